@@ -1,0 +1,58 @@
+"""Fixed binary layouts declared once, as annotated dataclasses; and the base of this package's errors.
+
+A `Layout` reads the annotations of a frozen dataclass, builds the big-endian struct, and derives size and offsets,
+so that a wire table stands in exactly one place.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, fields
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+Int8 = Annotated[int, "b"]
+Int16 = Annotated[int, "h"]
+Int32 = Annotated[int, "i"]
+UInt32 = Annotated[int, "I"]
+Int64 = Annotated[int, "q"]
+
+Row = TypeVar("Row")
+
+
+class ProducerStateError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class Layout(Generic[Row]):
+    """Reads and writes one fixed-size row type.
+
+    All integers are big-endian two's complement without padding, as in Kafka's log, index and snapshot files.
+    """
+
+    def __init__(self, row_type: type[Row]) -> None:
+        """Args: row_type: a dataclass whose every field is one of the annotated integers of this module."""
+        hints = get_type_hints(row_type, include_extras=True)
+        codes: list[str] = []
+        self._offsets: dict[str, int] = {}
+        for field in fields(row_type):  # type: ignore[arg-type]
+            annotation = hints[field.name]
+            if get_origin(annotation) is not Annotated:
+                raise TypeError(f"{row_type.__name__}.{field.name} has no wire type")
+            self._offsets[field.name] = struct.calcsize(">" + "".join(codes))
+            codes.append(get_args(annotation)[1])
+        self.row_type = row_type
+        self.struct = struct.Struct(">" + "".join(codes))
+        self.size_bytes = self.struct.size
+
+    def offset_of(self, name: str) -> int:
+        """Byte offset of a field inside the row."""
+        return self._offsets[name]
+
+    def read(self, buffer: bytes | bytearray | memoryview, position: int = 0) -> Row:
+        """Decode the row at `position`; the caller has checked that `size_bytes` bytes are there."""
+        values: tuple[Any, ...] = self.struct.unpack_from(buffer, position)
+        return self.row_type(*values)
+
+    def write(self, row: Row) -> bytes:
+        """Encode one row."""
+        return self.struct.pack(*astuple(row))  # type: ignore[call-overload]

@@ -1,0 +1,63 @@
+"""The only place that asks the machine for the time; everything else is handed a `Clock`."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall clock, monotonic clock and sleep."""
+
+    def now_ms(self) -> int:
+        """Wall clock in milliseconds since the epoch."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+    def sleep_s(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        """See `Clock`."""
+        return time.time_ns() // 1_000_000  # noqa: TID251 - this module is the exception
+
+    def monotonic_s(self) -> float:
+        """See `Clock`."""
+        return time.monotonic()  # noqa: TID251
+
+    def sleep_s(self, seconds: float) -> None:
+        """See `Clock`."""
+        time.sleep(seconds)  # noqa: TID251
+
+
+class ManualClock:
+    """A clock that moves only when told to, or when something sleeps on it."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self._now_ms = now_ms
+        self._monotonic_s = 0.0
+
+    def now_ms(self) -> int:
+        """See `Clock`."""
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        """See `Clock`."""
+        return self._monotonic_s
+
+    def sleep_s(self, seconds: float) -> None:
+        """Move both clocks forward without waiting."""
+        self.advance_ms(round(seconds * 1000))
+
+    def advance_ms(self, milliseconds: int) -> None:
+        """Move both clocks forward."""
+        self._now_ms += milliseconds
+        self._monotonic_s += milliseconds / 1000

@@ -1,0 +1,143 @@
+"""Every error the sidecar raises on purpose.
+
+SidecarError                    exit 1
+├── SettingsError               exit 2   fix the settings or the arguments
+├── PartitionError              exit 3   this partition stops here, the others go on
+│   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
+│   ├── SegmentChanged                   a file changed or vanished while it was read; looked at again later
+│   ├── CoverageHole                     the next local segment does not continue the archive
+│   └── LineageUnknown                   another topic, or not a continuation of the archived log
+├── StagingFull                 exit 3   no room for work files
+├── VerificationMismatch        exit 4   what is stored is not what was committed
+├── Fenced                      exit 5   another writer with a higher leader epoch owns this partition
+└── StoreError                  exit 6
+    ├── StoreUnavailable                 retryable: no answer, 5xx, throttled
+    ├── OutcomeUnknown                   retryable after reading back: a put may or may not have happened
+    ├── StoreDenied                      credentials or permissions
+    ├── StoreUnsafe                      the store cannot do what the protocol needs
+    ├── ObjectExists                     a create-only put lost the race
+    ├── ObjectMissing
+    └── ObjectDamaged                    the store's checksum or size differs from what was sent
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SidecarError(Exception):
+    """Base of all; `exit_code` is what the command line ends with, `retryable` says whether trying again can help."""
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+
+class SettingsError(SidecarError):
+    """A setting or an argument is wrong."""
+
+    exit_code = 2
+
+
+class PartitionError(SidecarError):
+    """One partition cannot go on; the message says why and what to do."""
+
+    exit_code = 3
+
+
+class CorruptFile(PartitionError):
+    """Bytes that are not what their format demands.
+
+    Args:
+        what: expected and found, in words.
+        file: path or object key, "" where only bytes are known (the caller adds it with `within`).
+        position: byte position in the file, None if the file as a whole is meant.
+        offset: log offset, where known.
+    """
+
+    def __init__(self, what: str, *, file: str = "", position: int | None = None, offset: int | None = None) -> None:
+        place = [file] if file else []
+        if position is not None:
+            place.append(f"at byte {position}")
+        if offset is not None:
+            place.append(f"offset {offset}")
+        super().__init__(f"{', '.join(place)}: {what}" if place else what)
+        self.what = what
+        self.file = file
+        self.position = position
+        self.offset = offset
+
+    def within(self, file: str, *, shift_bytes: int = 0) -> CorruptFile:
+        """The same finding, with the file it was found in and its position moved by `shift_bytes`."""
+        position = None if self.position is None else self.position + shift_bytes
+        return CorruptFile(self.what, file=file, position=position, offset=self.offset)
+
+
+class SegmentChanged(PartitionError):
+    """A source file changed or vanished while it was being read."""
+
+    retryable = True
+
+
+class CoverageHole(PartitionError):
+    """The next local segment begins above the end of what is archived."""
+
+
+class LineageUnknown(PartitionError):
+    """The local log cannot be shown to continue the archived one."""
+
+
+class StagingFull(SidecarError):
+    """No room left in the staging directory."""
+
+    exit_code = 3
+    retryable = True
+
+
+class VerificationMismatch(SidecarError):
+    """Stored objects differ from what their commit says."""
+
+    exit_code = 4
+
+
+class Fenced(SidecarError):
+    """A writer with a higher leader epoch has committed to this partition."""
+
+    exit_code = 5
+
+
+class StoreError(SidecarError):
+    """The object store failed."""
+
+    exit_code = 6
+
+
+class StoreUnavailable(StoreError):
+    """No answer, a server error, or throttling."""
+
+    retryable = True
+
+
+class OutcomeUnknown(StoreError):
+    """A put timed out or was reset: it may have happened. Read back before deciding."""
+
+    retryable = True
+
+
+class StoreDenied(StoreError):
+    """Credentials or permissions."""
+
+
+class StoreUnsafe(StoreError):
+    """The store lacks something the commit protocol needs."""
+
+
+class ObjectExists(StoreError):
+    """A create-only put found the key taken."""
+
+
+class ObjectMissing(StoreError):
+    """No object under this key."""
+
+
+class ObjectDamaged(StoreError):
+    """Size or checksum of a stored object differs from what was sent."""

@@ -1,0 +1,172 @@
+"""Values that cross the borders between stages. Frozen, plain, and in Kafka's own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import NewType
+
+ObjectKey = NewType("ObjectKey", str)
+"""Key of an object, relative to the root of its store; '/' separates, never at the ends."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """A file as it was when it was listed. Same name with other numbers means other content (compaction, truncation)."""
+
+    path: Path
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderEpoch:
+    """A leader epoch and the first offset written under it."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """A rolled segment: the files of `[base_offset, end_offset)`. Files that do not exist are None.
+
+    `end_offset` (exclusive) is the base of the next segment, not the last record's offset plus one.
+    `snapshot` is `<end_offset>.snapshot`: the producer state at the segment's end.
+    """
+
+    topic_partition: TopicPartition
+    log_dir: Path
+    base_offset: int
+    end_offset: int
+    log: FileIdentity
+    offset_index: FileIdentity | None
+    time_index: FileIdentity | None
+    transaction_index: FileIdentity | None
+    snapshot: FileIdentity | None
+
+    @property
+    def directory(self) -> Path:
+        """The partition's directory."""
+        return self.log.path.parent
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} [{self.base_offset}, {self.end_offset})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """One partition directory as listed: its rolled segments in ascending order, and what else stands in it.
+
+    `snapshot_offsets` names every `<offset>.snapshot` present. `unstable` is set while `.swap` or `.cleaned` files exist.
+    `topic_id` is the 22-character id of `partition.metadata`, None where that file does not exist.
+    """
+
+    topic_partition: TopicPartition
+    log_dir: Path
+    directory: Path
+    topic_id: str | None
+    segments: tuple[SegmentFiles, ...]
+    active_base_offset: int | None
+    snapshot_offsets: tuple[int, ...]
+    unstable: bool
+
+
+class PartName(StrEnum):
+    """The parts of a bundle, by the names they have in commits. `LOG` is its own object; the rest lie in `.indexes`."""
+
+    LOG = "log"
+    OFFSET_INDEX = "offset_index"
+    TIME_INDEX = "time_index"
+    PRODUCER_SNAPSHOT = "producer_snapshot"
+    LEADER_EPOCHS = "leader_epochs"
+    TRANSACTION_INDEX = "transaction_index"
+    EMPTY_SNAPSHOT = "empty_snapshot"
+    FLAT_LEADER_EPOCHS = "flat_leader_epochs"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A byte range of an object and its CRC-32C."""
+
+    name: PartName
+    position: int
+    size_bytes: int
+    crc32c: int
+
+
+class SnapshotOrigin(StrEnum):
+    """Where a bundle's producer snapshot comes from."""
+
+    BROKER = "broker"
+    REBUILT = "rebuilt"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProvenance:
+    """How a bundle's producer snapshot came to be.
+
+    `start_offset`: the replay began here (log start, or a trusted snapshot's offset); None if the broker's file was taken.
+    `window_ms`: producers idle for longer were left out; None if nothing was left out.
+    `exact`: False where the replayed segments had been cleaned before, so that state may be poorer than the broker's was.
+    """
+
+    origin: SnapshotOrigin
+    exact: bool
+    start_offset: int | None = None
+    window_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSegment:
+    """A segment that a commit has added: everything a reader needs to fetch and check it.
+
+    `log_key` and `indexes_key` are relative to the partition's incarnation. `parts` has one entry per part that exists
+    (an empty part has size 0; a missing transaction index has no entry). `leader_epochs` is the segment's own map, its first entry
+    re-based to `base_offset`. `generation` is 0 for raw segments, 1 and up for compacted ones.
+    `source` is what the file was on the broker's disk (None for compacted segments).
+    """
+
+    segment_id: str
+    base_offset: int
+    end_offset: int
+    log_key: ObjectKey
+    indexes_key: ObjectKey
+    parts: tuple[Part, ...]
+    leader_epochs: tuple[LeaderEpoch, ...]
+    highest_batch_leader_epoch: int
+    max_timestamp_ms: int
+    batch_count: int
+    snapshot: SnapshotProvenance
+    generation: int = 0
+    strategy: str | None = None
+    strategy_parameters: dict[str, str] = field(default_factory=dict)
+    source_path: str | None = None
+    source_mtime_ns: int | None = None
+    first_batch_crc: int | None = None
+    last_batch_crc: int | None = None
+
+    def part(self, name: PartName) -> Part | None:
+        """The part of this name, or None."""
+        return next((part for part in self.parts if part.name is name), None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of both objects."""
+        return sum(part.size_bytes for part in self.parts)
+
+    def __str__(self) -> str:
+        return f"[{self.base_offset}, {self.end_offset}) {self.segment_id}"

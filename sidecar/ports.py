@@ -1,0 +1,134 @@
+"""What the pipeline asks of the world, as protocols. Adapters live in `storage`, `discovery` and `broker`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """An object as listed or asked for. `crc32c` is the store's own checksum of the whole object, where it keeps one."""
+
+    key: ObjectKey
+    size_bytes: int
+    modified_ms: int
+    crc32c: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadReceipt:
+    """What was sent: size and CRC-32C as computed while reading the source."""
+
+    key: ObjectKey
+    size_bytes: int
+    crc32c: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """A multipart upload that was neither completed nor aborted: it costs money and shows in no listing."""
+
+    key: ObjectKey
+    upload_id: str
+    started_ms: int
+
+
+class UploadSource(Protocol):
+    """Bytes to upload, readable at any position from several threads at once."""
+
+    size_bytes: int
+
+    def read_at(self, position: int, size_bytes: int) -> bytes | memoryview:
+        """Exactly `size_bytes` bytes from `position`; raises SegmentChanged if the source has become shorter."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """Objects under keys. Nothing is ever overwritten. Errors are those of `sidecar.errors.StoreError`."""
+
+    url: str
+    """For people: scheme, bucket and prefix, without credentials."""
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        """Create a small object. Raises ObjectExists if the key is taken, OutcomeUnknown if the answer was lost."""
+        ...
+
+    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+        """Create an object of any size under a fresh key, in parallel parts, with checksums end to end."""
+        ...
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+        """A range of an object, or all of it. Raises ObjectMissing."""
+        ...
+
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+        """All bytes of an object in order, memory bounded by the chunk. Raises ObjectMissing."""
+        ...
+
+    def head(self, key: ObjectKey) -> ObjectFacts | None:
+        """Size and checksum, or None if there is no such object."""
+        ...
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
+        """Objects whose key begins with `prefix`, ascending by key, those above `start_after` only."""
+        ...
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """The distinct next path elements below `prefix` (which ends with '/' or is empty)."""
+        ...
+
+    def delete(self, keys: Iterable[ObjectKey]) -> None:
+        """Remove objects; a key without object is no error."""
+        ...
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Multipart uploads begun below `prefix` and not ended (none on stores without multipart)."""
+        ...
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """End such an upload without an object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """What is known of a partition's leadership and stable end at one moment.
+
+    `stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which
+    this broker leads, -1 if unknown. `reason`: why it may not be archived now, "" if it may.
+    """
+
+    topic_partition: TopicPartition
+    topic_id: str | None
+    leads: bool
+    leader_epoch: int
+    stable_end_offset: int
+    log_start_offset: int
+    reason: str = ""
+
+
+class BrokerFacts(Protocol):
+    """Facts about the broker beside which we run."""
+
+    def cluster_id(self) -> str:
+        """Cluster id as in `meta.properties`. Raises SettingsError where it is unknown or the log dirs disagree."""
+        ...
+
+    def broker_id(self) -> int:
+        """This broker's id. Raises SettingsError where it is unknown or the log dirs disagree."""
+        ...
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        """What may be archived of this partition now."""
+        ...
+
+    def refresh(self) -> None:
+        """Read everything anew."""
+        ...
