@@ -1,0 +1,160 @@
+"""A local record of attempts, so that a restart knows what it had begun. The archive stays the only truth.
+
+SQLite on our own volume, locked for one process. Losing the file costs nothing but leftovers that `verify` counts as orphans.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidecar.errors import SettingsError, StagingFull
+from sidecar.model import ObjectKey, SegmentFiles
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS attempts (
+    segment_id TEXT PRIMARY KEY, root TEXT NOT NULL, base_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
+    log_key TEXT NOT NULL, indexes_key TEXT NOT NULL,
+    inode INTEGER NOT NULL, size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    log_crc32c INTEGER, begun_ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS attempts_root ON attempts (root);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An upload that was begun under a fresh segment id. `log_crc32c` is set once the `.log` object is complete."""
+
+    segment_id: str
+    root: str
+    base_offset: int
+    end_offset: int
+    log_key: ObjectKey
+    indexes_key: ObjectKey
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+    begun_ms: int
+    log_crc32c: int | None = None
+
+    def is_of(self, segment: SegmentFiles) -> bool:
+        """Whether the source file is still the one that was uploaded."""
+        mine = (self.base_offset, self.end_offset, self.inode, self.size_bytes, self.mtime_ns)
+        log = segment.log
+        return mine == (segment.base_offset, segment.end_offset, log.inode, log.size_bytes, log.mtime_ns)
+
+
+class Journal:
+    """Attempts that have not ended in a commit. Thread-safe; every change is on disk when the call returns."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open or create `<directory>/journal.sqlite`.
+
+        Raises:
+            SettingsError: the directory cannot be written, or another process holds it.
+            StagingFull: no room for the file.
+        """
+        self._guard = threading.Lock()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise SettingsError(
+                f"{directory}: the state directory cannot be written ({error.strerror}): set run.state_dir to one that can"
+            ) from error
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock_fd)
+            raise SettingsError(
+                f"{directory}: another tiered-sidecar process uses this state directory: wait for it, or give this one "
+                f"its own run.state_dir"
+            ) from error
+        self._path = directory / "journal.sqlite"
+        try:
+            with self._errors():
+                self._connection = self._open()
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            if "disk" in str(error) or "full" in str(error):
+                raise
+            # The journal is only a hint: a damaged one is set aside, its leftovers will be counted by `verify`.
+            self._path.replace(self._path.with_suffix(".damaged"))
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.executescript(_SCHEMA)
+        return connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StagingFull(
+                f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir"
+            ) from error
+
+    def begin(self, attempt: Attempt) -> None:
+        """Record an attempt before its first byte is sent."""
+        with self._guard, self._errors():
+            self._connection.execute(
+                "INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+                (
+                    attempt.segment_id,
+                    attempt.root,
+                    attempt.base_offset,
+                    attempt.end_offset,
+                    attempt.log_key,
+                    attempt.indexes_key,
+                    attempt.inode,
+                    attempt.size_bytes,
+                    attempt.mtime_ns,
+                    attempt.log_crc32c,
+                    attempt.begun_ms,
+                ),
+            )
+
+    def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
+        """Note that the `.log` object of an attempt is complete, with this CRC-32C."""
+        with self._guard, self._errors():
+            self._connection.execute(
+                "UPDATE attempts SET log_crc32c = ? WHERE segment_id = ?", (log_crc32c, segment_id)
+            )
+
+    def end(self, segment_id: str) -> None:
+        """Forget an attempt: it is committed, or its objects are gone."""
+        with self._guard, self._errors():
+            self._connection.execute("DELETE FROM attempts WHERE segment_id = ?", (segment_id,))
+
+    def attempts(self, root: str) -> tuple[Attempt, ...]:
+        """Attempts of a partition's lineage that have not ended, oldest first."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            rows = cursor.execute(
+                "SELECT segment_id, root, base_offset, end_offset, log_key, indexes_key, inode, size_bytes, mtime_ns, "
+                "begun_ms, log_crc32c FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
+                (root,),
+            ).fetchall()
+        return tuple(Attempt(*row) for row in rows)
+
+    def close(self) -> None:
+        """Release the file and its lock."""
+        with self._guard:
+            self._connection.close()
+            os.close(self._lock_fd)

@@ -1,0 +1,120 @@
+"""Pure: which rolled segments of one partition may be archived now, in offset order; and if not all, why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
+from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.ports import PartitionFacts
+
+NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """How long files must have been left alone before they are believed.
+
+    `settle_ms`: since the last change of the segment's files (start-up recovery rewrites indexes in place).
+    `snapshot_grace_ms`: a roll writes the snapshot after the new `.log`; a missing one is believed missing only after this.
+    """
+
+    settle_ms: int
+    snapshot_grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What is to be done for a partition now.
+
+    `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason` says why.
+    `error`: set where a person is needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
+    """
+
+    files: PartitionFiles
+    facts: PartitionFacts
+    segments: tuple[SegmentFiles, ...]
+    waiting: tuple[SegmentFiles, ...]
+    reason: str = ""
+    error: PartitionError | None = None
+    hole: tuple[int, int] | None = None
+
+    @property
+    def deletion_order(self) -> tuple[int, str, int]:
+        """Sort key over partitions: the oldest file is the one that the broker's retention takes first."""
+        oldest_mtime_ns = min((segment.log.mtime_ns for segment in self.segments), default=2**63)
+        return (oldest_mtime_ns, self.files.topic_partition.topic, self.files.topic_partition.partition)
+
+
+def plan_partition(
+    files: PartitionFiles,
+    facts: PartitionFacts,
+    archived_end_offset: int | None,
+    *,
+    now_ms: int,
+    settling: Settling,
+    accept_hole: bool = False,
+) -> PartitionPlan:
+    """Choose the segments to archive.
+
+    Args:
+        archived_end_offset: exclusive end of what the archive covers, None if it has nothing of this partition.
+        accept_hole: go on above a gap between archive and disk; the caller records it as lost.
+
+    Source of the rule: RemoteLogManager.candidateLogSegments (successor's base at or below the last stable offset, the
+    active segment never).
+    """
+    pending = files.segments
+    if archived_end_offset is not None:
+        pending = tuple(segment for segment in files.segments if segment.end_offset > archived_end_offset)
+    if not facts.leads or facts.reason:
+        return PartitionPlan(files, facts, (), pending, facts.reason or "this broker does not lead the partition")
+    if files.unstable:
+        return PartitionPlan(files, facts, (), pending, "a compaction or split is in flight (.cleaned or .swap files)")
+    if not pending:
+        return PartitionPlan(files, facts, (), ())
+    hole = None
+    if archived_end_offset is not None and pending[0].base_offset != archived_end_offset:
+        error = _seam_error(files, pending[0], archived_end_offset)
+        hole = (archived_end_offset, pending[0].base_offset) if isinstance(error, CoverageHole) else None
+        if hole is None or not accept_hole:
+            return PartitionPlan(files, facts, (), pending, str(error), error, hole)
+    ready, reason = _ready_prefix(pending, facts, now_ms, settling)
+    return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole)
+
+
+def _seam_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset: int) -> PartitionError:
+    if first.base_offset > archived_end_offset:
+        return CoverageHole(
+            f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, the first local segment begins at "
+            f"{first.base_offset}: offsets in between are gone from {files.directory}. Restore them there, or set "
+            f"run.record_lost to record the range as LOST and go on"
+        )
+    return LineageUnknown(
+        f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, inside local segment {first}: its "
+        f"boundaries differ from the archived ones (another broker's copy, or a compacted log)"
+    )
+
+
+def _ready_prefix(
+    pending: tuple[SegmentFiles, ...], facts: PartitionFacts, now_ms: int, settling: Settling
+) -> tuple[int, str]:
+    previous_end = pending[0].base_offset
+    for number, segment in enumerate(pending):
+        if segment.base_offset != previous_end:
+            return number, f"{segment} does not begin where its predecessor ends ({previous_end})"
+        previous_end = segment.end_offset
+        if segment.end_offset > facts.stable_end_offset:
+            return number, f"{segment} reaches beyond the stable end {facts.stable_end_offset}"
+        age_ms = now_ms - newest_change_ms(segment)
+        if 0 <= age_ms < settling.settle_ms:
+            return number, f"{segment} changed {age_ms} ms ago"
+        if segment.snapshot is None and 0 <= age_ms < settling.snapshot_grace_ms:
+            return number, f"{segment} was rolled {age_ms} ms ago and its producer snapshot may still come"
+    return len(pending), ""
+
+
+def newest_change_ms(segment: SegmentFiles) -> int:
+    """Latest modification time of the segment's files, in milliseconds."""
+    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
+    return max(file.mtime_ns for file in files if file is not None) // NS_PER_MS
