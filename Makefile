@@ -17,7 +17,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	@$(BIN)/python -m sidecar.demo
+	@$(BIN)/python -m tests.demo
 
 test: setup check
 	$(BIN)/pytest

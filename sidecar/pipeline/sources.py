@@ -1,0 +1,76 @@
+"""Open source files: the bytes that were listed, even when the broker unlinks them meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.model import FileIdentity, SegmentFiles
+
+
+def identity_of(path: Path, status: os.stat_result) -> FileIdentity:
+    """The identity of a file from its status."""
+    return FileIdentity(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def open_listed(file: FileIdentity) -> int:
+    """A read-only descriptor of the file that was listed.
+
+    Raises:
+        SegmentChanged: it vanished, or another file has its name now.
+        PartitionError: it may not be read.
+    """
+    try:
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError as error:
+        raise SegmentChanged(f"{file.path}: vanished between listing and reading; the next scan decides anew") from error
+    except OSError as error:
+        raise PartitionError(
+            f"{file.path}: cannot be read ({error.strerror}): run as the broker's user or a member of its group"
+        ) from error
+    if identity_of(file.path, os.fstat(descriptor)) != file:
+        os.close(descriptor)
+        raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan decides anew")
+    return descriptor
+
+
+@contextmanager
+def opened(file: FileIdentity) -> Iterator[int]:
+    """`open_listed` that closes."""
+    descriptor = open_listed(file)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_whole(file: FileIdentity | None) -> bytes | None:
+    """All bytes of a small file, None if there is none. Raises SegmentChanged when it is not the one listed."""
+    if file is None:
+        return None
+    with opened(file) as descriptor:
+        content = bytearray()
+        while chunk := os.pread(descriptor, min(1 << 20, file.size_bytes + 1 - len(content)), len(content)):
+            content += chunk
+            if len(content) > file.size_bytes:
+                break
+    if len(content) != file.size_bytes:
+        raise SegmentChanged(f"{file.path}: {len(content)} bytes read where {file.size_bytes} were listed")
+    return bytes(content)
+
+
+def ensure_unchanged(segment: SegmentFiles) -> None:
+    """Raise SegmentChanged if any file of the segment is not what it was when it was listed.
+
+    A vanished `.log` is no change: retention may delete it while our descriptor still holds its bytes.
+    """
+    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
+    for file in files:
+        if file is None:
+            continue
+        with suppress(FileNotFoundError):
+            if identity_of(file.path, file.path.stat()) != file:
+                raise SegmentChanged(f"{file.path}: changed while {segment} was being archived; nothing was committed")

@@ -1,0 +1,52 @@
+"""What the pipeline works with: one frozen value, built once by the daemon or the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+from sidecar.archive.keys import fresh_id
+from sidecar.clock import Clock
+from sidecar.metrics import Metrics
+from sidecar.pipeline.journal import Journal
+from sidecar.pipeline.plan import Settling
+from sidecar.ports import BrokerFacts, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Numbers that shape the work.
+
+    `uploads_ahead`: segments of one partition that may be in flight at once; commits stay in order.
+    `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never.
+    `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
+    `record_lost`: go on above a hole and record it, instead of stopping the partition.
+    """
+
+    workers: int = 2
+    uploads_ahead: int = 2
+    settling: Settling = field(default_factory=lambda: Settling(settle_ms=5_000, snapshot_grace_ms=5_000))
+    producer_id_expiration_ms: int | None = 86_400_000
+    index_interval_bytes: int = 4096
+    record_lost: bool = False
+
+
+def random_id() -> str:
+    """A new segment id."""
+    return fresh_id(os.urandom)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Components, clock and policy. `stop` is set when the process should drain."""
+
+    store: ObjectStore
+    facts: BrokerFacts
+    clock: Clock
+    metrics: Metrics
+    journal: Journal
+    policy: Policy
+    stop: Event = field(default_factory=Event)
+    new_id: Callable[[], str] = random_id
