@@ -6,7 +6,8 @@ SidecarError                    exit 1
 │   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
 │   ├── SegmentChanged                   a file changed or vanished while it was read; looked at again later
 │   ├── CoverageHole                     the next local segment does not continue the archive
-│   └── LineageUnknown                   another topic, or not a continuation of the archived log
+│   ├── LineageUnknown                   another topic, or not a continuation of the archived log
+│   └── CommitRefused                    a commit that the rules of the archive forbid; nothing was written
 ├── StagingFull                 exit 3   no room for work files
 ├── VerificationMismatch        exit 4   what is stored is not what was committed
 ├── Fenced                      exit 5   another writer with a higher leader epoch owns this partition
@@ -84,6 +85,10 @@ class CoverageHole(PartitionError):
 
 class LineageUnknown(PartitionError):
     """The local log cannot be shown to continue the archived one."""
+
+
+class CommitRefused(PartitionError):
+    """The actions of a commit break a rule of the archive: overlap, unknown segment, lower generation, another topic."""
 
 
 class StagingFull(SidecarError):

@@ -137,7 +137,7 @@ class ArchivedSegment:
     `log_key` and `indexes_key` are relative to the partition's incarnation. `parts` has one entry per part that exists
     (an empty part has size 0; a missing transaction index has no entry). `leader_epochs` is the segment's own map, its first entry
     re-based to `base_offset`. `generation` is 0 for raw segments, 1 and up for compacted ones.
-    `source` is what the file was on the broker's disk (None for compacted segments).
+    `source_*` is what the file was on the broker's disk (None for compacted segments).
     """
 
     segment_id: str
@@ -156,6 +156,7 @@ class ArchivedSegment:
     strategy_parameters: dict[str, str] = field(default_factory=dict)
     source_path: str | None = None
     source_mtime_ns: int | None = None
+    source_size_bytes: int | None = None
     first_batch_crc: int | None = None
     last_batch_crc: int | None = None
 

@@ -1,0 +1,121 @@
+"""A checkpoint: a partition's state after one commit, so that readers need only the commits after it.
+
+::
+
+    {"checkpoint":{...},"sha256":"<SHA-256 of the exact bytes of the inner object>"}
+
+It is a convenience, never the truth: a damaged one is passed over.
+"""
+
+from __future__ import annotations
+
+from sidecar.archive.commit import SHA256_DIGITS, digest, read_id, read_optional_id, read_span
+from sidecar.archive.coverage import Hole, find_defects
+from sidecar.archive.keys import NO_TOPIC_ID, Lineage
+from sidecar.archive.segment_json import INT32_MAX, segment_from_json, segment_to_json
+from sidecar.archive.state import PartitionState, RemovedSegment
+from sidecar.archive.strict_json import JsonObject, canonical, check_format, read_object
+from sidecar.errors import CorruptFile
+from sidecar.model import TopicPartition
+
+FORMAT = "tiered-sidecar-checkpoint"
+VERSION = 1
+CHECKPOINT_BYTES_MAX = 256 * 1024 * 1024
+
+_HEAD = b'{"checkpoint":'
+_MIDDLE = b',"sha256":"'
+_TAIL = b'"}'
+_END_BYTES = len(_MIDDLE) + SHA256_DIGITS + len(_TAIL)
+
+
+def encode_checkpoint(state: PartitionState) -> bytes:
+    """Canonical bytes of the state after commit `state.next_number - 1`."""
+    if state.last_sha256 is None:
+        raise ValueError("there is nothing to checkpoint before the first commit")
+    inner = canonical(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "number": state.next_number - 1,
+            "commit_sha256": state.last_sha256,
+            "committed_at_ms": state.last_committed_at_ms,
+            "topic": state.lineage.topic_partition.topic,
+            "partition": state.lineage.topic_partition.partition,
+            "incarnation": state.lineage.incarnation,
+            "topic_id": state.topic_id,
+            "highest_leader_epoch": state.highest_leader_epoch,
+            "end_offset": state.end_offset,
+            "segments": [segment_to_json(segment) for segment in state.segments],
+            "holes": [
+                {"base_offset": hole.base_offset, "end_offset": hole.end_offset, "reason": hole.reason}
+                for hole in state.holes
+            ],
+            "removed": [
+                {
+                    "segment_id": removed.segment_id,
+                    "base_offset": removed.base_offset,
+                    "end_offset": removed.end_offset,
+                    "removed_at_ms": removed.removed_at_ms,
+                    "reason": removed.reason,
+                }
+                for removed in state.removed
+            ],
+        }
+    )
+    return b"".join((_HEAD, inner, _MIDDLE, digest(inner).encode("ascii"), _TAIL))
+
+
+def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = "") -> PartitionState:
+    """The state that a checkpoint holds.
+
+    Args:
+        number: as in the key; the content must agree. Likewise `lineage`.
+
+    Raises:
+        CorruptFile: anything about it is wrong, its own checksum first of all.
+    """
+    inner = data[len(_HEAD) : -_END_BYTES]
+    if not data.startswith(_HEAD) or data[-_END_BYTES:] != _MIDDLE + digest(inner).encode("ascii") + _TAIL:
+        raise CorruptFile("the checkpoint is damaged: its SHA-256 does not match its content", file=file)
+    found = read_object(inner, file)
+    check_format(found, FORMAT, VERSION)
+    partition = TopicPartition(found.text("topic", 249), found.integer("partition", 0, INT32_MAX))
+    incarnation = found.text("incarnation", 22)
+    if (partition, incarnation, found.integer("number")) != (lineage.topic_partition, lineage.incarnation, number):
+        raise CorruptFile(
+            f"holds {partition} {incarnation} commit {found.integer('number')}, not what its key says", file=file
+        )
+    topic_id = read_optional_id(found, "topic_id")
+    if incarnation not in {NO_TOPIC_ID, topic_id}:
+        found.refuse("topic_id", incarnation)
+    state = PartitionState(
+        lineage=lineage,
+        topic_id=topic_id,
+        next_number=number + 1,
+        last_sha256=found.hexadecimal("commit_sha256", SHA256_DIGITS),
+        last_committed_at_ms=found.integer("committed_at_ms"),
+        highest_leader_epoch=found.integer("highest_leader_epoch", -1, INT32_MAX),
+        end_offset=found.optional_integer("end_offset"),
+        segments=tuple(segment_from_json(segment) for segment in found.objects("segments")),
+        holes=tuple(Hole(*read_span(hole), hole.text("reason")) for hole in found.objects("holes")),
+        removed=tuple(_removed_from_json(removed) for removed in found.objects("removed")),
+    )
+    _check_coverage(state, file)
+    return state
+
+
+def _removed_from_json(found: JsonObject) -> RemovedSegment:
+    return RemovedSegment(
+        read_id(found, "segment_id"), *read_span(found), found.integer("removed_at_ms"), found.text("reason")
+    )
+
+
+def _check_coverage(state: PartitionState, file: str) -> None:
+    spans = [(segment.base_offset, segment.end_offset) for segment in state.segments]
+    if spans != sorted(spans) or (spans and state.end_offset is None):
+        raise CorruptFile("segments must ascend and lie below the end", file=file)
+    spans += [(hole.base_offset, hole.end_offset) for hole in state.holes]
+    start, end = state.start_offset, state.end_offset
+    defects = find_defects(spans, start or 0, end or 0)
+    if defects:
+        raise CorruptFile(f"the checkpoint leaves {defects[0]}", file=file)

@@ -1,0 +1,133 @@
+"""Does a local log continue an archived one? Decided from offsets, leader epochs and batch checksums.
+
+Needed where topic ids cannot tell: a topic that was deleted and made anew has the same name and may even have the same
+segment boundaries. Nothing here guesses: without a matching batch the verdict is at best that nothing contradicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sidecar.archive.state import PartitionState
+from sidecar.model import ArchivedSegment, LeaderEpoch
+
+
+class Verdict(StrEnum):
+    """`PROVEN`: a batch of the archive was found in the local log. `PLAUSIBLE`: nothing contradicts, nothing proves."""
+
+    PROVEN = "proven"
+    PLAUSIBLE = "plausible"
+    CONTRADICTED = "contradicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """A verdict and its reason, for people."""
+
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A batch to look up in the local log: the last one (`last`) or the first one of `[base_offset, end_offset)`.
+
+    The last batch is the one with the highest last offset below `end_offset`, the first one that with the lowest last
+    offset at or above `base_offset`. `crc` is the archived batch's checksum field.
+    """
+
+    base_offset: int
+    end_offset: int
+    last: bool
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLog:
+    """What the local log shows. `end_offset` (exclusive) may be a lower bound of the log's real end.
+
+    `leader_epochs` is the whole of `leader-epoch-checkpoint`. `may_be_cleaned`: the topic is or was compacted, so that
+    batches may have been rewritten and a differing checksum proves nothing. `known_directory`: this process's own
+    journal has archived from this very directory (same inode) into this lineage before.
+    """
+
+    start_offset: int
+    end_offset: int
+    leader_epochs: tuple[LeaderEpoch, ...]
+    may_be_cleaned: bool = False
+    known_directory: bool = False
+
+
+def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
+    """The batches worth comparing: of the newest raw segment that lies in the local log, else of one that reaches in."""
+    raw = [segment for segment in archived.segments if segment.generation == 0]
+    inside = [s for s in raw if local.start_offset <= s.base_offset and s.end_offset <= local.end_offset]
+    if inside:
+        newest = inside[-1]
+        return (*_probe(newest, last=True), *_probe(newest, last=False))
+    ends_inside = [s for s in raw if local.start_offset < s.end_offset <= local.end_offset]
+    begins_inside = [s for s in raw if local.start_offset <= s.base_offset < local.end_offset]
+    if ends_inside:
+        return _probe(ends_inside[-1], last=True)
+    return _probe(begins_inside[-1], last=False) if begins_inside else ()
+
+
+def _probe(segment: ArchivedSegment, *, last: bool) -> tuple[Probe, ...]:
+    crc = segment.last_batch_crc if last else segment.first_batch_crc
+    return () if crc is None else (Probe(segment.base_offset, segment.end_offset, last, crc),)
+
+
+def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Probe, int | None]) -> Seam:
+    """Whether the local log continues the archived one.
+
+    Args:
+        found_crcs: per probe the checksum field of the local batch, None where there is no such batch.
+    """
+    if archived.end_offset is None:
+        return Seam(Verdict.PROVEN, "nothing is archived yet")
+    if contradiction := _contradiction(archived, local):
+        return Seam(Verdict.CONTRADICTED, contradiction)
+    for probe, crc in found_crcs.items():
+        if crc == probe.crc:
+            return Seam(Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one")
+    differing = [probe for probe, crc in found_crcs.items() if crc is not None]
+    if differing and not local.may_be_cleaned:
+        probe = differing[0]
+        which = "last" if probe.last else "first"
+        return Seam(
+            Verdict.CONTRADICTED,
+            f"the {which} batch of [{probe.base_offset}, {probe.end_offset}) has CRC {found_crcs[probe]:08x} in the local "
+            f"log and {probe.crc:08x} in the archive",
+        )
+    if local.known_directory:
+        return Seam(Verdict.PROVEN, "this directory was archived into this lineage before, and nothing contradicts")
+    return Seam(Verdict.PLAUSIBLE, "offsets and leader epochs fit, but no archived batch is left in the local log")
+
+
+def _contradiction(archived: PartitionState, local: LocalLog) -> str:
+    last = archived.last_segment
+    if last is None or not local.leader_epochs:
+        return ""
+    latest = local.leader_epochs[-1].epoch
+    if latest < last.highest_batch_leader_epoch:
+        return (
+            f"the local log's latest leader epoch is {latest}, the archive holds batches of leader epoch "
+            f"{last.highest_batch_leader_epoch}"
+        )
+    for segment in reversed(archived.segments):
+        if segment.end_offset <= local.start_offset:
+            break
+        for offset in (segment.end_offset - 1, segment.base_offset):
+            theirs = epoch_at(segment.leader_epochs, offset)
+            ours = epoch_at(local.leader_epochs, offset) if local.start_offset <= offset < local.end_offset else None
+            if theirs is not None and ours is not None and theirs != ours:
+                return f"offset {offset} has leader epoch {ours} in the local log and {theirs} in the archive"
+    return ""
+
+
+def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:
+    """The epoch of the last entry that begins at or below an offset. Source: LeaderEpochFileCache.epochForOffset."""
+    found = [entry.epoch for entry in epochs if entry.start_offset <= offset]
+    return found[-1] if found else None
