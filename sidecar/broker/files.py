@@ -1,0 +1,111 @@
+"""Facts about a broker from nothing but its log dirs: for brokers that are stopped, or that nobody may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sidecar.broker.log_dir_state import LogDirState, read_file, read_log_dir_state
+from sidecar.errors import CorruptFile, PartitionError, SettingsError
+from sidecar.logformat.headers import NO_LEADER_EPOCH
+from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.meta_properties import MetaProperties
+from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
+from sidecar.model import PartitionFiles
+from sidecar.ports import PartitionFacts
+
+Value = TypeVar("Value", str, int)
+
+NOT_LEADING = (
+    "files do not say whether this broker leads the partition; "
+    "give --assume-leader if it does, or if no other sidecar archives its replicas"
+)
+
+
+class FileBrokerFacts:
+    """Implements `ports.BrokerFacts` from `meta.properties`, the checkpoint files and the leader epoch checkpoints.
+
+    Checkpoints are lower bounds as of up to a minute ago, so what they call stable is stable. A partition is stable up to
+    its high watermark and its recovery point, whichever is lower; without either of the files nothing is. An open
+    transaction may lower that further: only replay sees it.
+    """
+
+    def __init__(self, log_dirs: Sequence[Path], *, assume_leader: bool = False) -> None:
+        """Reads all log dirs. Raises SettingsError if one has a malformed `meta.properties`."""
+        self._log_dirs = tuple(log_dirs)
+        self._assume_leader = assume_leader
+        self._states: dict[Path, LogDirState] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the files of the log dirs anew. Raises SettingsError if one has a malformed `meta.properties`."""
+        try:
+            self._states = {log_dir: read_log_dir_state(log_dir) for log_dir in self._log_dirs}
+        except CorruptFile as error:
+            raise SettingsError(f"{error}; is this a broker's log dir?") from error
+
+    def cluster_id(self) -> str:
+        """The cluster id on which all log dirs agree. Raises SettingsError."""
+        return self._agreed("cluster id", lambda meta: meta.cluster_id)
+
+    def broker_id(self) -> int:
+        """The broker id on which all log dirs agree. Raises SettingsError."""
+        return self._agreed("broker id", lambda meta: meta.broker_id)
+
+    def _agreed(self, what: str, value_of: Callable[[MetaProperties], Value | None]) -> Value:
+        values: dict[Path, Value] = {}
+        for state in self._states.values():
+            value = None if state.meta is None else value_of(state.meta)
+            if value is not None:
+                values[state.log_dir] = value
+        distinct = list(dict.fromkeys(values.values()))
+        if not distinct:
+            searched = ", ".join(str(log_dir) for log_dir in self._log_dirs) or "no log dir"
+            raise SettingsError(f"no {what} in {META_PROPERTIES} of {searched}; are these a broker's log dirs?")
+        if len(distinct) > 1:
+            found = ", ".join(f"{value} in {log_dir}" for log_dir, value in values.items())
+            raise SettingsError(f"the log dirs belong to different brokers or clusters: {what} {found}")
+        return distinct[0]
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        """What the files say of one partition. Where one of them cannot be believed, `reason` says so."""
+        stable_end_offset, reason = self._stable_end_offset(files)
+        leader_epoch, epoch_problem = _latest_epoch(files)
+        leads = self._assume_leader
+        return PartitionFacts(
+            topic_partition=files.topic_partition,
+            topic_id=files.topic_id,
+            leads=leads,
+            leader_epoch=leader_epoch,
+            stable_end_offset=stable_end_offset,
+            log_start_offset=self._log_start_offset(files),
+            reason=epoch_problem or reason or ("" if leads else NOT_LEADING),
+        )
+
+    def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, str]:
+        state = self._states.get(files.log_dir)
+        if state is None:
+            return 0, f"{files.log_dir} is none of the configured log dirs"
+        for checkpoint in (state.high_watermark, state.recovery_point):
+            problem = checkpoint.lacks(files.topic_partition)
+            if problem:
+                return 0, f"nothing is known to be stable: {problem}; a running broker writes it within a minute"
+        offsets = (
+            checkpoint.offsets[files.topic_partition] for checkpoint in (state.high_watermark, state.recovery_point)
+        )
+        return max(0, min(offsets)), ""
+
+    def _log_start_offset(self, files: PartitionFiles) -> int:
+        first_base = files.segments[0].base_offset if files.segments else files.active_base_offset or 0
+        state = self._states.get(files.log_dir)
+        checkpointed = state.log_start.offsets.get(files.topic_partition, 0) if state else 0
+        return max(first_base, checkpointed)
+
+
+def _latest_epoch(files: PartitionFiles) -> tuple[int, str]:
+    try:
+        epochs = read_file(files.directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
+    except PartitionError as error:
+        return NO_LEADER_EPOCH, str(error)
+    return (NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch), ""

@@ -1,0 +1,134 @@
+"""Reads one partition directory: its rolled segments and what else stands in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.logformat.names import PARTITION_METADATA, Suffix, is_in_flight, parse_file_name
+from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+
+_LISTINGS = 3
+_METADATA_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Names by suffix and offset. `unstable`: a compaction is under way, or files came and went while listing."""
+
+    files: Mapping[Suffix, Mapping[int, str]] = field(default_factory=dict)
+    has_metadata: bool = False
+    unstable: bool = False
+
+
+def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, directory: Path) -> PartitionFiles:
+    """What the directory holds now. Every base offset below the highest one is that of a rolled segment.
+
+    Files that vanish meanwhile are left out. Raises SegmentChanged if the directory itself is gone, PartitionError if it
+    or one of its files cannot be read, CorruptFile for a malformed `partition.metadata`.
+    """
+    try:
+        listing = _settled_listing(directory)
+        topic_id = _topic_id(directory / PARTITION_METADATA) if listing.has_metadata else None
+        bases = sorted(listing.files.get(Suffix.LOG, {}))
+        segments = [
+            _segment(topic_partition, log_dir, directory, listing, base_offset, end_offset)
+            for base_offset, end_offset in pairwise(bases)
+        ]
+    except FileNotFoundError as error:
+        raise SegmentChanged(f"{topic_partition}: {directory} vanished while it was listed") from error
+    except OSError as error:
+        raise PartitionError(
+            f"{topic_partition}: {error.filename or directory} cannot be read: {error.strerror or error}"
+        ) from error
+    return PartitionFiles(
+        topic_partition=topic_partition,
+        log_dir=log_dir,
+        directory=directory,
+        topic_id=topic_id,
+        segments=tuple(segment for segment in segments if segment is not None),
+        active_base_offset=bases[-1] if bases else None,
+        snapshot_offsets=tuple(sorted(listing.files.get(Suffix.SNAPSHOT, {}))),
+        unstable=listing.unstable,
+    )
+
+
+def _settled_listing(directory: Path) -> _Listing:
+    # A listing during renames may miss a file under both names; a segment missed in the middle would stretch the range of
+    # the one before it. The directory's own mtime tells of every rename.
+    before_ns = directory.stat().st_mtime_ns
+    for _ in range(_LISTINGS):
+        listing = _list(directory)
+        after_ns = directory.stat().st_mtime_ns
+        if after_ns == before_ns:
+            return listing
+        before_ns = after_ns
+    return _Listing(listing.files, listing.has_metadata, unstable=True)
+
+
+def _list(directory: Path) -> _Listing:
+    files: dict[Suffix, dict[int, str]] = {}
+    has_metadata = unstable = False
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            found = parse_file_name(entry.name)
+            if found is not None:
+                files.setdefault(found.suffix, {})[found.offset] = entry.path
+            elif entry.name == PARTITION_METADATA:
+                has_metadata = True
+            else:
+                unstable = unstable or is_in_flight(entry.name)
+    return _Listing(files, has_metadata, unstable)
+
+
+def _segment(
+    topic_partition: TopicPartition,
+    log_dir: Path,
+    directory: Path,
+    listing: _Listing,
+    base_offset: int,
+    end_offset: int,
+) -> SegmentFiles | None:
+    def identity(suffix: Suffix, offset: int) -> FileIdentity | None:
+        path = listing.files.get(suffix, {}).get(offset)
+        return None if path is None else _identity(path)
+
+    log = identity(Suffix.LOG, base_offset)
+    if log is None:
+        # Deleted since the listing. The one before it keeps its end: that was the truth a moment ago.
+        return None
+    return SegmentFiles(
+        topic_partition=topic_partition,
+        log_dir=log_dir,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        log=log,
+        offset_index=identity(Suffix.OFFSET_INDEX, base_offset),
+        time_index=identity(Suffix.TIME_INDEX, base_offset),
+        transaction_index=identity(Suffix.TRANSACTION_INDEX, base_offset),
+        snapshot=identity(Suffix.SNAPSHOT, end_offset),
+    )
+
+
+def _identity(path: str) -> FileIdentity | None:
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise PartitionError(f"{path} is no regular file; move it out of the broker's directory")
+    return FileIdentity(Path(path), found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _topic_id(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return read_partition_metadata(file.read(_METADATA_BYTES), str(path))
+    except FileNotFoundError:
+        return None

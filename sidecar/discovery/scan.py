@@ -1,0 +1,94 @@
+"""Lists log directories: every partition in them, or why it cannot be looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import PartitionError
+from sidecar.logformat.names import DirectoryState, parse_directory_name
+from sidecar.model import PartitionFiles, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ScanProblem:
+    """What could not be read: a partition, or a whole log dir (then `topic_partition` is None)."""
+
+    topic_partition: TopicPartition | None
+    path: Path
+    error: PartitionError
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """Partitions in ascending order, each at most once; and the problems, in ascending order of their paths."""
+
+    partitions: tuple[PartitionFiles, ...]
+    problems: tuple[ScanProblem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    topic_partition: TopicPartition
+    log_dir: Path
+    directory: Path
+
+
+def scan_log_dirs(log_dirs: Sequence[Path], topics: TopicFilter, *, internal_topics: bool = False) -> ScanResult:
+    """All live partitions of the accepted topics in these log dirs; directories being moved or deleted are passed over.
+
+    Nothing that lies in one partition or one log dir keeps the others from being found.
+    """
+    problems: list[ScanProblem] = []
+    by_partition: dict[TopicPartition, list[_Found]] = {}
+    for log_dir in _distinct(log_dirs):
+        try:
+            for found in _live_directories(log_dir, topics, internal_topics=internal_topics):
+                by_partition.setdefault(found.topic_partition, []).append(found)
+        except OSError as error:
+            what = f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are left alone"
+            problems.append(ScanProblem(None, log_dir, PartitionError(what)))
+    partitions: list[PartitionFiles] = []
+    for topic_partition in sorted(by_partition):
+        candidates = by_partition[topic_partition]
+        try:
+            partitions.append(_read_only_copy(candidates))
+        except PartitionError as error:
+            problems.append(ScanProblem(topic_partition, candidates[0].directory, error))
+    return ScanResult(tuple(partitions), tuple(sorted(problems, key=lambda problem: problem.path)))
+
+
+def _distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
+    # The same directory under two names would make every partition in it a duplicate.
+    seen: set[Path] = set()
+    for log_dir in log_dirs:
+        real = Path(os.path.realpath(log_dir))
+        if real not in seen:
+            seen.add(real)
+            yield log_dir
+
+
+def _live_directories(log_dir: Path, topics: TopicFilter, *, internal_topics: bool) -> Iterator[_Found]:
+    with os.scandir(log_dir) as entries:
+        for entry in entries:
+            name = parse_directory_name(entry.name)
+            if name is None or name.state is not DirectoryState.LIVE:
+                continue
+            accepted = topics.accepts(name.topic_partition.topic, internal_topics=internal_topics)
+            if accepted and entry.is_dir():
+                yield _Found(name.topic_partition, log_dir, log_dir / entry.name)
+
+
+def _read_only_copy(candidates: Sequence[_Found]) -> PartitionFiles:
+    if len(candidates) > 1:
+        places = " and ".join(str(found.directory) for found in candidates)
+        raise PartitionError(
+            f"{candidates[0].topic_partition} lies in two log dirs, {places}; which one is live cannot be told. "
+            f"No broker starts like this: remove the stale one while it is stopped"
+        )
+    (found,) = candidates
+    return read_partition_directory(found.topic_partition, found.log_dir, found.directory)

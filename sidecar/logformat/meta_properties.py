@@ -1,0 +1,94 @@
+"""`meta.properties`: which cluster and which broker a log dir belongs to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sidecar.errors import CorruptFile
+from sidecar.logformat.checkpoints import INT32, parse_integer
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+_LETTER_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """`broker_id` is `node.id` of version 1. What the file does not have is None."""
+
+    version: int
+    cluster_id: str | None
+    broker_id: int | None
+    directory_id: str | None
+
+
+def read_meta_properties(data: bytes, file: str = "") -> MetaProperties:
+    """Versions 0 and 1. Raises CorruptFile for another one, or where a required key is missing.
+
+    Source: MetaProperties.Builder.
+    """
+    properties = read_properties(data, file)
+    version = parse_integer(properties.get("version", "0"), INT32, "version", file)
+    if version not in {0, 1}:
+        raise CorruptFile(f"version {version}, known are 0 and 1", file=file)
+    id_key = "broker.id" if version == 0 else "node.id"
+    for key in ("cluster.id", id_key):
+        if version == 1 and not properties.get(key):
+            raise CorruptFile(f"version 1 needs the key '{key}'", file=file)
+    broker_id = properties.get(id_key)
+    return MetaProperties(
+        version=version,
+        cluster_id=properties.get("cluster.id") or None,
+        broker_id=None if broker_id is None else parse_integer(broker_id, INT32, id_key, file),
+        directory_id=properties.get("directory.id") or None,
+    )
+
+
+def read_properties(data: bytes, file: str = "") -> dict[str, str]:
+    """Java's properties text: ISO-8859-1, `#` and `!` comments, `=`, `:` or blanks after the key, escapes.
+
+    Raises CorruptFile for a malformed `\\u` escape. Source: java.util.Properties.load.
+    """
+    properties: dict[str, str] = {}
+    for line in _logical_lines(data.decode("iso-8859-1")):
+        end = _key_length(line)
+        value = line[end:].lstrip(" \t\f")
+        if value[:1] in {"=", ":"}:
+            value = value[1:].lstrip(" \t\f")
+        properties[_unescaped(line[:end], file)] = _unescaped(value, file)
+    return properties
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines: list[str] = []
+    continued = False
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.lstrip(" \t\f")
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        piece = line[:-1] if backslashes % 2 else line
+        if continued:
+            lines[-1] += piece
+        else:
+            lines.append(piece)
+        continued = bool(backslashes % 2)
+    return lines
+
+
+def _key_length(line: str) -> int:
+    position = 0
+    while position < len(line) and line[position] not in "=: \t\f":
+        position += 2 if line[position] == "\\" else 1
+    return min(position, len(line))
+
+
+def _unescaped(text: str, file: str) -> str:
+    def replace(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return chr(int(found[1], 16))
+        if found[2] == "u":
+            raise CorruptFile("malformed \\u escape", file=file)
+        return _LETTER_ESCAPES.get(found[2], found[2])
+
+    return _ESCAPE.sub(replace, text)
