@@ -1,0 +1,42 @@
+"""A common limit on the bytes per second of all uploads of a store."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+from sidecar.clock import Clock
+
+
+class BandwidthLimit:
+    """Hands out sending time: who takes n bytes waits until all bytes taken before would have been sent."""
+
+    def __init__(self, bytes_per_s: int, clock: Clock) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._free_at_s = clock.monotonic_s()
+
+    def take(self, size_bytes: int) -> None:
+        """Wait for the turn of `size_bytes` bytes. Time that nobody used is not saved up."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            turn_s = max(now_s, self._free_at_s)
+            self._free_at_s = turn_s + size_bytes / self._bytes_per_s
+        if turn_s > now_s:
+            # Outside of the lock: others may queue up behind while this one waits.
+            self._clock.sleep_s(turn_s - now_s)
+
+
+class PacedBody(io.BytesIO):
+    """A request body that takes its bytes from a limit block by block, so that a part is no burst."""
+
+    def __init__(self, body: bytes, limit: BandwidthLimit) -> None:
+        super().__init__(body)
+        self._limit = limit
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read, after waiting."""
+        block = super().read(size)
+        self._limit.take(len(block))
+        return block

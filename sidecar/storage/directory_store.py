@@ -1,0 +1,186 @@
+"""A directory as an object store: the default for one machine, and any mounted file system with hard links.
+
+An object comes into being by `link`, which is atomic and refuses to replace: written and synced under a temporary name
+first, so a crash or a full disk leaves nothing but that temporary file, which counts as an unfinished upload.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from sidecar.errors import ObjectMissing, OutcomeUnknown, StoreUnsafe
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.directory_walk import TEMPORARY_SUFFIX, folders, temporaries, walk
+from sidecar.storage.key_prefix import check_key
+from sidecar.storage.os_errors import os_error, translating_os_errors
+
+_CHUNK_BYTES = 4 * MIB
+_LINK_UNSUPPORTED = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+
+class DirectoryStore:
+    """Objects as files below `root`, which is created with the first object. Safe for use from several threads."""
+
+    def __init__(self, root: Path, limit: BandwidthLimit | None = None) -> None:
+        self.root = root.absolute()
+        self.url = self.root.as_uri()
+        self._limit = limit
+
+    def close(self) -> None:
+        """Nothing is held open between calls."""
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        """See `ObjectStore`."""
+
+        def write(descriptor: int) -> None:
+            _write_all(descriptor, body)
+
+        self._create(key, write)
+
+    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+        """See `ObjectStore`; one chunk at a time is in memory."""
+        crc32c = 0
+
+        def write(descriptor: int) -> None:
+            nonlocal crc32c
+            for position in range(0, source.size_bytes, _CHUNK_BYTES):
+                chunk = source.read_at(position, min(_CHUNK_BYTES, source.size_bytes - position))
+                if self._limit is not None:
+                    self._limit.take(len(chunk))
+                crc32c = crc32c_of(chunk, crc32c)
+                _write_all(descriptor, chunk)
+
+        self._create(key, write)
+        return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+        """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
+        path = self._path(key)
+        with translating_os_errors("read", key, self.url), path.open("rb") as file:
+            file.seek(position)
+            return file.read() if size_bytes is None else file.read(size_bytes)
+
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+        """See `ObjectStore`."""
+        path = self._path(key)
+        with translating_os_errors("read", key, self.url):
+            file = path.open("rb")
+        with file:
+            while True:
+                with translating_os_errors("read", key, self.url):
+                    chunk = file.read(chunk_bytes)
+                if not chunk:
+                    return
+                yield chunk
+
+    def head(self, key: ObjectKey) -> ObjectFacts | None:
+        """See `ObjectStore`. Directories keep no checksum."""
+        path = self._path(key)
+        try:
+            with translating_os_errors("stat", key, self.url):
+                status = path.stat()
+        except ObjectMissing:
+            return None
+        return ObjectFacts(key, status.st_size, status.st_mtime_ns // 1_000_000) if path.is_file() else None
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
+        """See `ObjectStore`."""
+        with translating_os_errors("list", prefix, self.url):
+            for key, status in walk(self.root, prefix, start_after):
+                yield ObjectFacts(key, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """See `ObjectStore`."""
+        with translating_os_errors("list", prefix, self.url):
+            yield from folders(self.root, prefix)
+
+    def delete(self, keys: Iterable[ObjectKey]) -> None:
+        """See `ObjectStore`. Empty directories stay: removing one could race with a writer that has just made it."""
+        for key in keys:
+            path = self._path(key)
+            with suppress(ObjectMissing), translating_os_errors("delete", key, self.url):
+                path.unlink()
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `ObjectStore`: temporary files that a crash left, and those of uploads under way."""
+        with translating_os_errors("list", prefix, self.url):
+            for key, name, status in temporaries(self.root, prefix):
+                yield UnfinishedUpload(key, name, status.st_mtime_ns // 1_000_000)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """See `ObjectStore`."""
+        check_key(upload.upload_id)
+        path = self._path(upload.key).parent / Path(upload.upload_id).name
+        with suppress(ObjectMissing), translating_os_errors("abort", upload.key, self.url):
+            path.unlink()
+
+    def _path(self, key: str) -> Path:
+        return self.root / check_key(key)
+
+    def _create(self, key: ObjectKey, write: Callable[[int], None]) -> None:
+        path = self._path(key)
+        # The temporary file stands beside its target, because a link cannot cross file systems.
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        with translating_os_errors("create", key, self.url):
+            _make_directories(path.parent)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                with translating_os_errors("create", key, self.url):
+                    write(descriptor)
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self._link(temporary, path, key)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+
+    def _link(self, temporary: Path, path: Path, key: ObjectKey) -> None:
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno in _LINK_UNSUPPORTED:
+                raise StoreUnsafe(
+                    f"{self.url}: this file system has no hard links, so nothing can be created atomically"
+                ) from error
+            raise os_error(error, "create", key, self.url) from error
+        try:
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise OutcomeUnknown(
+                f"create {key} at {self.url}: the directory cannot be synced: {error.strerror}"
+            ) from error
+
+
+def _write_all(descriptor: int, body: bytes | memoryview) -> None:
+    view = memoryview(body)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _make_directories(directory: Path) -> None:
+    """Create what is missing, durably: a new directory's entry lies in its parent."""
+    missing = []
+    while not directory.is_dir():
+        missing.append(directory)
+        directory = directory.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+        _sync_directory(new.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,194 @@
+"""Any other fsspec file system as an object store, as far as it can create exclusively (mode "xb").
+
+Whether it truly can is the probe's question, not a table's. Local directories have an adapter of their own, which is durable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreUnsafe
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.key_prefix import check_key
+from sidecar.storage.os_errors import translating_os_errors
+
+_CHUNK_BYTES = 4 * MIB
+_MEMORY_LOCK = threading.Lock()
+"""fsspec's memory file system tests and sets in two steps; within one process this makes them one."""
+
+
+class FsspecStore:
+    """Objects of an fsspec file system below one path."""
+
+    def __init__(self, url: str, limit: BandwidthLimit | None = None) -> None:
+        """Raises SettingsError for an unknown protocol or one whose package is not installed."""
+        try:
+            self._files, root = url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise SettingsError(
+                f"{url}: {error}; use s3://bucket/prefix, a directory, or an installed fsspec protocol"
+            ) from error
+        self._root = root.rstrip("/")
+        self._limit = limit
+        self.url = self._files.unstrip_protocol(self._root)
+
+    def close(self) -> None:
+        """fsspec shares file systems between users; nothing of it is ours to close."""
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        """See `ObjectStore`."""
+        self._create(key, [body])
+
+    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+        """See `ObjectStore`; parts and their checksums are the file system's own affair."""
+        crc32c = 0
+
+        def chunks() -> Iterator[bytes]:
+            nonlocal crc32c
+            for position in range(0, source.size_bytes, _CHUNK_BYTES):
+                chunk = bytes(source.read_at(position, min(_CHUNK_BYTES, source.size_bytes - position)))
+                if self._limit is not None:
+                    self._limit.take(len(chunk))
+                crc32c = crc32c_of(chunk, crc32c)
+                yield chunk
+
+        self._create(key, chunks())
+        return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+        """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
+        facts = self.head(key)
+        if facts is None:
+            raise ObjectMissing(f"read {key} at {self.url}: no such object")
+        end = facts.size_bytes if size_bytes is None else min(facts.size_bytes, position + size_bytes)
+        if position >= end:
+            return b""
+        with translating_os_errors("read", key, self.url):
+            return bytes(self._files.cat_file(self._path(key), start=position, end=end))
+
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+        """See `ObjectStore`."""
+        facts = self.head(key)
+        if facts is None:
+            raise ObjectMissing(f"read {key} at {self.url}: no such object")
+        # By ranges: an open file of fsspec's memory file system shares its position with every other reader.
+        for position in range(0, facts.size_bytes, chunk_bytes):
+            yield self.read(key, position, chunk_bytes)
+
+    def head(self, key: ObjectKey) -> ObjectFacts | None:
+        """See `ObjectStore`."""
+        try:
+            with translating_os_errors("stat", key, self.url):
+                self._files.invalidate_cache()
+                return self._facts(key, self._files.info(self._path(key)))
+        except ObjectMissing:
+            return None
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
+        """See `ObjectStore`. All names below the prefix's folder are in memory."""
+        found: dict[str, dict[str, Any]] = {}
+        with suppress(ObjectMissing), translating_os_errors("list", prefix, self.url):
+            self._files.invalidate_cache()
+            folder = f"{self._root}/{prefix.rpartition('/')[0]}".rstrip("/")
+            found = self._files.find(folder or "/", detail=True)
+        keys = sorted((name[len(self._root) :].lstrip("/"), details) for name, details in found.items() if name)
+        for key, details in keys:
+            facts = self._facts(ObjectKey(key), details)
+            if facts is not None and key.startswith(prefix) and key > start_after:
+                yield facts
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """See `ObjectStore`."""
+        last = ""
+        for facts in self.list(prefix):
+            name, slash, _ = facts.key[len(prefix) :].partition("/")
+            if slash and name != last:
+                last = name
+                yield name
+
+    def delete(self, keys: Iterable[ObjectKey]) -> None:
+        """See `ObjectStore`."""
+        for key in keys:
+            path = self._path(key)
+            with suppress(ObjectMissing), translating_os_errors("delete", key, self.url):
+                self._files.rm_file(path)
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `ObjectStore`: none that fsspec could tell of."""
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """See `ObjectStore`. Never called with an upload of ours, since none is listed."""
+        raise ObjectMissing(f"{upload.key}: {self.url} has no unfinished uploads")
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{check_key(key)}"
+
+    def _facts(self, key: ObjectKey, details: dict[str, Any]) -> ObjectFacts | None:
+        if details.get("type") != "file":
+            return None
+        return ObjectFacts(key, int(details.get("size") or 0), _modified_ms(details))
+
+    def _create(self, key: ObjectKey, chunks: Iterable[bytes]) -> None:
+        path = self._path(key)
+        try:
+            with translating_os_errors("create", key, self.url, OutcomeUnknown):
+                if isinstance(self._files, MemoryFileSystem):
+                    # A file being written is visible there, so it is put in one piece; it lies in memory anyway.
+                    body = b"".join(chunks)
+                    with _MEMORY_LOCK:
+                        self._files.pipe_file(path, body, mode="create")
+                else:
+                    self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+                    self._write(path, chunks)
+        except (NotImplementedError, ValueError) as error:
+            raise StoreUnsafe(f"{self.url}: this file system cannot create exclusively: {error}") from error
+
+    def _write(self, path: str, chunks: Iterable[bytes]) -> None:
+        file = self._files.open(path, "xb")
+        written = False
+        try:
+            for chunk in chunks:
+                file.write(chunk)
+            file.close()
+            written = True
+        finally:
+            if not written:
+                _discard(file)
+
+
+def _discard(file: Any) -> None:
+    """Make nothing of a file that was not written to its end.
+
+    The name is not removed: with file systems that create at `close` it could be another writer's object.
+    """
+    with suppress(OSError, AttributeError):
+        file.discard()
+    if isinstance(file, AbstractBufferedFile):
+        file.closed = True  # else its destructor would upload what it has
+    else:
+        with suppress(OSError):
+            file.close()
+
+
+def _modified_ms(details: dict[str, Any]) -> int:
+    """Each file system names and types its modification time as it likes; 0 where it has none."""
+    for name in ("mtime", "LastModified", "last_modified", "modified", "created"):
+        value = details.get(name)
+        if isinstance(value, datetime):
+            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            return int(aware.timestamp() * 1000)
+        if isinstance(value, int | float):
+            return int(value * 1000)
+    return 0

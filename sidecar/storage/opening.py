@@ -1,0 +1,34 @@
+"""From settings to a store. Each adapter's library is loaded only where its kind of URL is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sidecar.clock import Clock, SystemClock
+from sidecar.errors import SettingsError
+from sidecar.ports import ObjectStore
+from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.directory_store import DirectoryStore
+from sidecar.store_settings import StoreSettings
+
+
+def open_store(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
+    """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError."""
+    clock = clock or SystemClock()
+    rate = settings.bandwidth_bytes_per_s
+    limit = None if rate is None else BandwidthLimit(rate, clock)
+    parts = urlsplit(settings.url)
+    if parts.scheme == "s3":
+        from sidecar.storage.s3 import S3Store  # boto3 is some 25 MB of memory
+
+        return S3Store(settings, clock, limit=limit)
+    if parts.scheme in {"file", "local"}:
+        if parts.netloc:
+            raise SettingsError(f"{settings.url}: a file url has three slashes: file:///directory")
+        return DirectoryStore(Path(unquote(parts.path)), limit)
+    if "://" not in settings.url:
+        return DirectoryStore(Path(settings.url).expanduser(), limit)
+    from sidecar.storage.fsspec_store import FsspecStore
+
+    return FsspecStore(settings.url, limit)

@@ -1,0 +1,68 @@
+"""What an error of the operating system means for a store, for directories and other fsspec file systems."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sidecar.errors import (
+    ObjectExists,
+    ObjectMissing,
+    SidecarError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+
+_ADVICE: dict[int, tuple[type[SidecarError], str]] = {
+    errno.EEXIST: (ObjectExists, "the key is taken"),
+    errno.ENOENT: (ObjectMissing, "no such object"),
+    errno.ENOTDIR: (ObjectMissing, "no such object"),
+    errno.EACCES: (StoreDenied, "give this process's user the right to read and write there"),
+    errno.EPERM: (StoreDenied, "give this process's user the right to read and write there"),
+    errno.EROFS: (StoreDenied, "the file system is mounted read-only"),
+    errno.ENOSPC: (StoreUnavailable, "no space is left on the archive's file system; nothing of the object was kept"),
+    errno.EDQUOT: (StoreUnavailable, "the disk quota is used up; nothing of the object was kept"),
+    errno.EFBIG: (StoreUnavailable, "the file is larger than the file system or the process's limit allows"),
+    errno.ENAMETOOLONG: (StoreError, "the name is too long for this file system"),
+    errno.ESTALE: (StoreUnavailable, "the network file system lost this directory; look at its mount"),
+    errno.EIO: (StoreUnavailable, "the device failed; look at the system's log"),
+    errno.EMFILE: (StoreUnavailable, "too many open files; raise the limit (ulimit -n)"),
+    errno.ENFILE: (StoreUnavailable, "too many open files on this machine"),
+    errno.ENOTSUP: (StoreUnsafe, "the file system lacks what atomic creation needs (hard links)"),
+    errno.EMLINK: (StoreUnsafe, "the file system lacks what atomic creation needs (hard links)"),
+}
+
+
+@contextmanager
+def translating_os_errors(
+    operation: str, key: str, where: str, otherwise: type[SidecarError] = StoreUnavailable
+) -> Iterator[None]:
+    """Raises ours instead of OSError; `otherwise` for what the table does not know, such as a lost connection."""
+    try:
+        yield
+    except OSError as error:
+        raise os_error(error, operation, key, where, otherwise) from error
+
+
+def os_error(
+    error: OSError, operation: str, key: str, where: str, otherwise: type[SidecarError] = StoreUnavailable
+) -> SidecarError:
+    """Our error for one of the operating system's (or of an fsspec file system that raises like it)."""
+    kind, advice = _ADVICE.get(_number(error), (otherwise, "look at the file system's own messages"))
+    return kind(f"{operation} {key or '/'} at {where}: {error.strerror or error or type(error).__name__}; {advice}")
+
+
+def _number(error: OSError) -> int:
+    """The error's number; file systems in Python often raise the class alone."""
+    if error.errno is not None:
+        return error.errno
+    classes: tuple[tuple[type[OSError], int], ...] = (
+        (FileExistsError, errno.EEXIST),
+        (FileNotFoundError, errno.ENOENT),
+        (NotADirectoryError, errno.ENOTDIR),
+        (PermissionError, errno.EACCES),
+    )
+    return next((number for kind, number in classes if isinstance(error, kind)), 0)

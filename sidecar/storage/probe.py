@@ -1,0 +1,182 @@
+"""What a store can really do, found out by doing it. Vendors' promises and version tables are not believed.
+
+A known store answers a second create-only put with success under one of its switches (versitygw --nometa), so the
+question must be put to the store at hand.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from sidecar.errors import (
+    ObjectDamaged,
+    ObjectExists,
+    SettingsError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
+from sidecar.storage.source import BytesSource
+
+PROBE_FOLDER = "_probe"
+"""Top-level folder of probe objects; no cluster id is this short."""
+_BODY = b"tiered-sidecar capability probe"
+_MULTIPART_BYTES = 5 * MIB + 1024
+"""S3's smallest part and a little: two parts."""
+
+
+@runtime_checkable
+class UploadsInParts(Protocol):
+    """A store whose objects may be made of parts of a given size."""
+
+    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
+        """As `ObjectStore.upload`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCheck:
+    """One question to the store. `required`: without it no archive can be kept there."""
+
+    name: str
+    passed: bool
+    required: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """All answers, in the order of asking."""
+
+    url: str
+    checks: tuple[ProbeCheck, ...]
+
+    @property
+    def safe(self) -> bool:
+        """Whether nothing required is missing."""
+        return all(check.passed for check in self.checks if check.required)
+
+
+def probe_store(store: ObjectStore, *, single_writer: bool = False) -> ProbeReport:
+    """Examine the store and refuse it if something required is missing.
+
+    Raises StoreUnsafe naming what is missing; StoreDenied, StoreUnavailable or SettingsError where it cannot be examined.
+    """
+    report = examine_store(store, single_writer=single_writer)
+    missing = [f"{check.name} ({check.detail})" for check in report.checks if check.required and not check.passed]
+    if missing:
+        raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
+    return report
+
+
+def examine_store(store: ObjectStore, *, single_writer: bool = False) -> ProbeReport:
+    """Ask everything and report; the probe's objects are removed again where that is allowed.
+
+    Raises StoreDenied, StoreUnavailable or SettingsError: then nothing is known.
+    """
+    probe = _Probe(store, ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}"))
+    checks = [
+        probe.ask("write", probe.write),
+        probe.ask("create-only put", probe.create_only, required=not single_writer, advice=_SINGLE_WRITER_ADVICE),
+        probe.ask("read", probe.read),
+        probe.ask("range read", probe.read_range),
+        probe.ask("list after write", probe.list_after_write),
+        probe.ask("multipart upload with checksum", probe.multipart),
+        probe.ask("list unfinished uploads", probe.unfinished, required=False, tolerates=(StoreDenied,)),
+        probe.ask("delete", probe.delete, required=False, tolerates=(StoreDenied,)),
+    ]
+    return ProbeReport(store.url, tuple(checks))
+
+
+_SINGLE_WRITER_ADVICE = "use another store, or promise by single_writer: true that only one sidecar ever writes here"
+
+
+class _Probe:
+    """The questions. Each returns a detail, or raises StoreUnsafe if the answer is wrong."""
+
+    def __init__(self, store: ObjectStore, folder: ObjectKey) -> None:
+        self._store = store
+        self._folder = folder
+        self._small = ObjectKey(f"{folder}/small")
+        self._large = ObjectKey(f"{folder}/large")
+
+    def ask(
+        self,
+        name: str,
+        question: Callable[[], str],
+        *,
+        required: bool = True,
+        advice: str = "",
+        tolerates: tuple[type[StoreError], ...] = (),
+    ) -> ProbeCheck:
+        """One check. What is neither a yes nor a no is raised on, except what `tolerates` names."""
+        try:
+            return ProbeCheck(name, passed=True, required=required, detail=question())
+        except tolerates as error:
+            return ProbeCheck(name, passed=False, required=required, detail=str(error))
+        except (StoreUnavailable, StoreDenied, SettingsError):
+            raise
+        except StoreError as error:
+            detail = f"{error}; {advice}" if advice else str(error)
+            return ProbeCheck(name, passed=False, required=required, detail=detail)
+
+    def write(self) -> str:
+        self._store.put_if_absent(self._small, _BODY)
+        return f"{len(_BODY)} bytes"
+
+    def create_only(self) -> str:
+        try:
+            self._store.put_if_absent(self._small, _BODY[::-1])
+        except ObjectExists:
+            return "the second put of a key was refused"
+        raise StoreUnsafe("a second put of the same key succeeded: commits of two writers would overwrite each other")
+
+    def read(self) -> str:
+        # Where the second put was let through, it is the second body that is there; the check above has said so.
+        if self._store.read(self._small) not in {_BODY, _BODY[::-1]}:
+            raise ObjectDamaged("other bytes came back than were written")
+        return ""
+
+    def read_range(self) -> str:
+        found = self._store.read(self._small, 7, 9)
+        if found not in {_BODY[7:16], _BODY[::-1][7:16]}:
+            raise StoreUnsafe(f"bytes 7 to 15 came back as {found[:32]!r}")
+        return ""
+
+    def list_after_write(self) -> str:
+        keys = [facts.key for facts in self._store.list(f"{self._folder}/")]
+        if keys != [self._small]:
+            raise StoreUnsafe(f"one object was written, the listing shows {keys}")
+        return ""
+
+    def multipart(self) -> str:
+        source = BytesSource(secrets.token_bytes(MIB) * (_MULTIPART_BYTES // MIB) + bytes(_MULTIPART_BYTES % MIB))
+        receipt = self._upload(source)
+        facts = self._store.head(self._large)
+        if facts is None or facts.size_bytes != source.size_bytes:
+            raise ObjectDamaged(f"{source.size_bytes} bytes were uploaded, the store has {facts}")
+        if facts.crc32c not in {None, receipt.crc32c}:
+            raise ObjectDamaged(f"CRC-32C {receipt.crc32c} was sent, the store reports {facts.crc32c}")
+        if b"".join(self._store.stream(self._large)) != source.read_at(0, source.size_bytes):
+            raise ObjectDamaged("other bytes came back than were uploaded")
+        return f"{receipt.requests} requests; the store {'keeps no' if facts.crc32c is None else 'keeps a'} checksum of the whole"
+
+    def _upload(self, source: BytesSource) -> UploadReceipt:
+        if isinstance(self._store, UploadsInParts):
+            return self._store.upload_in_parts(self._large, source, 5 * MIB)
+        return self._store.upload(self._large, source)
+
+    def unfinished(self) -> str:
+        return f"{sum(1 for _ in self._store.unfinished_uploads(f'{self._folder}/'))} left"
+
+    def delete(self) -> str:
+        self._store.delete([self._small, self._large])
+        if self._store.head(self._small) is not None:
+            raise StoreUnsafe("a deleted object is still there (a versioned or locked bucket: it will grow)")
+        return ""

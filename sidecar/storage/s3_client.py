@@ -1,0 +1,61 @@
+"""A boto3 client as the settings want it, with botocore's own retries and checksums switched off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+from pydantic import SecretStr
+
+from sidecar.errors import SettingsError
+from sidecar.store_settings import S3Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+DEFAULT_REGION = "us-east-1"
+
+
+def make_client(settings: S3Settings) -> S3Client:
+    """A client for `settings`, usable from many threads. Raises SettingsError."""
+    try:
+        session = boto3.session.Session(
+            aws_access_key_id=_revealed(settings.access_key_id),
+            aws_secret_access_key=_revealed(settings.secret_access_key),
+            aws_session_token=_revealed(settings.session_token),
+            region_name=settings.region,
+            profile_name=settings.profile,
+        )
+        verify = str(settings.ca_file) if settings.ca_file is not None else settings.verify_tls
+        return session.client(
+            "s3",
+            region_name=session.region_name or DEFAULT_REGION,
+            endpoint_url=settings.endpoint_url,
+            # None would let AWS_CA_BUNDLE decide, and so does True in botocore's resolution of `verify`.
+            verify=None if verify is True else verify,
+            config=_client_config(settings),
+        )
+    except (BotoCoreError, ValueError, OSError) as error:
+        raise SettingsError(f"no S3 client can be made of these settings: {error}") from error
+
+
+def _client_config(settings: S3Settings) -> Config:
+    return Config(
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        # One more than parts in flight: commits and listings need not wait for a part.
+        max_pool_connections=settings.concurrency + 1,
+        tcp_keepalive=True,
+        # sidecar.storage.retry repeats; a second layer would multiply the attempts and hide unknown outcomes.
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # We send our own CRC-32C; anything else botocore would compute is a second pass over the bytes.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": settings.addressing_style.value, "payload_signing_enabled": settings.sign_payload},
+    )
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

@@ -1,0 +1,182 @@
+"""What an S3 answer means: one table from error codes to our errors, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from boto3.exceptions import Boto3Error
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProxyConnectionError,
+    SSLError,
+    TokenRetrievalError,
+    UnauthorizedSSOTokenError,
+)
+from botocore.exceptions import (
+    ConnectionError as BotoConnectionError,
+)
+
+from sidecar.errors import (
+    ObjectDamaged,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SettingsError,
+    SidecarError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+
+_KEYS = "check the credentials (environment, profile, service account, s3.access_key_id)"
+_RIGHTS = "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket and ListBucketMultipartUploads"
+_CLOCK = "set this machine's clock"
+_REGION = "set s3.region and s3.endpoint_url to those of the bucket"
+_BUCKET = "create the bucket or correct the store's url"
+_TRANSIT = "bytes were changed between here and the store, or the store treats checksums otherwise (s3.checksum: none)"
+_FEATURE = "the store lacks this function; see s3.checksum, s3.conditional_writes, s3.storage_class, encryption"
+_LATER = "it is asked again by itself; if it stays so, look at the store or lower s3.concurrency"
+_LOST = "the answer was lost, so the request may or may not have been carried out"
+_TAKEN = "the key is taken"
+_GONE = "no such object"
+
+_CODES: dict[str, tuple[type[SidecarError], str]] = {
+    "PreconditionFailed": (ObjectExists, _TAKEN),
+    "412": (ObjectExists, _TAKEN),
+    "ConditionalRequestConflict": (OutcomeUnknown, "another request for the same key was under way"),
+    "OperationAborted": (OutcomeUnknown, "another request for the same key was under way"),
+    "NoSuchKey": (ObjectMissing, _GONE),
+    "404": (ObjectMissing, _GONE),
+    "NoSuchUpload": (ObjectMissing, "the multipart upload was completed or aborted meanwhile"),
+    "NoSuchBucket": (SettingsError, _BUCKET),
+    "InvalidBucketName": (SettingsError, _BUCKET),
+    "PermanentRedirect": (SettingsError, _REGION),
+    "AuthorizationHeaderMalformed": (SettingsError, _REGION),
+    "IllegalLocationConstraintException": (SettingsError, _REGION),
+    "AccessDenied": (StoreDenied, _RIGHTS),
+    "AllAccessDisabled": (StoreDenied, _RIGHTS),
+    "InvalidAccessKeyId": (StoreDenied, _KEYS),
+    "SignatureDoesNotMatch": (StoreDenied, _KEYS),
+    "ExpiredToken": (StoreDenied, _KEYS),
+    "InvalidToken": (StoreDenied, _KEYS),
+    "TokenRefreshRequired": (StoreDenied, _KEYS),
+    "KMS.DisabledException": (StoreDenied, "enable the key of s3.kms_key_id"),
+    "KMS.NotFoundException": (SettingsError, "correct s3.kms_key_id"),
+    "RequestTimeTooSkewed": (StoreDenied, _CLOCK),
+    "BadDigest": (ObjectDamaged, _TRANSIT),
+    "InvalidDigest": (ObjectDamaged, _TRANSIT),
+    "XAmzContentChecksumMismatch": (ObjectDamaged, _TRANSIT),
+    "XAmzContentSHA256Mismatch": (ObjectDamaged, _TRANSIT),
+    "InvalidPart": (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
+    "InvalidPartOrder": (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
+    "NotImplemented": (StoreUnsafe, _FEATURE),
+    "InvalidStorageClass": (SettingsError, "correct s3.storage_class"),
+    "InvalidObjectState": (StoreDenied, "the object lies in a class without immediate reads; restore it first"),
+    "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
+    "RequestTimeout": (StoreUnavailable, _LATER),
+    "RequestTimeTooLong": (StoreUnavailable, _LATER),
+    "SlowDown": (StoreUnavailable, _LATER),
+    "Throttling": (StoreUnavailable, _LATER),
+    "ThrottlingException": (StoreUnavailable, _LATER),
+    "TooManyRequests": (StoreUnavailable, _LATER),
+    "ServiceUnavailable": (StoreUnavailable, _LATER),
+    "InternalError": (StoreUnavailable, _LATER),
+}
+_STATUSES: dict[int, tuple[type[SidecarError], str]] = {
+    301: (SettingsError, _REGION),
+    307: (SettingsError, _REGION),
+    401: (StoreDenied, _KEYS),
+    403: (StoreDenied, _RIGHTS),
+    404: (ObjectMissing, _GONE),
+    408: (StoreUnavailable, _LATER),
+    409: (OutcomeUnknown, "another request for the same key was under way"),
+    412: (ObjectExists, _TAKEN),
+    429: (StoreUnavailable, _LATER),
+    501: (StoreUnsafe, _FEATURE),
+}
+_REFUSED_BEFORE_WORK = {400, 408, 429, 503}
+"""With these statuses a put was not carried out; a 500, 502 or 504 leaves that open."""
+
+_NOTHING_SENT = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
+_NO_CREDENTIALS = (
+    NoCredentialsError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    TokenRetrievalError,
+    NoAuthTokenError,
+    UnauthorizedSSOTokenError,
+)
+_CONNECTION_LOST = (BotoConnectionError, HTTPClientError, IncompleteReadError)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRequest:
+    """One request, for messages. `creates`: a repetition could meet its own earlier success."""
+
+    operation: str
+    key: str
+    where: str
+    creates: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.key or '/'} at {self.where}"
+
+
+@contextmanager
+def translating(request: StoreRequest) -> Iterator[None]:
+    """Raises ours instead of boto's errors."""
+    try:
+        yield
+    except ClientError as error:
+        raise refusal(error, request) from error
+    except (BotoCoreError, Boto3Error) as error:
+        raise failure(error, request) from error
+
+
+def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
+    """An answer that says no."""
+    answer = error.response.get("Error", {})
+    code = str(answer.get("Code", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    kind, advice = _CODES.get(code) or _STATUSES.get(status) or _by_class(status)
+    if request.creates and kind is StoreUnavailable and status not in _REFUSED_BEFORE_WORK:
+        kind, advice = OutcomeUnknown, _LOST
+    message = str(answer.get("Message", "")).rstrip(".")
+    found = f"{code} ({status})" if code and code != str(status) else f"status {status}"
+    return kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")
+
+
+def failure(error: BotoCoreError | Boto3Error, request: StoreRequest) -> SidecarError:
+    """No answer, or no request."""
+    if isinstance(error, _NO_CREDENTIALS):
+        return StoreDenied(f"{request}: {error}; {_KEYS}")
+    if isinstance(error, ParamValidationError):
+        return SettingsError(f"{request}: {error}")
+    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return StoreDenied(f"{request}: {error}; set s3.ca_file to the authority that signed the store's certificate")
+    if isinstance(error, _NOTHING_SENT):
+        return StoreUnavailable(f"{request}: {error}; check s3.endpoint_url and the network; {_LATER}")
+    if isinstance(error, _CONNECTION_LOST):
+        if request.creates:
+            return OutcomeUnknown(f"{request}: {error}; {_LOST}")
+        return StoreUnavailable(f"{request}: {error}; {_LATER}")
+    return StoreError(f"{request}: {error}")
+
+
+def _by_class(status: int) -> tuple[type[SidecarError], str]:
+    if status >= 500 or status == 0:
+        return StoreUnavailable, _LATER
+    return StoreError, "the store refused the request; its documentation knows the code"

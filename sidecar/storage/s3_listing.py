@@ -1,0 +1,80 @@
+"""Listings of an S3 bucket, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sidecar.errors import StoreUnsafe
+from sidecar.model import ObjectKey
+from sidecar.ports import ObjectFacts, UnfinishedUpload
+from sidecar.storage.s3_requests import S3Requests
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
+
+
+def list_objects(s3: S3Requests, prefix: str, start_after: str) -> Iterator[ObjectFacts]:
+    """Objects in ascending order. Raises StoreUnsafe if the store lists them otherwise: readers of commits rely on it."""
+    last = start_after
+    after = {"StartAfter": s3.prefix.listing(start_after)} if start_after else {}
+    for page in _pages(s3, prefix, after):
+        for entry in page.get("Contents", []):
+            key = s3.prefix.key(entry["Key"])
+            # A folder marker of somebody's console, or a store that ignores StartAfter.
+            if key.endswith("/") or not key or key <= start_after:
+                continue
+            if key <= last:
+                raise StoreUnsafe(f"{s3.bucket}: lists {key} after {last}; a store must list in ascending order")
+            last = key
+            yield ObjectFacts(key, entry["Size"], int(entry["LastModified"].timestamp() * 1000))
+
+
+def list_folders(s3: S3Requests, prefix: str) -> Iterator[str]:
+    """Names between `prefix` and the next slash."""
+    last = ""
+    for page in _pages(s3, prefix, {"Delimiter": "/"}):
+        for entry in page.get("CommonPrefixes", []):
+            name = entry["Prefix"][len(s3.prefix.listing(prefix)) :].rstrip("/")
+            if name and name != last:
+                last = name
+                yield name
+
+
+def list_unfinished_uploads(s3: S3Requests, prefix: str) -> Iterator[UnfinishedUpload]:
+    """Multipart uploads neither completed nor aborted."""
+    markers: dict[str, Any] = {}
+    while True:
+        parameters = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **markers}
+        page = s3.repeat(
+            "ListMultipartUploads",
+            prefix,
+            lambda: s3.client.list_multipart_uploads(**parameters),  # noqa: B023 - called at once
+        )
+        for entry in page.get("Uploads", []):
+            started_ms = int(entry["Initiated"].timestamp() * 1000)
+            yield UnfinishedUpload(s3.prefix.key(entry["Key"]), entry["UploadId"], started_ms)
+        following = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
+        if not page.get("IsTruncated"):
+            return
+        if following == markers or not following["KeyMarker"]:
+            raise StoreUnsafe(f"{s3.bucket}: the listing of multipart uploads does not go on after {markers}")
+        markers = {name: marker for name, marker in following.items() if marker}
+
+
+def _pages(s3: S3Requests, prefix: str, parameters: dict[str, Any]) -> Iterator[ListObjectsV2OutputTypeDef]:
+    token: dict[str, Any] = {}
+    while True:
+        request = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **parameters, **token}
+        page = s3.repeat(
+            "ListObjectsV2",
+            ObjectKey(prefix),
+            lambda: s3.client.list_objects_v2(**request),  # noqa: B023 - called at once
+        )
+        yield page
+        following = page.get("NextContinuationToken")
+        if not page.get("IsTruncated"):
+            return
+        if not following or following == token.get("ContinuationToken"):
+            raise StoreUnsafe(f"{s3.bucket}: the listing below {prefix!r} does not go on after its page")
+        token = {"ContinuationToken": following}

@@ -1,0 +1,165 @@
+"""Settings of the archive's store. A section of the settings model; knows nothing but pydantic."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+_MIB = 1024 * 1024
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]\Z|arn:[A-Za-z0-9:/_.-]+\Z")
+
+
+class StoreSection(BaseModel):
+    """Base of the sections below: unknown keys are refused, values do not change after the start."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ChecksumMode(StrEnum):
+    """How objects are protected between us and the store."""
+
+    CRC32C = "crc32c"
+    NONE = "none"
+
+
+class AddressingStyle(StrEnum):
+    """Where the bucket's name goes: host name (`virtual`), path (`path`), or as the SDK thinks fit (`auto`)."""
+
+    AUTO = "auto"
+    PATH = "path"
+    VIRTUAL = "virtual"
+
+
+class ServerSideEncryption(StrEnum):
+    """Encryption at rest by the store."""
+
+    AES256 = "AES256"
+    AWS_KMS = "aws:kms"
+
+
+class RetrySettings(StoreSection):
+    """The one layer that repeats requests. Waits are random, their upper bound doubles from `wait_s_first` on."""
+
+    attempts: Annotated[int, Field(ge=1, le=20)] = 6
+    """How often a request is sent at most."""
+    wait_s_first: Annotated[float, Field(gt=0, le=60)] = 0.5
+    """Upper bound of the wait before the second attempt."""
+    wait_s_max: Annotated[float, Field(gt=0, le=600)] = 20.0
+    """Upper bound of any wait."""
+
+
+class S3Settings(StoreSection):
+    """What an S3-compatible store needs to know beyond the URL."""
+
+    endpoint_url: str | None = None
+    """Of another store than AWS, for example `https://minio.example:9000`. Never with credentials in it."""
+    region: str | None = None
+    """Default: the SDK's own search (environment, profile), then us-east-1."""
+    addressing_style: AddressingStyle = AddressingStyle.AUTO
+    """Stores without a DNS name per bucket need `path`."""
+    profile: str | None = None
+    """Named profile of the AWS configuration files."""
+    access_key_id: SecretStr | None = None
+    """Explicit key; default is the SDK's chain: environment, profile, web identity (IRSA), container, instance."""
+    secret_access_key: SecretStr | None = None
+    """Goes with `access_key_id`."""
+    session_token: SecretStr | None = None
+    """For temporary explicit keys."""
+    verify_tls: bool = True
+    """Check the store's certificate."""
+    ca_file: Path | None = None
+    """PEM bundle to check it against instead of the system's."""
+    connect_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """How long to wait for a connection."""
+    read_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """How long to wait for the next bytes of an answer."""
+    part_bytes: Annotated[int, Field(ge=5 * _MIB, le=512 * _MIB)] = 8 * _MIB
+    """Size of a multipart part; objects up to this size go in one request. Grows by itself beyond 10,000 parts."""
+    concurrency: Annotated[int, Field(ge=1, le=64)] = 4
+    """Parts in flight over all uploads together: memory is about `part_bytes` times this."""
+    checksum: ChecksumMode = ChecksumMode.CRC32C
+    """`none` for stores that refuse checksum headers; contents are then compared by size only."""
+    conditional_writes: bool = True
+    """Send `If-None-Match: *`. Off only for stores that refuse the header, and then only with `single_writer`."""
+    sign_payload: bool = False
+    """Hash bodies with SHA-256 for the signature as well. Costs more CPU than all the rest of an upload."""
+    server_side_encryption: ServerSideEncryption | None = None
+    """Encryption asked for with each object; default is the bucket's own rule."""
+    kms_key_id: str | None = None
+    """Key for `aws:kms`; default is the account's."""
+    storage_class: str | None = None
+    """For example STANDARD_IA or GLACIER_IR (classes without immediate reads cannot be verified)."""
+
+    @field_validator("endpoint_url")
+    @classmethod
+    def _endpoint_is_a_plain_http_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("endpoint_url must begin with http:// or https:// and name a host")
+        if parts.username or parts.password:
+            raise ValueError("endpoint_url must not carry credentials; use access_key_id and secret_access_key")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _keys_come_in_pairs(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key must be given together")
+        if self.session_token is not None and self.access_key_id is None:
+            raise ValueError("session_token needs access_key_id and secret_access_key")
+        return self
+
+    @model_validator(mode="after")
+    def _a_kms_key_needs_kms(self) -> Self:
+        if self.kms_key_id is not None and self.server_side_encryption is not ServerSideEncryption.AWS_KMS:
+            raise ValueError("kms_key_id needs server_side_encryption: aws:kms")
+        return self
+
+    @model_validator(mode="after")
+    def _a_ca_file_needs_verification(self) -> Self:
+        if self.ca_file is not None and not self.verify_tls:
+            raise ValueError("ca_file has no effect with verify_tls: false; leave one of them out")
+        return self
+
+
+class StoreSettings(StoreSection):
+    """Where the archive is and how to talk to it."""
+
+    url: str
+    """`s3://bucket/prefix`, a directory (`/archive` or `file:///archive`), or any other fsspec URL."""
+    single_writer: bool = False
+    """Promise that nobody else writes here; accepts a store without create-only puts."""
+    bandwidth_bytes_per_s: Annotated[int, Field(ge=64 * 1024)] | None = None
+    """Upper bound of all uploads together; default unlimited."""
+    retry: RetrySettings = RetrySettings()
+    """Repeating of requests."""
+    s3: S3Settings = S3Settings()
+    """Only for `s3://` URLs."""
+
+    @field_validator("url")
+    @classmethod
+    def _url_names_a_place(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if not value.strip() or "\0" in value:
+            raise ValueError("url must name a bucket or a directory")
+        if parts.username or parts.password:
+            raise ValueError("url must not carry credentials")
+        if parts.scheme == "s3" and (parts.query or parts.fragment):
+            raise ValueError(
+                "an s3:// url has a bucket and a prefix only; endpoint and region are settings of their own"
+            )
+        if parts.scheme == "s3" and not _BUCKET.match(parts.netloc):
+            raise ValueError(f"{parts.netloc!r} is no bucket name (3 to 63 letters, digits, dots and hyphens)")
+        return value
+
+    @model_validator(mode="after")
+    def _several_writers_need_conditional_writes(self) -> Self:
+        if not self.s3.conditional_writes and not self.single_writer:
+            raise ValueError("s3.conditional_writes: false is safe only with single_writer: true")
+        return self
