@@ -1,0 +1,314 @@
+"""A segment file as columns of batch headers, in chunks, with memory that does not grow with the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from producer_state.facts import BatchFacts, Int8Column, Int16Column, Int32Column, Int64Column
+from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
+from sidecar.logformat import kernels
+from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES, BatchFlag
+from sidecar.logformat.kernels import Stop
+from sidecar.logformat.window import ReadAt, Window
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """Batch headers in file order, one row each; columns of equal length n.
+
+    A row is a magic 2 batch, or one legacy message (magic 0 and 1), which may be the wrapper of a compressed set.
+    Absent values are -1. Of a legacy wrapper only the offset of its last message is known without decompression:
+    base_offset repeats last_offset there, and record_count is -1. base_timestamp_ms is the delete horizon where the
+    attributes say so. The marker columns are as in BatchFacts.
+    """
+
+    position: Int64Column
+    size_bytes: Int32Column
+    base_offset: Int64Column
+    last_offset: Int64Column
+    magic: Int8Column
+    attributes: Int16Column
+    leader_epoch: Int32Column
+    crc: Int64Column
+    base_timestamp_ms: Int64Column
+    max_timestamp_ms: Int64Column
+    producer_id: Int64Column
+    producer_epoch: Int16Column
+    base_sequence: Int32Column
+    last_sequence: Int32Column
+    record_count: Int32Column
+    marker_type: Int8Column
+    coordinator_epoch: Int32Column
+    marker_timestamp_ms: Int64Column
+
+    def __len__(self) -> int:
+        return int(self.position.shape[0])
+
+    def __getitem__(self, rows: slice) -> BatchColumns:
+        return BatchColumns(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def facts(self) -> BatchFacts:
+        """The columns that producer state is made of; views, nothing is copied."""
+        return BatchFacts(*(getattr(self, field.name) for field in fields(BatchFacts)))
+
+    @property
+    def delete_horizon_ms(self) -> Int64Column:
+        """When tombstones and markers of the batch may go, -1 where it has not been decided. Source: deleteHorizonMs."""
+        flagged = (self.attributes & np.int16(BatchFlag.DELETE_HORIZON)) != 0
+        return np.where(flagged & (self.magic == 2), self.base_timestamp_ms, np.int64(-1))
+
+
+class ScanEnd(StrEnum):
+    """How a segment file ended."""
+
+    EXACT = "exact"
+    PARTIAL_TAIL = "partial_tail"
+    ZERO_TAIL = "zero_tail"
+    CORRUPT = "corrupt"
+
+
+class SegmentScanner:
+    """Walks one segment file, batch by batch, checking each.
+
+    Iterate once: it yields `BatchColumns` chunks in file order, each with its own memory, none empty. Afterwards
+    `valid_bytes`, `end`, `problem` and `batch_count` say how far the file is good. Memory: one window, plus the chunk.
+    A rolled segment is whole only if `end` is EXACT: a broker's reader passes over tails in silence.
+    Source: FileLogInputStream.nextBatch, DefaultRecordBatch.ensureValid, LegacyRecord.ensureValid.
+    """
+
+    def __init__(
+        self,
+        read_at: ReadAt,
+        size_bytes: int,
+        *,
+        base_offset: int | None = None,
+        file: str = "",
+        check_crc: bool = True,
+        window_bytes: int = 8 * MIB,
+        max_batches: int = 65_536,
+        start_position: int = 0,
+        largest_window_bytes: int = 16 * MIB,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Args:
+        read_at: fills a buffer from a position; returns how many bytes it put there, 0 at the file's end.
+        size_bytes: where the walk ends; the file must have that many bytes.
+        base_offset: of the segment; offsets must lie within 2^31-1 above it. None: not known, any offset goes.
+        max_batches: rows of a chunk.
+        start_position: where the walk begins; must be the first byte of a batch.
+        largest_window_bytes: the window grows up to this for a larger batch; above it a batch is checksummed in pieces.
+        close: called when the iteration ends.
+        """
+        self._read_at = read_at
+        self._size_bytes = size_bytes
+        self._file = file
+        self._check_crc = check_crc
+        self._largest_held_bytes = max(window_bytes, largest_window_bytes, _SMALLEST_WINDOW_BYTES)
+        self._window = Window(read_at, start_position, size_bytes, max(window_bytes, _SMALLEST_WINDOW_BYTES), file)
+        self._max_batches = max_batches
+        self._close = close
+        self._smallest_offset = 0 if base_offset is None else base_offset
+        self._largest_offset = 2**63 - 2 if base_offset is None else base_offset + LARGEST_POSITION
+        self._wide_batch_crc = -1
+        self._end: ScanEnd | None = None
+        self.valid_bytes = start_position
+        self.problem: CorruptFile | None = None
+        self.batch_count = 0
+
+    @property
+    def end(self) -> ScanEnd:
+        """How the file ended. Raises RuntimeError before the iteration is through."""
+        if self._end is None:
+            raise RuntimeError(f"the scan of {self._file or 'this segment'} is not finished")
+        return self._end
+
+    def require_exact(self) -> None:
+        """Raise the problem, if any: what every caller wants who does not look at the tail."""
+        if self.end is not ScanEnd.EXACT and self.problem is not None:
+            raise self.problem
+
+    def __iter__(self) -> Iterator[BatchColumns]:
+        try:
+            while self._end is None:
+                chunk = self._next_chunk()
+                self.batch_count += len(chunk)
+                if len(chunk):
+                    yield chunk
+        finally:
+            self._close()
+
+    def _next_chunk(self) -> BatchColumns:
+        blocks = _allocate(min(self._max_batches, self._window.remaining_bytes // SMALLEST_MESSAGE_BYTES[0] + 1))
+        rows = 0
+        while self._end is None:
+            window = self._window
+            begin = window.cursor
+            at, rows, self._smallest_offset, code, detail = kernels.walk_batches(
+                window.buffer,
+                begin,
+                window.filled,
+                window.position,
+                *blocks,
+                rows,
+                self._smallest_offset,
+                self._largest_offset,
+                self._check_crc,
+                self._largest_held_bytes,
+                self._wide_batch_crc,
+            )
+            window.advance(at - begin)
+            self._wide_batch_crc = -1
+            self.valid_bytes = window.position
+            if code == Stop.COLUMNS_FULL:
+                break
+            self._go_on(Stop(code), int(detail))
+        return _columns(blocks, int(rows))
+
+    def _go_on(self, stop: Stop, detail: int) -> None:
+        """Do what the walk needs next, or settle how the file ends."""
+        remaining = self._window.remaining_bytes
+        if self._size_bytes > LARGEST_POSITION:
+            self._finish(
+                ScanEnd.CORRUPT, f"a file of {self._size_bytes} bytes; a segment has at most {LARGEST_POSITION}"
+            )
+        elif remaining == 0:
+            self._finish(ScanEnd.EXACT, "")
+        elif stop in (Stop.MORE_BYTES, Stop.BATCH_TOO_WIDE) and detail <= remaining:
+            if stop is Stop.MORE_BYTES:
+                self._window.hold(detail)
+            else:
+                self._wide_batch_crc = self._window.checksum_ahead(detail) if self._check_crc else 0
+        elif stop in (Stop.MORE_BYTES, Stop.SIZE) and self._window.zeros_ahead():
+            self._finish(
+                ScanEnd.ZERO_TAIL, f"{remaining} zero bytes follow the last batch: never written, or lost in a crash"
+            )
+        elif stop in (Stop.MORE_BYTES, Stop.BATCH_TOO_WIDE):
+            self._finish(ScanEnd.PARTIAL_TAIL, f"the last batch is cut: {remaining} bytes left of at least {detail}")
+        else:
+            self._finish(ScanEnd.CORRUPT, self._describe(stop, detail))
+
+    def _finish(self, end: ScanEnd, what: str) -> None:
+        self._end = end
+        if end is not ScanEnd.EXACT:
+            offset = self._window.int_at(0, 8) if self._window.held_bytes >= 8 else None
+            self.problem = CorruptFile(what, file=self._file, position=self._window.position, offset=offset)
+
+    def _describe(self, stop: Stop, detail: int) -> str:
+        match stop:
+            case Stop.SIZE:
+                return f"size field {self._window.int_at(8, 4)}, a batch of this magic has at least {detail - 12}"
+            case Stop.MAGIC:
+                return f"magic {detail}, known are 0, 1 and 2; if a newer broker wrote this, use a newer release of this tool"
+            case Stop.BASE_OFFSET:
+                return f"offset {detail}, expected at least {self._smallest_offset}: below the segment's base or the batch before"
+            case Stop.LAST_OFFSET:
+                return f"offset {detail} and up, the segment's largest possible is {self._largest_offset}"
+            case Stop.LAST_OFFSET_DELTA:
+                return f"last offset delta {detail}, expected at least 0"
+            case Stop.RECORD_COUNT:
+                return f"{detail} records, expected 0 to {self._window.int_at(23, 4) + 1}, as many as the batch has offsets"
+            case Stop.CODEC:
+                return f"codec {detail} is unknown to this magic"
+            case _:
+                stored = self._window.int_at(17, 4) if self._window.int_at(16, 1) == 2 else self._window.int_at(12, 4)
+                return f"checksum {detail:08x}, the batch says {stored & 0xFFFFFFFF:08x}: damaged; restore it from a replica"
+
+
+_SMALLEST_WINDOW_BYTES = 64
+
+
+def scan_bytes(data: bytes | bytearray | memoryview, **options: Any) -> SegmentScanner:
+    """Scan a segment held in memory; options as of SegmentScanner."""
+    source = memoryview(data)
+
+    def read_at(position: int, buffer: memoryview) -> int:
+        piece = source[position : position + len(buffer)]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    return SegmentScanner(read_at, len(source), **options)
+
+
+def scan_file(path: Path, **options: Any) -> SegmentScanner:
+    """Scan a segment file; options as of SegmentScanner. Raises SegmentChanged if the file is gone."""
+    source = _LazyFile(path)
+    options.setdefault("file", str(path))
+    return SegmentScanner(source.read_at, source.size_bytes, close=source.close, **options)
+
+
+class _LazyFile:
+    """A file that is opened by its first read, so that a scan that is never begun holds no descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        try:
+            self.size_bytes = path.stat().st_size
+        except OSError as error:
+            raise self._ours(error) from error
+
+    def _ours(self, error: OSError) -> PartitionError:
+        if isinstance(error, FileNotFoundError):
+            return SegmentChanged(f"{self._path}: vanished; it is looked at again at the next scan")
+        return PartitionError(f"{self._path}: cannot be read: {error.strerror or error}")
+
+    def read_at(self, position: int, buffer: memoryview) -> int:
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.preadv(self._descriptor, [buffer], position)
+        except OSError as error:
+            raise self._ours(error) from error
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+_Blocks = tuple[Any, Any, Any, Any]
+
+
+def _allocate(rows: int) -> _Blocks:
+    return (
+        np.empty((8, rows), dtype=np.int64),
+        np.empty((6, rows), dtype=np.int32),
+        np.empty((2, rows), dtype=np.int16),
+        np.empty((2, rows), dtype=np.int8),
+    )
+
+
+def _columns(blocks: _Blocks, rows: int) -> BatchColumns:
+    if 2 * rows < blocks[0].shape[1]:
+        wide, words, halves, bytes_ = (np.ascontiguousarray(block[:, :rows]) for block in blocks)
+    else:
+        wide, words, halves, bytes_ = (block[:, :rows] for block in blocks)
+    return BatchColumns(
+        position=wide[kernels.POSITION],
+        size_bytes=words[kernels.SIZE],
+        base_offset=wide[kernels.BASE_OFFSET],
+        last_offset=wide[kernels.LAST_OFFSET],
+        magic=bytes_[kernels.MAGIC],
+        attributes=halves[kernels.ATTRIBUTES],
+        leader_epoch=words[kernels.LEADER_EPOCH],
+        crc=wide[kernels.CRC],
+        base_timestamp_ms=wide[kernels.BASE_TIMESTAMP],
+        max_timestamp_ms=wide[kernels.MAX_TIMESTAMP],
+        producer_id=wide[kernels.PRODUCER_ID],
+        producer_epoch=halves[kernels.PRODUCER_EPOCH],
+        base_sequence=words[kernels.BASE_SEQUENCE],
+        last_sequence=words[kernels.LAST_SEQUENCE],
+        record_count=words[kernels.RECORD_COUNT],
+        marker_type=bytes_[kernels.MARKER_TYPE],
+        coordinator_epoch=words[kernels.COORDINATOR_EPOCH],
+        marker_timestamp_ms=wide[kernels.MARKER_TIMESTAMP],
+    )

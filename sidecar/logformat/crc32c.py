@@ -1,0 +1,247 @@
+"""CRC-32C and CRC-32 as numba functions, to be called from other kernels over bytes that are already in the cache.
+
+The CPU's own crc32 instruction is used where the compiler's target has it; a table-driven form works everywhere.
+Trap: numba's on-disk cache of a caller does not notice a change in this file alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.core import config
+from numba.extending import intrinsic
+
+Word = Any
+"""An integer of numba: its width stands in the casts, which numba needs and mypy cannot follow."""
+
+CASTAGNOLI = 0x82F63B78
+IEEE = 0xEDB88320
+
+LONG_LANE_BYTES = 8192
+SHORT_LANE_BYTES = 256
+
+
+def _address_of() -> Any:
+    """Address of an array's first byte. Numbers carry no reference counts, whose updates cost more than a header walk."""
+
+    @intrinsic
+    def address(_typing: Any, buffer: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            return builder.ptrtoint(array.data, ir.IntType(64))
+
+        return types.int64(buffer), generate
+
+    return address
+
+
+def _loader(result: Any, *, big_endian: bool) -> Any:
+    """An unaligned load of one integer at an address; the caller has checked that its bytes are there."""
+
+    @intrinsic
+    def load(_typing: Any, _address: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.IntType(result.bitwidth).as_pointer())
+            word = builder.load(pointer, align=1)
+            return builder.bswap(word) if big_endian else word
+
+        return result(types.int64), generate
+
+    return load
+
+
+address_of = _address_of()
+load_le_u64 = _loader(types.uint64, big_endian=False)
+load_be_i64 = _loader(types.int64, big_endian=True)
+load_be_i32 = _loader(types.int32, big_endian=True)
+load_be_u32 = _loader(types.uint32, big_endian=True)
+load_be_i16 = _loader(types.int16, big_endian=True)
+load_i8 = _loader(types.int8, big_endian=False)
+load_u8 = _loader(types.uint8, big_endian=False)
+
+
+def _zeros_operator(zero_bytes: int) -> npt.NDArray[np.uint32]:
+    """What appending `zero_bytes` (a power of two) zero bytes does to a CRC-32C state, as a (4, 256) table by state byte."""
+    bits = np.arange(32, dtype=np.uint32)
+    columns = np.uint32(1) << bits
+    for _ in range(8):
+        columns = (columns >> np.uint32(1)) ^ np.where(columns & np.uint32(1), np.uint32(CASTAGNOLI), np.uint32(0))
+    applied_bytes = 1
+    while applied_bytes < zero_bytes:
+        columns = _apply(columns, columns)
+        applied_bytes *= 2
+    states = np.arange(256, dtype=np.uint32)[None, :] << (np.uint32(8) * np.arange(4, dtype=np.uint32)[:, None])
+    return _apply(columns, states.ravel()).reshape(4, 256)
+
+
+def _apply(columns: npt.NDArray[np.uint32], states: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """The linear map whose image of bit n is `columns[n]`, of each state."""
+    chosen = (states[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
+    return np.asarray(np.bitwise_xor.reduce(np.where(chosen, columns, np.uint32(0)), axis=1), dtype=np.uint32)
+
+
+def _slicing_table(polynomial: int) -> npt.NDArray[np.uint32]:
+    """Tables for eight bytes a step, (8, 256): row k is the effect of a byte that k more bytes follow."""
+    table = np.empty((8, 256), dtype=np.uint32)
+    state = np.arange(256, dtype=np.uint32)
+    for row in range(8):
+        for _ in range(8):
+            state = (state >> np.uint32(1)) ^ np.where(state & np.uint32(1), np.uint32(polynomial), np.uint32(0))
+        table[row] = state
+    return table
+
+
+_LONG_SHIFT = _zeros_operator(LONG_LANE_BYTES)
+_SHORT_SHIFT = _zeros_operator(SHORT_LANE_BYTES)
+_CASTAGNOLI_TABLE = _slicing_table(CASTAGNOLI)
+_IEEE_TABLE = _slicing_table(IEEE)
+
+INSTRUCTION = {
+    # name of the LLVM intrinsic for 8 bytes and for 1, widths of state and operand of each
+    "x86": (("llvm.x86.sse42.crc32.64.64", 64, 64), ("llvm.x86.sse42.crc32.32.8", 32, 8)),
+    "arm": (("llvm.aarch64.crc32cx", 32, 64), ("llvm.aarch64.crc32cb", 32, 32)),
+}
+
+
+def instruction_set(triple: str, cpu_name: str | None, features: dict[str, bool]) -> str | None:
+    """Which crc32 instructions a compiler target has: "x86", "arm" or None.
+
+    A target named by the user counts only if its name promises the instruction: asking LLVM for an instruction
+    that the target lacks ends the process.
+    """
+    if cpu_name not in (None, "", "host"):
+        return "x86" if cpu_name in ("x86-64-v2", "x86-64-v3", "x86-64-v4") else None
+    if triple.startswith(("x86_64", "amd64")) and features.get("sse4.2") and features.get("crc32", True):
+        return "x86"
+    return "arm" if triple.startswith(("aarch64", "arm64")) and features.get("crc") else None
+
+
+def emit_step(builder: Any, instruction: tuple[str, int, int], state: Any, operand: Any) -> Any:
+    """Append the crc32 instruction to `builder`'s block; state and result are 64 bits wide, the upper half zero."""
+    name, state_bits, operand_bits = instruction
+    state_type, operand_type = ir.IntType(state_bits), ir.IntType(operand_bits)
+    narrow = builder.trunc(state, state_type) if state_bits < 64 else state
+    if operand.type.width < operand_bits:
+        operand = builder.zext(operand, operand_type)
+    function = builder.module.declare_intrinsic(name, (), ir.FunctionType(state_type, [state_type, operand_type]))
+    result = builder.call(function, [narrow, operand])
+    return builder.zext(result, ir.IntType(64)) if state_bits < 64 else result
+
+
+def _step(instruction: tuple[str, int, int], operand_type: Any) -> Any:
+    @intrinsic
+    def step(_typing: Any, _state: Any, _operand: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return emit_step(builder, instruction, arguments[0], arguments[1])
+
+        return types.uint64(types.uint64, operand_type), generate
+
+    return step
+
+
+@njit(nogil=True, cache=True)
+def _crc_by_table(table: Any, begin: Word, end: Word, crc: Word) -> Word:
+    """CRC of the bytes at addresses `[begin, end)`, continuing from `crc`; `table` decides the polynomial."""
+    state = np.uint32(np.uint32(crc) ^ np.uint32(0xFFFFFFFF))
+    at = np.int64(begin)
+    while at + np.int64(8) <= np.int64(end):
+        word = load_le_u64(at) ^ np.uint64(state)
+        state = np.uint32(
+            table[7, np.intp(word & np.uint64(0xFF))]
+            ^ table[6, np.intp((word >> np.uint64(8)) & np.uint64(0xFF))]
+            ^ table[5, np.intp((word >> np.uint64(16)) & np.uint64(0xFF))]
+            ^ table[4, np.intp((word >> np.uint64(24)) & np.uint64(0xFF))]
+            ^ table[3, np.intp((word >> np.uint64(32)) & np.uint64(0xFF))]
+            ^ table[2, np.intp((word >> np.uint64(40)) & np.uint64(0xFF))]
+            ^ table[1, np.intp((word >> np.uint64(48)) & np.uint64(0xFF))]
+            ^ table[0, np.intp(word >> np.uint64(56))]
+        )
+        at += np.int64(8)
+    while at < np.int64(end):
+        index = np.intp((state ^ np.uint32(load_u8(at))) & np.uint32(0xFF))
+        state = np.uint32(table[0, index] ^ np.uint32(state >> np.uint32(8)))
+        at += np.int64(1)
+    return np.uint32(state ^ np.uint32(0xFFFFFFFF))
+
+
+@njit(nogil=True, cache=True)
+def crc32c_portable(begin: Word, end: Word, crc: Word) -> Word:
+    """CRC-32C of the bytes at addresses `[begin, end)`, continuing from `crc` (0 at first), on any CPU."""
+    return _crc_by_table(_CASTAGNOLI_TABLE, begin, end, crc)
+
+
+@njit(nogil=True, cache=True)
+def crc32_ieee(begin: Word, end: Word, crc: Word) -> Word:
+    """CRC-32 of the bytes at addresses `[begin, end)`, continuing from `crc`: the checksum of legacy messages."""
+    return _crc_by_table(_IEEE_TABLE, begin, end, crc)
+
+
+INSTRUCTIONS = instruction_set(
+    llvmlite.binding.get_process_triple(),
+    config.CPU_NAME,  # type: ignore[attr-defined]
+    dict(llvmlite.binding.get_host_cpu_features()),
+)
+# The functions below are compiled at their first call, so without the instruction they are never compiled at all.
+_step_8 = _step(INSTRUCTION[INSTRUCTIONS or "x86"][0], types.uint64)
+_step_1 = _step(INSTRUCTION[INSTRUCTIONS or "x86"][1], types.uint8)
+
+
+@njit(nogil=True, cache=True)
+def _append_zeros(table: Any, state: Word) -> Word:
+    return np.uint64(
+        table[0, np.intp(state & np.uint64(0xFF))]
+        ^ table[1, np.intp((state >> np.uint64(8)) & np.uint64(0xFF))]
+        ^ table[2, np.intp((state >> np.uint64(16)) & np.uint64(0xFF))]
+        ^ table[3, np.intp((state >> np.uint64(24)) & np.uint64(0xFF))]
+    )
+
+
+@njit(nogil=True, cache=True)
+def _three_lanes(begin: Word, lane_bytes: Word, table: Any, state: Word) -> Word:
+    first = np.uint64(state)
+    second = np.uint64(0)
+    third = np.uint64(0)
+    lane = np.int64(lane_bytes)
+    for at in range(np.int64(begin), np.int64(begin) + lane, np.int64(8)):
+        first = _step_8(first, load_le_u64(at))
+        second = _step_8(second, load_le_u64(at + lane))
+        third = _step_8(third, load_le_u64(at + lane + lane))
+    joined = np.uint64(_append_zeros(table, first)) ^ second
+    return np.uint64(np.uint64(_append_zeros(table, joined)) ^ third)
+
+
+@njit(nogil=True, cache=True)
+def crc32c_hardware(begin: Word, end: Word, crc: Word) -> Word:
+    """CRC-32C by the CPU's instruction: three independent lanes hide its latency, then are folded into one state."""
+    state = np.uint64(np.uint64(np.uint32(crc)) ^ np.uint64(0xFFFFFFFF))
+    at = np.int64(begin)
+    while at + np.int64(3 * LONG_LANE_BYTES) <= np.int64(end):
+        state = np.uint64(_three_lanes(at, np.int64(LONG_LANE_BYTES), _LONG_SHIFT, state))
+        at += np.int64(3 * LONG_LANE_BYTES)
+    while at + np.int64(3 * SHORT_LANE_BYTES) <= np.int64(end):
+        state = np.uint64(_three_lanes(at, np.int64(SHORT_LANE_BYTES), _SHORT_SHIFT, state))
+        at += np.int64(3 * SHORT_LANE_BYTES)
+    while at + np.int64(8) <= np.int64(end):
+        state = _step_8(state, load_le_u64(at))
+        at += np.int64(8)
+    while at < np.int64(end):
+        state = _step_1(state, load_u8(at))
+        at += np.int64(1)
+    return np.uint32(state ^ np.uint64(0xFFFFFFFF))
+
+
+crc32c = crc32c_portable if INSTRUCTIONS is None else crc32c_hardware
+"""CRC-32C of the bytes at addresses `[begin, end)`, continuing from `crc` (0 at first), in the fastest form the target has."""
+
+
+@njit(nogil=True, cache=True)
+def checksum(magic: Word, buffer: Any, crc: Word) -> Word:
+    """Checksum of a whole uint8 array, continuing from `crc`: CRC-32C for magic 2, CRC-32 below."""
+    begin = address_of(buffer)
+    end = begin + np.int64(buffer.shape[0])
+    return crc32c(begin, end, crc) if np.int64(magic) == np.int64(2) else crc32_ieee(begin, end, crc)

@@ -1,0 +1,94 @@
+"""A reused buffer that slides over a file. Never a memory map: mapped pages count as resident memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.errors import SegmentChanged
+from sidecar.logformat.crc32c import checksum
+from sidecar.logformat.headers import CRC_FROM, MAGIC_POSITION
+
+ReadAt = Callable[[int, memoryview], int]
+"""(position, buffer) -> bytes put into the buffer; fewer than asked is fine, 0 means the file ends there."""
+
+_STEP_BYTES: Final = 1024 * 1024
+
+
+class Window:
+    """`buffer[cursor:filled]` holds the file's bytes from `position` on."""
+
+    def __init__(self, read_at: ReadAt, position: int, end_position: int, capacity_bytes: int, file: str) -> None:
+        self._read_at = read_at
+        self._end_position = end_position
+        self._file = file
+        self.position = position
+        self.cursor = 0
+        self.filled = 0
+        capacity = min(capacity_bytes, max(end_position - position, 1))
+        self.buffer: npt.NDArray[np.uint8] = np.empty(capacity, dtype=np.uint8)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in the buffer from the cursor on."""
+        return max(self.filled - self.cursor, 0)
+
+    @property
+    def remaining_bytes(self) -> int:
+        """Bytes of the file from the cursor on."""
+        return self._end_position - self.position
+
+    def advance(self, size_bytes: int) -> None:
+        """Move the cursor, possibly to behind what is held."""
+        self.cursor += size_bytes
+        self.position += size_bytes
+
+    def int_at(self, index: int, width: int) -> int:
+        """The signed big-endian integer `index` bytes behind the cursor, which must be held."""
+        return int.from_bytes(self.buffer[self.cursor + index : self.cursor + index + width].tobytes(), signed=True)
+
+    def hold(self, size_bytes: int) -> None:
+        """Have at least `size_bytes` from the cursor on in the buffer, and as much more as it takes.
+
+        The caller has checked that the file has them. Raises SegmentChanged if it has become shorter.
+        """
+        held = self.buffer[self.cursor : self.cursor + self.held_bytes]
+        target = self.buffer if size_bytes <= self.buffer.shape[0] else np.empty(size_bytes, dtype=np.uint8)
+        target[: held.shape[0]] = held
+        self.buffer, self.cursor, self.filled = target, 0, held.shape[0]
+        end = min(target.shape[0], self.remaining_bytes)
+        self._fill(target[self.filled : end].data, self.position + self.filled)
+        self.filled = end
+
+    def zeros_ahead(self) -> bool:
+        """Whether the file holds nothing but zero bytes from the cursor on."""
+        return all(not piece.any() for piece in self._pieces(0, self.remaining_bytes))
+
+    def checksum_ahead(self, size_bytes: int) -> int:
+        """The checksum of the batch at the cursor, of which only the header need be held."""
+        magic = self.int_at(MAGIC_POSITION, 1)
+        crc = np.uint32(0)
+        for piece in self._pieces(CRC_FROM[magic], size_bytes):
+            crc = np.uint32(checksum(magic, piece, crc))
+        return int(crc)
+
+    def _pieces(self, begin: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """The file's bytes `[begin, end)` behind the cursor, read beside the window."""
+        scratch = np.empty(min(_STEP_BYTES, end - begin), dtype=np.uint8)
+        for at in range(begin, end, _STEP_BYTES):
+            piece = scratch[: min(_STEP_BYTES, end - at)]
+            self._fill(piece.data, self.position + at)
+            yield piece
+
+    def _fill(self, target: memoryview, position: int) -> None:
+        done = 0
+        while done < len(target):
+            count = self._read_at(position + done, target[done:])
+            if count <= 0:
+                raise SegmentChanged(
+                    f"{self._file or 'segment'}: became shorter than {self._end_position} bytes while it was read"
+                )
+            done += count

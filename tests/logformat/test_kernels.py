@@ -1,0 +1,122 @@
+"""Checksums in every form the machine may need, and the choice between them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import crc32c as library
+import llvmlite.binding
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llvmlite import ir
+
+from sidecar.logformat import crc32c as kernel
+from sidecar.logformat import kernels
+
+FORMS = [
+    (kernel.crc32c_portable, library.crc32c),
+    (kernel.crc32c, library.crc32c),
+    (kernel.crc32_ieee, zlib.crc32),
+]
+
+
+def computed(form: Any, data: bytes, crc: int = 0) -> int:
+    array = np.frombuffer(data, dtype=np.uint8)
+    return int(form(array.ctypes.data, array.ctypes.data + len(data), np.uint32(crc)))
+
+
+@pytest.mark.parametrize(("form", "reference"), FORMS)
+def test_check_values_of_the_algorithms(form: Any, reference: Any) -> None:
+    assert computed(form, b"123456789") == (0xE3069283 if reference is library.crc32c else 0xCBF43926)
+    assert computed(form, b"") == 0
+
+
+@pytest.mark.parametrize(("form", "reference"), FORMS)
+@given(
+    seed=st.binary(min_size=1, max_size=40),
+    size=st.integers(0, 60_000),
+    skip=st.integers(0, 9),
+    cut=st.integers(0, 60_000),
+)
+def test_checksums_equal_the_library_at_any_length_and_alignment(
+    form: Any, reference: Any, seed: bytes, size: int, skip: int, cut: int
+) -> None:
+    data = (seed * (size // len(seed) + 2))[skip : skip + size]
+    assert computed(form, data) == reference(data)
+    cut = min(cut, len(data))
+    assert computed(form, data[cut:], computed(form, data[:cut])) == reference(data)
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu_name", "features", "expected"),
+    [
+        ("x86_64-unknown-linux-gnu", None, {"sse4.2": True, "crc32": True}, "x86"),
+        ("x86_64-unknown-linux-gnu", None, {"sse4.2": True}, "x86"),
+        ("x86_64-unknown-linux-gnu", None, {"sse4.2": True, "crc32": False}, None),
+        ("x86_64-unknown-linux-gnu", None, {}, None),
+        ("x86_64-unknown-linux-gnu", "generic", {"sse4.2": True}, None),
+        ("x86_64-unknown-linux-gnu", "x86-64-v2", {}, "x86"),
+        ("aarch64-unknown-linux-gnu", None, {"crc": True}, "arm"),
+        ("aarch64-unknown-linux-gnu", None, {}, None),
+        ("aarch64-unknown-linux-gnu", "generic", {"crc": True}, None),
+        ("riscv64-unknown-linux-gnu", None, {"crc": True}, None),
+    ],
+)
+def test_the_instruction_is_used_only_where_the_target_has_it(
+    triple: str, cpu_name: str | None, features: dict[str, bool], expected: str | None
+) -> None:
+    assert kernel.instruction_set(triple, cpu_name, features) == expected
+
+
+def test_the_arm_form_compiles_to_its_instructions() -> None:
+    llvmlite.binding.initialize_all_targets()
+    llvmlite.binding.initialize_all_asmprinters()
+    module = ir.Module()
+    module.triple = "aarch64-unknown-linux-gnu"
+    wide, byte = ir.IntType(64), ir.IntType(8)
+    function = ir.Function(module, ir.FunctionType(wide, [wide, wide, byte]), "two_steps")
+    builder = ir.IRBuilder(function.append_basic_block())
+    state = kernel.emit_step(builder, kernel.INSTRUCTION["arm"][0], function.args[0], function.args[1])
+    builder.ret(kernel.emit_step(builder, kernel.INSTRUCTION["arm"][1], state, function.args[2]))
+    target = llvmlite.binding.Target.from_triple(module.triple)
+    machine = target.create_target_machine(features="+crc")
+    assembly = machine.emit_assembly(llvmlite.binding.parse_assembly(str(module)))
+    assert "crc32cx" in assembly
+    assert "crc32cb" in assembly
+
+
+def read(data: bytes) -> tuple[int, int]:
+    array = np.frombuffer(data, dtype=np.uint8)
+    address = array.ctypes.data
+    value, end = kernels.read_varlong(address, address + len(data))
+    return int(value), (int(end) - address if end >= 0 else -1)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "value"),
+    [
+        ("00", 0),
+        ("01", -1),
+        ("02", 1),
+        ("03", -2),
+        ("7e", 63),
+        ("7f", -64),
+        ("8001", 64),
+        ("ac02", 150),
+        ("feffffff0f", 2**31 - 1),
+        ("ffffffff0f", -(2**31)),
+        ("feffffffffffffffff01", 2**63 - 1),
+        ("ffffffffffffffffff01", -(2**63)),
+    ],
+)
+def test_known_varints(encoded: str, value: int) -> None:
+    data = bytes.fromhex(encoded)
+    assert read(data) == (value, len(data))
+    assert read(data[:-1]) == (0, -1)
+
+
+def test_a_varint_without_end_is_refused() -> None:
+    assert read(b"\xff" * 11) == (0, -1)
