@@ -40,6 +40,11 @@ _SEGMENT = re.compile(r"segments/([0-9]{20})-([A-Za-z0-9_-]{22})\.(log|indexes)"
 _NUMBERED = re.compile(r"(commits|checkpoints)/([0-9]{20})\.json", re.ASCII)
 
 
+def is_name(text: str) -> bool:
+    """Whether this can be a topic or a cluster id. Source: Topic.validate, Apache Kafka."""
+    return _NAME.fullmatch(text) is not None and text not in {".", ".."}
+
+
 def is_id(text: str) -> bool:
     """Whether this is a 22-character id: URL-safe base64 of 16 bytes without padding, as Kafka's Uuid prints it."""
     return _ID.fullmatch(text) is not None
@@ -73,7 +78,7 @@ class Lineage:
 
     def __post_init__(self) -> None:
         for what, name in (("cluster id", self.cluster_id), ("topic", self.topic_partition.topic)):
-            if not _NAME.fullmatch(name) or name in {".", ".."}:
+            if not is_name(name):
                 raise SettingsError(
                     f"{what} {name!r} cannot stand in an object key: letters, digits, '.', '_', '-' can"
                 )

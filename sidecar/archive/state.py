@@ -219,7 +219,8 @@ class _Draft:
                 f"{self.state.lineage.topic_partition}: [{self.end_offset}, {action.base_offset}) would be neither covered "
                 f"nor recorded as lost"
             )
-        rearranged = action.base_offset < self.end_offset
+        # Where no segment is left below it, a hole only moves the start: what lies below the start is not claimed anyway.
+        rearranged = action.base_offset < self.end_offset or not self.segments
         hole = Hole(action.base_offset, action.end_offset, action.reason)
         self.holes = tuple(sorted((*self.holes, hole)))
         self.end_offset = max(self.end_offset, action.end_offset)

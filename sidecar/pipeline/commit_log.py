@@ -1,0 +1,286 @@
+"""A partition's commit log in a store: read it, and append to it so that of two racing writers exactly one wins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import structlog
+
+from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint, encode_checkpoint
+from sidecar.archive.commit import (
+    COMMIT_BYTES_MAX,
+    NONCE_BYTES,
+    Action,
+    AdoptTopicId,
+    Commit,
+    Writer,
+    decode_commit,
+    digest,
+    encode_commit,
+)
+from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_number, parse_root
+from sidecar.archive.state import PartitionState, empty_state, fold
+from sidecar.clock import Clock
+from sidecar.errors import (
+    CommitRefused,
+    CorruptFile,
+    CoverageHole,
+    Fenced,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    PartitionError,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+from sidecar.model import ObjectKey
+from sidecar.ports import ObjectStore
+
+CHECKPOINT_EVERY = 100
+CHECKPOINTS_TRIED = 2
+SETTLE_ATTEMPTS = 4
+SETTLE_WAIT_S_FIRST = 0.2
+READERS = 8
+READ_AHEAD = 16
+
+_log = structlog.get_logger(__name__)
+
+
+class CommitConflict(PartitionError):
+    """Another writer's commit came first. `state` is what the archive holds now: decide again on top of it."""
+
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, message: str, state: PartitionState) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class CommitLog:
+    """The commit log of one lineage. Not for use by two threads at once; any number of processes may race."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        root: ObjectKey,
+        clock: Clock,
+        *,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        checkpoint_every: int = CHECKPOINT_EVERY,
+    ) -> None:
+        self.lineage = parse_root(root)
+        self._store = store
+        self._root = root
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._checkpoint_every = checkpoint_every
+        self._newest_checkpoint = -1
+
+    def read(self) -> PartitionState:
+        """The state after the newest commit: from the newest valid checkpoint and the commits after it.
+
+        Raises:
+            CorruptFile: a commit is damaged, missing in the middle, or does not fit its predecessor.
+        """
+        numbers = self._numbers(CHECKPOINTS)
+        for number in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
+            key = below(self._root, checkpoint_key(number))
+            try:
+                state = self.refresh(self._read_checkpoint(number, numbers[number], key))
+            except CorruptFile as error:
+                _log.warning("checkpoint_passed_over", key=key, reason=str(error))
+                continue
+            self._newest_checkpoint = max(self._newest_checkpoint, number)
+            return state
+        return self.read_whole_chain()
+
+    def read_whole_chain(self) -> PartitionState:
+        """The same from commit 0 on, without trust in any checkpoint. Raises CorruptFile."""
+        return self.refresh(empty_state(self.lineage))
+
+    def refresh(self, state: PartitionState) -> PartitionState:
+        """The state after the newest commit, given an earlier one. Raises CorruptFile."""
+        known = state.next_number - 1
+        numbers = self._numbers(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
+        if known >= 0 and known not in numbers:
+            raise CorruptFile(
+                f"commit {known} is missing, though it was seen before: commits are never deleted",
+                file=below(self._root, commit_key(known)),
+            )
+        tail = sorted(number for number in numbers if number > known)
+        for expected, number in enumerate(tail, state.next_number):
+            if number != expected:
+                raise CorruptFile(
+                    f"commit {expected} is missing, but commit {number} exists: restore it from a replica or an earlier "
+                    f"object version; nothing can be appended until then",
+                    file=below(self._root, commit_key(expected)),
+                )
+        for number in tail:
+            self._check_size(commit_key(number), numbers[number], COMMIT_BYTES_MAX)
+        return self._fold_read(state, self._read_commits(tail))
+
+    def _fold_read(self, state: PartitionState, commits: Iterator[tuple[Commit, str]]) -> PartitionState:
+        try:
+            return fold(state, commits)
+        except (CommitRefused, CoverageHole, Fenced) as error:
+            raise CorruptFile(f"the commit log contradicts itself: {error}", file=self._root) from error
+
+    def _numbers(self, folder: str, start_after: str = "") -> dict[int, int]:
+        """Number to size in bytes of the objects in one of the numbered folders."""
+        after = below(self._root, start_after) if start_after else ""
+        found = {}
+        for facts in self._store.list(below(self._root, folder), start_after=after):
+            number = parse_number(facts.key.removeprefix(f"{self._root}/"))
+            if number is not None:
+                found[number] = facts.size_bytes
+        return found
+
+    def _check_size(self, relative: str, size_bytes: int, size_bytes_max: int) -> None:
+        if size_bytes > size_bytes_max:
+            raise CorruptFile(
+                f"has {size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=below(self._root, relative)
+            )
+
+    def _read_checkpoint(self, number: int, size_bytes: int, key: ObjectKey) -> PartitionState:
+        self._check_size(checkpoint_key(number), size_bytes, CHECKPOINT_BYTES_MAX)
+        return decode_checkpoint(self._read(key), number, self.lineage, key)
+
+    def _read_commits(self, numbers: Sequence[int]) -> Iterator[tuple[Commit, str]]:
+        if len(numbers) <= 1:
+            yield from map(self._read_commit, numbers)
+            return
+        with ThreadPoolExecutor(READERS, thread_name_prefix="commits") as pool:
+            for first in range(0, len(numbers), READ_AHEAD):
+                yield from pool.map(self._read_commit, numbers[first : first + READ_AHEAD])
+
+    def _read_commit(self, number: int) -> tuple[Commit, str]:
+        key = below(self._root, commit_key(number))
+        data = self._read(key)
+        commit = decode_commit(data, key)
+        if commit.number != number:
+            raise CorruptFile(f"holds commit {commit.number}", file=key)
+        return commit, digest(data)
+
+    def _read(self, key: ObjectKey) -> bytes:
+        try:
+            return self._store.read(key)
+        except ObjectMissing as error:
+            raise CorruptFile("was listed, but cannot be read: it vanished", file=key) from error
+
+    def append(self, actions: Sequence[Action], writer: Writer, expected: PartitionState) -> PartitionState:
+        """Commit `actions` on top of `expected`, with one create-only put.
+
+        Raises:
+            Fenced: a writer with a higher leader epoch has committed; this one must stop.
+            CommitConflict: another writer was faster; its `state` is the one to decide on again.
+            CoverageHole, CommitRefused: the actions break a rule of the archive; nothing was written.
+            OutcomeUnknown: the store did not say, even when asked again; the next `read` tells.
+            StoreUnsafe: the store confirmed what it did not do.
+        """
+        number = expected.next_number
+        key = below(self._root, commit_key(number))
+        body, state = self._prepare(actions, writer, expected)
+        if not self._put(key, body):
+            now = self.refresh(expected)
+            if now.highest_leader_epoch > writer.leader_epoch:
+                raise Fenced(
+                    f"{self._root}: leader epoch {now.highest_leader_epoch} has committed, this writer has "
+                    f"{writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now"
+                )
+            raise CommitConflict(f"{self._root}: another writer made commit {number}", now)
+        self._checkpoint(state)
+        return state
+
+    def _prepare(
+        self, actions: Sequence[Action], writer: Writer, expected: PartitionState
+    ) -> tuple[bytes, PartitionState]:
+        """Bytes of the commit and the state after it, taken from what those bytes decode to."""
+        topic_ids = [action.topic_id for action in actions if isinstance(action, AdoptTopicId)]
+        commit = Commit(
+            number=expected.next_number,
+            previous_sha256=expected.last_sha256,
+            nonce=self._random_bytes(NONCE_BYTES).hex(),
+            committed_at_ms=max(self._clock.now_ms(), expected.last_committed_at_ms),
+            topic_partition=self.lineage.topic_partition,
+            topic_id=topic_ids[-1] if topic_ids else expected.topic_id,
+            writer=writer,
+            actions=tuple(actions),
+        )
+        try:
+            body = encode_commit(commit)
+            if not actions or len(body) > COMMIT_BYTES_MAX:
+                raise CommitRefused(
+                    f"{self._root}: a commit of {len(actions)} actions and {len(body)} bytes: expected at least one "
+                    f"action and at most {COMMIT_BYTES_MAX} bytes"
+                )
+            return body, fold(expected, [(decode_commit(body, self._root), digest(body))])
+        except (CorruptFile, UnicodeEncodeError) as error:
+            raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
+
+    def _put(self, key: ObjectKey, body: bytes) -> bool:
+        """Whether this very commit stands under its key. The nonce in it makes equal bytes mean the same attempt."""
+        problem: StoreError | None = None
+        for attempt in range(SETTLE_ATTEMPTS):
+            if attempt:
+                self._clock.sleep_s(SETTLE_WAIT_S_FIRST * 2 ** (attempt - 1))
+            try:
+                self._store.put_if_absent(key, body)
+            except ObjectExists:
+                return self._confirm(key, body, "says that it exists")
+            except (OutcomeUnknown, StoreUnavailable) as error:
+                problem = error
+            else:
+                return self._confirm_own(key, body)
+            try:
+                # Without an answer, a later put of the same bytes is safe: whichever lands first, the commit is ours.
+                return self._store.read(key) == body
+            except ObjectMissing:
+                continue
+            except StoreUnavailable as error:
+                problem = error
+        raise OutcomeUnknown(
+            f"{key}: it is not known whether this commit stands ({problem}): the next read of the commit log tells"
+        ) from problem
+
+    def _confirm(self, key: ObjectKey, body: bytes, claim: str) -> bool:
+        try:
+            return self._store.read(key) == body
+        except ObjectMissing as error:
+            raise StoreUnsafe(
+                f"{key}: the store {claim}, but has no such object: it is not safe to archive to"
+            ) from error
+
+    def _confirm_own(self, key: ObjectKey, body: bytes) -> bool:
+        try:
+            if self._confirm(key, body, "confirmed the put"):
+                return True
+        except StoreUnavailable as error:
+            _log.warning("commit_not_read_back", key=key, reason=str(error))
+            return True
+        raise StoreUnsafe(
+            f"{key}: the store confirmed the put, but holds other bytes: it lets writers overwrite each other (If-None-Match "
+            f"is ignored) and is not safe for more than one writer"
+        )
+
+    def _checkpoint(self, state: PartitionState) -> None:
+        """Write a checkpoint where one is due. It spares readers time and nothing else: a failure is only noted."""
+        number = state.next_number - 1
+        if number - self._newest_checkpoint < self._checkpoint_every:
+            return
+        key = below(self._root, checkpoint_key(number))
+        body = encode_checkpoint(state)
+        if len(body) > CHECKPOINT_BYTES_MAX:
+            _log.warning("checkpoint_too_large", key=key, size_bytes=len(body), size_bytes_max=CHECKPOINT_BYTES_MAX)
+            return
+        try:
+            self._store.put_if_absent(key, body)
+        except ObjectExists:
+            self._newest_checkpoint = number
+        except StoreError as error:
+            _log.warning("checkpoint_not_written", key=key, reason=str(error))
+        else:
+            self._newest_checkpoint = number

@@ -1,0 +1,51 @@
+"""Finding lineages in a store: those of one partition, and all of an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sidecar.archive.keys import Lineage, is_incarnation_folder, is_name, is_partition_folder, partition_prefix
+from sidecar.model import TopicPartition
+from sidecar.ports import ObjectStore
+
+WORKERS = 8
+
+Parent = TypeVar("Parent")
+Child = TypeVar("Child")
+
+
+def find_lineages(store: ObjectStore, cluster_id: str, topic_partition: TopicPartition) -> tuple[Lineage, ...]:
+    """The lineages of one partition, begun or only prepared, ascending by incarnation."""
+    folders = store.list_folders(partition_prefix(cluster_id, topic_partition))
+    return tuple(Lineage(cluster_id, topic_partition, name) for name in sorted(folders) if is_incarnation_folder(name))
+
+
+def find_all_lineages(
+    store: ObjectStore, include: Callable[[str], bool] = lambda _: True, workers: int = WORKERS
+) -> tuple[Lineage, ...]:
+    """Every lineage of an archive whose topic is included, ascending. Folders that are not ours are passed over."""
+
+    def topics(cluster_id: str) -> list[tuple[str, str]]:
+        found = filter(is_name, store.list_folders(f"{cluster_id}/"))
+        return [(cluster_id, topic) for topic in found if include(topic)]
+
+    def partitions(parent: tuple[str, str]) -> list[tuple[str, TopicPartition]]:
+        cluster_id, topic = parent
+        found = filter(is_partition_folder, store.list_folders(f"{cluster_id}/{topic}/"))
+        return [(cluster_id, TopicPartition(topic, int(name))) for name in found]
+
+    def lineages(parent: tuple[str, TopicPartition]) -> tuple[Lineage, ...]:
+        return find_lineages(store, *parent)
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="lineages") as pool:
+        clusters = filter(is_name, store.list_folders(""))
+        all_partitions = _flat_map(pool, partitions, _flat_map(pool, topics, clusters))
+        return tuple(sorted(_flat_map(pool, lineages, all_partitions)))
+
+
+def _flat_map(
+    pool: ThreadPoolExecutor, children: Callable[[Parent], Iterable[Child]], parents: Iterable[Parent]
+) -> list[Child]:
+    return [child for found in pool.map(children, parents) for child in found]

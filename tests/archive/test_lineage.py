@@ -1,0 +1,99 @@
+"""Which lineage a writer goes on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.archive.commit import Add, AdoptTopicId
+from sidecar.archive.keys import Lineage
+from sidecar.archive.lineage import LineageChoice, choose_lineage, relevant
+from sidecar.archive.seam import Seam, Verdict
+from sidecar.archive.state import PartitionState, empty_state
+from sidecar.errors import LineageUnknown
+from tests.archive.builders import CLUSTER_ID, LINEAGE, NAMELESS, PARTITION, TOPIC_ID, a_segment, after, an_id
+
+OTHER_ID = an_id("other topic")
+OTHER = Lineage(CLUSTER_ID, PARTITION, OTHER_ID)
+
+NAMED_STATE = after(empty_state(LINEAGE), [Add(a_segment())])
+OTHER_STATE = after(empty_state(OTHER), [Add(a_segment())])
+NAMELESS_STATE = after(empty_state(NAMELESS), [Add(a_segment())])
+ADOPTED_STATE = after(NAMELESS_STATE, [AdoptTopicId(TOPIC_ID)])
+
+
+def choose(
+    topic_id: str | None, *states: PartitionState, verdict: Verdict | dict[Lineage, Verdict] | None = None
+) -> LineageChoice:
+    """Choose with a seam of this verdict; without one, the seam must not be asked."""
+
+    def seam(state: PartitionState) -> Seam:
+        assert verdict is not None, "the ids tell, the seam is not to be asked"
+        found = verdict if isinstance(verdict, Verdict) else verdict[state.lineage]
+        return Seam(found, "because the test says so")
+
+    return choose_lineage(CLUSTER_ID, PARTITION, topic_id, states, seam)
+
+
+def test_the_first_archive_of_a_partition() -> None:
+    assert choose(TOPIC_ID).state == empty_state(LINEAGE)
+    assert choose(None).state == empty_state(NAMELESS)
+    assert choose(None, empty_state(NAMELESS)).state == empty_state(NAMELESS)
+
+
+def test_a_known_id_goes_on_with_its_own_lineage() -> None:
+    assert choose(TOPIC_ID, NAMED_STATE).state is NAMED_STATE
+    assert choose(TOPIC_ID, ADOPTED_STATE).state is ADOPTED_STATE
+    assert choose(TOPIC_ID, ADOPTED_STATE, OTHER_STATE).adopt_topic_id is None
+
+
+def test_a_topic_made_anew_begins_a_lineage_beside_the_old_one() -> None:
+    choice = choose(OTHER_ID, ADOPTED_STATE)
+    assert choice.state == empty_state(OTHER)
+    assert choose(TOPIC_ID, OTHER_STATE).state == empty_state(LINEAGE)
+
+
+def test_a_nameless_lineage_adopts_the_id_where_the_seam_proves_it() -> None:
+    choice = choose(TOPIC_ID, NAMELESS_STATE, verdict=Verdict.PROVEN)
+    assert choice.state is NAMELESS_STATE
+    assert choice.adopt_topic_id == TOPIC_ID
+
+
+def test_a_nameless_lineage_of_another_log_stays_as_it_is() -> None:
+    choice = choose(TOPIC_ID, NAMELESS_STATE, verdict=Verdict.CONTRADICTED)
+    assert choice.state == empty_state(LINEAGE)
+    assert choice.adopt_topic_id is None
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "state", "verdict"),
+    [
+        (TOPIC_ID, NAMELESS_STATE, Verdict.PLAUSIBLE),
+        (None, NAMELESS_STATE, Verdict.PLAUSIBLE),
+        (None, NAMELESS_STATE, Verdict.CONTRADICTED),
+        (None, ADOPTED_STATE, Verdict.PLAUSIBLE),
+        (None, NAMED_STATE, Verdict.CONTRADICTED),
+    ],
+)
+def test_what_cannot_be_shown_is_not_guessed(topic_id: str | None, state: PartitionState, verdict: Verdict) -> None:
+    with pytest.raises(LineageUnknown, match="cannot be shown") as caught:
+        choose(topic_id, state, verdict=verdict)
+    assert "orders-3" in str(caught.value)
+    assert "because the test says so" in str(caught.value)
+
+
+def test_without_an_id_the_one_proven_lineage_goes_on() -> None:
+    assert choose(None, NAMELESS_STATE, verdict=Verdict.PROVEN).state is NAMELESS_STATE
+    both = {LINEAGE: Verdict.PROVEN, OTHER: Verdict.CONTRADICTED}
+    assert choose(None, NAMED_STATE, OTHER_STATE, verdict=both).state is NAMED_STATE
+    with pytest.raises(LineageUnknown):
+        choose(None, NAMED_STATE, OTHER_STATE, verdict=Verdict.PROVEN)
+
+
+def test_two_lineages_of_one_id_stop_the_partition() -> None:
+    with pytest.raises(LineageUnknown, match="both belong"):
+        choose(TOPIC_ID, NAMED_STATE, ADOPTED_STATE)
+
+
+def test_only_relevant_lineages_need_to_be_read() -> None:
+    assert relevant((NAMELESS, LINEAGE, OTHER), TOPIC_ID) == (NAMELESS, LINEAGE)
+    assert relevant((NAMELESS, LINEAGE, OTHER), None) == (NAMELESS, LINEAGE, OTHER)

@@ -1,0 +1,101 @@
+"""Does a local log continue the archived one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sidecar.archive.commit import Add, Remove
+from sidecar.archive.seam import LocalLog, Probe, Verdict, epoch_at, judge_seam, probes
+from sidecar.archive.state import empty_state
+from sidecar.model import LeaderEpoch
+from tests.archive.builders import LINEAGE, a_compacted, a_segment, after
+
+EPOCHS = (LeaderEpoch(0, 0), LeaderEpoch(2, 150))
+A = a_segment(0)
+B = a_segment(100, leader_epochs=(LeaderEpoch(0, 100), LeaderEpoch(2, 150)), highest_batch_leader_epoch=2)
+C = a_segment(200, leader_epochs=(LeaderEpoch(2, 200),), highest_batch_leader_epoch=2)
+ARCHIVED = after(empty_state(LINEAGE), [Add(A)], [Add(B)], [Add(C)])
+
+
+def local(start_offset: int = 0, end_offset: int = 500, **changes: object) -> LocalLog:
+    """A local log with the archive's own epochs."""
+    return replace(LocalLog(start_offset, end_offset, EPOCHS), **changes)  # type: ignore[arg-type]
+
+
+def test_the_newest_segment_inside_is_probed() -> None:
+    assert {(probe.base_offset, probe.last, probe.crc) for probe in probes(ARCHIVED, local())} == {
+        (200, True, C.last_batch_crc),
+        (200, False, C.first_batch_crc),
+    }
+    assert {probe.base_offset for probe in probes(ARCHIVED, local(end_offset=250))} == {100}
+    assert [(p.base_offset, p.last) for p in probes(ARCHIVED, local(start_offset=250))] == [(200, True)]
+    assert [(p.base_offset, p.last) for p in probes(ARCHIVED, local(end_offset=50))] == [(0, False)]
+    assert probes(ARCHIVED, local(start_offset=300)) == ()
+
+
+def test_compacted_segments_and_absent_checksums_are_not_probed() -> None:
+    compacted = after(ARCHIVED, [Remove(C.segment_id, 200, 300, "replaced"), Add(a_compacted(200, 300))])
+    assert {probe.base_offset for probe in probes(compacted, local())} == {100}
+    bare = after(empty_state(LINEAGE), [Add(a_segment(0, first_batch_crc=None, last_batch_crc=None))])
+    assert probes(bare, local()) == ()
+
+
+def test_an_archived_batch_found_locally_proves_it() -> None:
+    (last, first) = probes(ARCHIVED, local())
+    assert judge_seam(ARCHIVED, local(), {last: last.crc, first: None}).verdict is Verdict.PROVEN
+    assert judge_seam(ARCHIVED, local(), {last: None, first: first.crc}).verdict is Verdict.PROVEN
+
+
+def test_another_batch_in_its_place_contradicts_unless_a_cleaner_may_have_written_it() -> None:
+    found: dict[Probe, int | None] = {probe: probe.crc ^ 1 for probe in probes(ARCHIVED, local())}
+    verdict = judge_seam(ARCHIVED, local(), found)
+    assert verdict.verdict is Verdict.CONTRADICTED
+    assert "CRC" in verdict.reason
+    assert judge_seam(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PLAUSIBLE
+
+
+def test_without_a_common_batch_only_a_known_directory_convinces() -> None:
+    beyond = local(start_offset=300, leader_epochs=(LeaderEpoch(2, 300),))
+    assert judge_seam(ARCHIVED, beyond, {}).verdict is Verdict.PLAUSIBLE
+    assert judge_seam(ARCHIVED, replace(beyond, known_directory=True), {}).verdict is Verdict.PROVEN
+
+
+@pytest.mark.parametrize(
+    ("epochs", "message"),
+    [
+        ((LeaderEpoch(0, 0),), "latest leader epoch is 0"),
+        ((LeaderEpoch(0, 0), LeaderEpoch(2, 260)), "offset 200 has leader epoch 0"),
+        ((LeaderEpoch(0, 0), LeaderEpoch(1, 120), LeaderEpoch(2, 200)), "offset 199 has leader epoch 1"),
+        ((LeaderEpoch(3, 0),), "leader epoch 3 in the local log and 2"),
+    ],
+)
+def test_other_leader_epochs_contradict_even_where_a_checksum_fits(
+    epochs: tuple[LeaderEpoch, ...], message: str
+) -> None:
+    found = {probe: probe.crc for probe in probes(ARCHIVED, local())}
+    verdict = judge_seam(ARCHIVED, local(leader_epochs=epochs, known_directory=True), found)
+    assert verdict.verdict is Verdict.CONTRADICTED
+    assert message in verdict.reason
+
+
+def test_later_epochs_and_a_trimmed_epoch_file_are_no_contradiction() -> None:
+    trimmed = local(start_offset=250, leader_epochs=(LeaderEpoch(2, 250), LeaderEpoch(7, 300)))
+    (last,) = probes(ARCHIVED, trimmed)
+    assert judge_seam(ARCHIVED, trimmed, {last: last.crc}).verdict is Verdict.PROVEN
+
+
+def test_legacy_logs_without_epochs_are_judged_by_their_batches() -> None:
+    legacy = local(leader_epochs=())
+    (last, first) = probes(ARCHIVED, legacy)
+    assert judge_seam(ARCHIVED, legacy, {last: last.crc, first: first.crc}).verdict is Verdict.PROVEN
+
+
+def test_an_empty_archive_is_continued_by_anything() -> None:
+    assert judge_seam(empty_state(LINEAGE), local(), {}).verdict is Verdict.PROVEN
+
+
+def test_the_epoch_of_an_offset() -> None:
+    assert [epoch_at(EPOCHS, offset) for offset in (0, 149, 150, 10**9)] == [0, 0, 2, 2]
+    assert epoch_at((LeaderEpoch(4, 10),), 9) is None

@@ -1,0 +1,1 @@
+"""Stand-ins with faults that no real server produces on demand."""
