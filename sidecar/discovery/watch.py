@@ -61,20 +61,30 @@ class Hint:
 
     def _watch(self) -> None:
         try:
-            changes = watchfiles.watch(
-                *self._log_dirs,
-                watch_filter=is_worth_a_scan,
-                stop_event=self._stop,
-                debounce=_DEBOUNCE_MS,
-                step=_STEP_MS,
-                raise_interrupt=False,
-                force_polling=False,
-                ignore_permission_denied=True,
-            )
-            for _ in changes:
-                self._wake.set()
+            try:
+                self._set_wake_on_changes(ignore_permission_denied=False)
+            except PermissionError:
+                # Such as `lost+found`. Not the first choice, because then every other error is passed over in silence too.
+                self._set_wake_on_changes(ignore_permission_denied=True)
         except (OSError, RuntimeError) as error:
             self._give_up(error)
+
+    def _set_wake_on_changes(self, *, ignore_permission_denied: bool) -> None:
+        present = [log_dir for log_dir in self._log_dirs if log_dir.is_dir()]
+        if not present:
+            raise FileNotFoundError("none of the log dirs is there")
+        changes = watchfiles.watch(
+            *present,
+            watch_filter=is_worth_a_scan,
+            stop_event=self._stop,
+            debounce=_DEBOUNCE_MS,
+            step=_STEP_MS,
+            raise_interrupt=False,
+            force_polling=False,
+            ignore_permission_denied=ignore_permission_denied,
+        )
+        for _ in changes:
+            self._wake.set()
 
     def _give_up(self, error: Exception) -> None:
         self.watching = False
