@@ -1,0 +1,18 @@
+"""What an operator may tune: one frozen model, and how it is put together from flags, environment, file and defaults.
+
+Values only. Components are built from them elsewhere, each from its own section.
+"""
+
+from sidecar.config.loading import LoadedSettings, load_settings
+from sidecar.config.model import BrokerSettings, HttpSettings, LogSettings, RunSettings, Settings, TopicSettings
+
+__all__ = [
+    "BrokerSettings",
+    "HttpSettings",
+    "LoadedSettings",
+    "LogSettings",
+    "RunSettings",
+    "Settings",
+    "TopicSettings",
+    "load_settings",
+]

@@ -1,0 +1,111 @@
+"""Settings from environment variables.
+
+`TIERED_SIDECAR__STORE__S3__REGION` sets `store.s3.region`. A list is JSON, or its elements with commas between. With
+`_FILE` at the end, the value of a secret is read from that file. `null` is no value; an empty variable counts as not set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError as ForeignSettingsError
+
+from sidecar.config.model import Settings
+from sidecar.config.paths import all_sections, all_settings, did_you_mean
+from sidecar.errors import SettingsError
+
+PREFIX = "TIERED_SIDECAR__"
+DELIMITER = "__"
+FROM_FILE = "_FILE"
+NULL = "null"
+SECRET_BYTES_MAX = 64 * 1024
+
+
+class _FromEnvironment(BaseSettings, Settings):
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter=DELIMITER)
+
+
+class _Source(EnvSettingsSource):
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = {name.lower(): None if value == NULL else value for name, value in variables.items()}
+        super().__init__(_FromEnvironment)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return self._variables
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        if isinstance(value, str) and not value.lstrip().startswith(("[", "{")):
+            return [element.strip() for element in value.split(",")]
+        return super().decode_complex_value(field_name, field, value)
+
+
+def variable_of(path: str) -> str:
+    """The variable that sets a setting."""
+    return PREFIX + path.upper().replace(".", DELIMITER)
+
+
+def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values by path, and by path the words that name the source.
+
+    Raises SettingsError for a variable with our prefix that sets nothing, and for secret files that cannot be read.
+    """
+    variables: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for name, text in environment.items():
+        if not name.upper().startswith(PREFIX) or not text:
+            continue
+        path, value = _resolved(name, text)
+        if path in sources:
+            raise SettingsError(f"{path} is set twice: {sources[path]}, environment {name}")
+        variables[variable_of(path)] = value
+        sources[path] = f"environment {name}"
+    try:
+        tree = _Source(variables)()
+    except ForeignSettingsError as error:
+        raise SettingsError(
+            f'environment {_culprit(error, sources)}: expected a JSON list, such as ["a", "b"]'
+        ) from error
+    return {path: _value_at(tree, path) for path in sources}, sources
+
+
+def _resolved(name: str, text: str) -> tuple[str, str]:
+    path = name[len(PREFIX) :].lower().replace(DELIMITER, ".")
+    if path in all_settings():
+        return path, text
+    secret = all_settings().get(path.removesuffix(FROM_FILE.lower()))
+    if path.endswith(FROM_FILE.lower()) and secret is not None:
+        if not secret.is_secret:
+            raise SettingsError(f"environment {name}: only secrets are read from files, {secret.path} is none")
+        return secret.path, _secret(name, Path(text))
+    if path in all_sections():
+        raise SettingsError(f"environment {name}: {path} is a section; set its members one by one")
+    raise SettingsError(f"{path} (environment {name}): unknown setting{did_you_mean(path)}")
+
+
+def _secret(name: str, path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise SettingsError(f"environment {name}: cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"environment {name}: {path} is no UTF-8 text") from error
+    if not text.strip() or len(text) > SECRET_BYTES_MAX:
+        raise SettingsError(f"environment {name}: {path} is empty, or too long to be a secret")
+    return text.strip()
+
+
+def _value_at(tree: Mapping[str, Any], path: str) -> Any:
+    value: Any = tree
+    for element in path.split("."):
+        value = value[element]
+    return value
+
+
+def _culprit(error: ForeignSettingsError, sources: Mapping[str, str]) -> str:
+    lists = [path for path in sources if all_settings()[path].is_list]
+    return " or ".join(variable_of(path) for path in lists) or str(error)

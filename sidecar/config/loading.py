@@ -1,0 +1,137 @@
+"""Puts the settings together: flag > environment > file > default; and remembers where each value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from sidecar.config.environment import read_environment
+from sidecar.config.file import read_settings_file
+from sidecar.config.model import Settings
+from sidecar.config.paths import all_settings, did_you_mean
+from sidecar.errors import SettingsError
+
+DEFAULT = "default"
+REDACTED = "********"
+
+_SHOWS_INPUT = ("_parsing", "_type", "enum", "_than", "_equal", "int_from_float", "finite_number")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and the source of each value that is not a default, by path."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+    def shown(self) -> dict[str, dict[str, Any]]:
+        """Every setting by its path: JSON-able `value` (secrets redacted) and `source`."""
+        shown = {}
+        for path, setting in all_settings().items():
+            value: Any = self.settings
+            for name in path.split("."):
+                value = getattr(value, name)
+            if setting.is_secret:
+                value = None if value is None else REDACTED
+            shown[path] = {"value": _jsonable(value), "source": self.sources.get(path, DEFAULT)}
+        return shown
+
+
+def load_settings(
+    *,
+    flags: Mapping[str, Any] | None = None,
+    config_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> LoadedSettings:
+    """Merge and validate.
+
+    Args:
+        flags: values by path (`store.url`); None means that the flag was not given.
+        config_file: YAML. None reads no file.
+        environment: usually `os.environ`; see `sidecar.config.environment` for the names. None reads none.
+
+    Raises:
+        SettingsError: names the path and the source of every wrong value; never a secret's value.
+    """
+    tree: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    if config_file is not None:
+        _merge(tree, sources, _flattened(read_settings_file(config_file)), dict.fromkeys([""], str(config_file)))
+    if environment is not None:
+        values, names = read_environment(environment)
+        _merge(tree, sources, values, names)
+    given = {path: value for path, value in (flags or {}).items() if value is not None}
+    _merge(tree, sources, given, dict.fromkeys([""], "flag"))
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        lines = dict.fromkeys(_problem(details, sources) for details in error.errors(include_url=False))
+        raise SettingsError("\n".join(lines)) from error
+    return LoadedSettings(settings, {path: source for path, source in sources.items() if path in all_settings()})
+
+
+def _flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and path not in all_settings():
+            values.update(_flattened(value, f"{path}."))
+        elif value is not None or path in all_settings():
+            values[path] = value
+    return values
+
+
+def _merge(tree: dict[str, Any], sources: dict[str, str], values: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        place = tree
+        for section in sections:
+            inner = place.setdefault(section, {})
+            if not isinstance(inner, dict):
+                inner = place[section] = {}
+            place = inner
+        place[name] = value
+        sources[path] = names.get(path) or names[""]
+
+
+def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
+    path = _path(details["loc"])
+    source = sources.get(path)
+    where = f"{path} ({source})" if source else path
+    if details["type"] == "extra_forbidden":
+        return f"{where}: unknown setting{did_you_mean(path)}"
+    if details["type"] == "missing":
+        wanted = [name for name in all_settings() if name == path or name.startswith(f"{path}.")]
+        needed = [name for name in wanted if all_settings()[name].field.is_required()]
+        return f"{' and '.join(needed)}: not set, and there is no default"
+    message = details["msg"].removeprefix("Value error, ")
+    found = details["input"]
+    setting = all_settings().get(path)
+    shows = setting is not None and not setting.is_secret and details["type"].endswith(_SHOWS_INPUT)
+    if shows and isinstance(found, str | int | float):
+        message += f", found {found!r}"
+    return f"{where}: {message}" if where else message
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Pydantic's location without list positions and names of union members."""
+    path = ""
+    for element in location:
+        longer = f"{path}.{element}" if path else str(element)
+        if path in all_settings():
+            break
+        path = longer
+    return path
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_jsonable(element) for element in value]
+    if isinstance(value, SecretStr):
+        return REDACTED
+    return str(value) if isinstance(value, Path) else value

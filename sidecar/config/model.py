@@ -1,0 +1,204 @@
+"""The settings model. Names follow Kafka's where Kafka has one; every name of a quantity ends in its unit."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from sidecar.store_settings import StoreSettings
+
+HTTP_PORT = 9308
+
+
+class Section(BaseModel):
+    """Base of the sections: unknown keys are refused, values do not change after the start."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class LogLevel(StrEnum):
+    """The least severe events that are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log line looks."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class BrokerSettings(Section):
+    """The broker beside which we run, and how far its files are believed."""
+
+    log_dirs: tuple[Path, ...] = ()
+    """The broker's `log.dirs`, as this process sees them. Only ever read. `backfill` and `run` need at least one."""
+    assume_leader: bool = False
+    """Archive partitions although nothing says that this broker leads them. For a stopped broker, a single broker, or a
+    copy of its directories; with several replicas, only where no other sidecar archives the same partitions."""
+    cluster_id: str | None = None
+    """First element of every object key. Default: `cluster.id` in `meta.properties`; needed where that file has none."""
+    broker_id: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Written into commits. Default: `node.id` or `broker.id` in `meta.properties`."""
+    settle_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 5_000
+    """How long the files of a rolled segment must have been left alone: recovery at a broker's start rewrites indexes in
+    place."""
+    snapshot_grace_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 5_000
+    """How long a producer snapshot that is not there may still come: a roll writes it a moment after the new `.log`."""
+    producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = 86_400_000
+    """The brokers' `producer.id.expiration.ms`: rebuilt snapshots leave out producers that were idle for longer. `null`
+    leaves out nobody."""
+
+    @field_validator("cluster_id")
+    @classmethod
+    def _a_cluster_id_fits_an_object_key(cls, value: str | None) -> str | None:
+        if value is not None and (not re.fullmatch(r"[A-Za-z0-9._-]+", value) or value in {".", ".."}):
+            raise ValueError("a cluster id has letters, digits, '.', '_' and '-' only")
+        return value
+
+
+class TopicSettings(Section):
+    """Which topics are archived. A pattern is a regular expression and must match the whole name."""
+
+    include: tuple[str, ...] = (".*",)
+    """Patterns of topics to archive."""
+    exclude: tuple[str, ...] = ()
+    """Patterns of topics to leave out; stronger than `include`."""
+    internal: bool = False
+    """Also topics whose name begins with `__`. The cluster's own metadata log is never archived."""
+    index_interval_bytes: Annotated[int, Field(ge=0, lt=2**31)] = 4096
+    """The topics' `index.interval.bytes`: log bytes between two entries of an index that has to be rebuilt."""
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _patterns_are_regular_expressions(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return patterns
+
+
+class RunSettings(Section):
+    """How the work is done."""
+
+    scan_interval_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """Between two listings of the log directories. Short beside the topics' `retention.ms`."""
+    watch: bool = True
+    """Look sooner when the file system reports a new file. The interval holds in any case."""
+    drain_timeout_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
+    """After SIGTERM, how long segments in work may take to finish. Below the pod's `terminationGracePeriodSeconds`
+    (30 s by default)."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 2
+    """Segments in work at once, over all partitions. Parts of one upload are `store.s3.concurrency`."""
+    uploads_ahead: Annotated[int, Field(ge=1, le=64)] = 2
+    """Segments of one partition in work at once. Commits stay in offset order."""
+    max_queue: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """Segments planned ahead. What does not fit waits for the next scan, so memory does not grow with the backlog."""
+    retry_wait_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    """How long a partition rests after an error before it is tried again."""
+    record_lost: bool = False
+    """Where offsets are gone from disk before they were archived: record them as LOST in the archive and go on, instead
+    of stopping the partition."""
+    state_dir: Path = Path("~/.local/state/tiered-sidecar")
+    """Directory of our own, for the journal of uploads in progress: losing it costs orphaned objects, never data. One
+    process at a time may use it."""
+    staging_dir: Path | None = None
+    """Directory for work files. Default: `staging` below `state_dir`."""
+
+    @property
+    def staging_path(self) -> Path:
+        """Where work files go."""
+        return self.staging_dir if self.staging_dir is not None else self.state_path / "staging"
+
+    @property
+    def state_path(self) -> Path:
+        """`state_dir` with the home directory put in for `~`."""
+        return self.state_dir.expanduser()
+
+
+class HttpSettings(Section):
+    """The read-only HTTP server of `run`: /metrics, /healthz, /readyz, /status."""
+
+    bind: str | None = f"127.0.0.1:{HTTP_PORT}"
+    """Address and port, `[::1]:9308` for IPv6, port 0 for any free one, `null` for no server. Scrapers and probes from
+    outside the pod need `0.0.0.0:9308`. There is nothing secret on it, and no authentication."""
+    heartbeat_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
+    """`/healthz` fails when the main loop has not come round for this long."""
+    request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 5.0
+    """How long a client may take to send its request or to take its answer."""
+    max_connections: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Clients served at once; more are turned away."""
+
+    @field_validator("bind")
+    @classmethod
+    def _bind_is_an_address_and_a_port(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port, None for no server."""
+        return None if self.bind is None else split_address(self.bind)
+
+
+class LogSettings(Section):
+    """Logs go to stderr, one line per event. They never hold credentials or record contents."""
+
+    level: LogLevel = LogLevel.INFO
+    """The least severe events that are written."""
+    format: LogFormat = LogFormat.AUTO
+    """`auto` is `console` on a terminal and `json` elsewhere."""
+
+
+class Settings(Section):
+    """Everything an operator may set. A flag wins over the environment, that over the file, that over the default."""
+
+    store: StoreSettings
+    """Where the archive is, and how to talk to it."""
+    broker: BrokerSettings = BrokerSettings()
+    """The broker beside which we run, and how far its files are believed."""
+    topics: TopicSettings = TopicSettings()
+    """Which topics are archived."""
+    run: RunSettings = RunSettings()
+    """How the work is done."""
+    http: HttpSettings = HttpSettings()
+    """The read-only HTTP server of `run`."""
+    log: LogSettings = LogSettings()
+    """Logs on stderr."""
+
+    @model_validator(mode="after")
+    def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:
+        ours = {"run.state_dir": self.run.state_path, "run.staging_dir": self.run.staging_path}
+        archive = urlsplit(self.store.url)
+        if archive.scheme in {"", "file"} and archive.path:
+            ours["store.url"] = Path(archive.path)
+        for name, path in ours.items():
+            for log_dir in self.broker.log_dirs:
+                if path.absolute().is_relative_to(log_dir.absolute()):
+                    raise ValueError(f"{name} {path} lies in the broker's log dir {log_dir}, which is never written to")
+        return self
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `[v6]:port` or `:port` (all interfaces). Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError(f"{text!r} is no address and port such as 127.0.0.1:{HTTP_PORT}")
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    if ":" in host:
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets, such as [::1]:{HTTP_PORT}")
+    return host, int(port)

@@ -1,0 +1,80 @@
+"""Settings by their path (`store.s3.region`): which exist, what type they have, and which one a misspelt one may mean."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from sidecar.config.model import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One leaf of the model."""
+
+    path: str
+    field: FieldInfo
+    section: type[BaseModel]
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value is never shown."""
+        return any(kind is SecretStr for kind in alternatives(self.field.annotation))
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes several values."""
+        return any(get_origin(kind) in {tuple, list} for kind in alternatives(self.field.annotation))
+
+
+def alternatives(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type alone."""
+    return get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+
+
+def walk(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
+    """All leaves of a model in its own order."""
+    for name, field in model.model_fields.items():
+        section = section_of(field)
+        if section is not None:
+            yield from walk(section, f"{prefix}{name}.")
+        else:
+            yield Setting(f"{prefix}{name}", field, model)
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The section behind a field, None for a leaf."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+@cache
+def all_settings() -> dict[str, Setting]:
+    """Every setting by its path."""
+    return {setting.path: setting for setting in walk(Settings)}
+
+
+@cache
+def all_sections() -> frozenset[str]:
+    """The paths of all sections."""
+    paths = [path.split(".")[:-1] for path in all_settings()]
+    return frozenset(".".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
+
+
+def did_you_mean(path: str) -> str:
+    """`; did you mean …?` for an unknown path, "" if nothing comes near. A right name in a wrong section counts as near."""
+    known = [*all_settings(), *all_sections()]
+    normal = path.replace("-", "_").lower()
+    same_name = [candidate for candidate in known if candidate.rpartition(".")[2] == normal.rpartition(".")[2]]
+    near = same_name or difflib.get_close_matches(normal, known, n=1, cutoff=0.75)
+    if not near:
+        names = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
+        near = [names[name] for name in difflib.get_close_matches(normal.rpartition(".")[2], names, n=1, cutoff=0.8)]
+    return f"; did you mean {' or '.join(near[:3])}?" if near else ""
