@@ -132,7 +132,7 @@ class MemoryStore:
 
     def _facts(self, key: str) -> ObjectFacts:
         body = self.objects[key]
-        return ObjectFacts(ObjectKey(key), len(body), self.modified_ms[key], crc32c(body))
+        return ObjectFacts(ObjectKey(key), len(body), self.modified_ms.get(key, self.clock.now_ms()), crc32c(body))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`."""
