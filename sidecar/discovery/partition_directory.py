@@ -20,9 +20,9 @@ _METADATA_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Names by suffix and offset. `unstable`: a compaction is under way, or files came and went while listing."""
+    """Entries by suffix and offset. `unstable`: a compaction is under way, or files came and went while listing."""
 
-    files: Mapping[Suffix, Mapping[int, str]] = field(default_factory=dict)
+    files: Mapping[Suffix, Mapping[int, os.DirEntry[str]]] = field(default_factory=dict)
     has_metadata: bool = False
     unstable: bool = False
 
@@ -73,13 +73,13 @@ def _settled_listing(directory: Path) -> _Listing:
 
 
 def _list(directory: Path) -> _Listing:
-    files: dict[Suffix, dict[int, str]] = {}
+    files: dict[Suffix, dict[int, os.DirEntry[str]]] = {}
     has_metadata = unstable = False
     with os.scandir(directory) as entries:
         for entry in entries:
             found = parse_file_name(entry.name)
             if found is not None:
-                files.setdefault(found.suffix, {})[found.offset] = entry.path
+                files.setdefault(found.suffix, {})[found.offset] = entry
             elif entry.name == PARTITION_METADATA:
                 has_metadata = True
             else:
@@ -96,8 +96,8 @@ def _segment(
     end_offset: int,
 ) -> SegmentFiles | None:
     def identity(suffix: Suffix, offset: int) -> FileIdentity | None:
-        path = listing.files.get(suffix, {}).get(offset)
-        return None if path is None else _identity(path)
+        entry = listing.files.get(suffix, {}).get(offset)
+        return None if entry is None else _identity(directory, entry)
 
     log = identity(Suffix.LOG, base_offset)
     if log is None:
@@ -116,14 +116,14 @@ def _segment(
     )
 
 
-def _identity(path: str) -> FileIdentity | None:
+def _identity(directory: Path, entry: os.DirEntry[str]) -> FileIdentity | None:
     try:
-        found = Path(path).stat()
+        found = entry.stat()
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise PartitionError(f"{path} is no regular file; move it out of the broker's directory")
-    return FileIdentity(Path(path), found.st_ino, found.st_size, found.st_mtime_ns)
+        raise PartitionError(f"{entry.path} is no regular file; move it out of the broker's directory")
+    return FileIdentity(directory / entry.name, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _topic_id(path: Path) -> str | None:
