@@ -7,8 +7,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from producer_state.wire import ProducerStateError
+
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 
 MARKER_ABORT = 0
 MARKER_COMMIT = 1
@@ -27,7 +30,8 @@ Int8Column = npt.NDArray[np.int8]
 class BatchFacts:
     """Columns of equal length n, in ascending offset order.
 
-    Legacy batches (magic 0 and 1) have producer_id -1. Absent values are -1, as on the wire.
+    Legacy batches (magic 0 and 1) have producer_id -1; where they are compressed, record_count is -1 and base_offset
+    equals last_offset, because only the wrapper was looked at. Absent values are -1, as on the wire.
     Source: the header fields of DefaultRecordBatch and the records of ControlRecordType / EndTransactionMarker.
     """
 
@@ -48,3 +52,53 @@ class BatchFacts:
 
     def __getitem__(self, rows: slice) -> BatchFacts:
         return BatchFacts(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+class BatchProblem(ProducerStateError):
+    """A batch that no broker could apply either; `producer_id` and the batch's base `offset` say which."""
+
+    def __init__(self, what: str, *, producer_id: int, offset: int) -> None:
+        super().__init__(f"offset {offset}, producer {producer_id}: {what}")
+        self.producer_id = producer_id
+        self.offset = offset
+
+
+class InvalidTxnState(BatchProblem):
+    """A batch outside of transactions from a producer whose transaction is open. A broker refuses to load such a log.
+
+    Source: ProducerAppendInfo.appendDataBatch.
+    """
+
+    def __init__(self, *, producer_id: int, offset: int) -> None:
+        super().__init__(
+            "a batch outside of transactions while the producer's transaction is open (expected its commit or abort "
+            "marker first); keep the log and repair the partition before it is used",
+            producer_id=producer_id,
+            offset=offset,
+        )
+
+
+class MalformedMarker(BatchProblem):
+    """A control batch of a producer whose record is neither a commit nor an abort marker.
+
+    Source: EndTransactionMarker.deserialize.
+    """
+
+    def __init__(self, *, producer_id: int, offset: int) -> None:
+        super().__init__(
+            "its control record is no end-transaction marker (expected type 0 or 1 and a value of 6 bytes or more)",
+            producer_id=producer_id,
+            offset=offset,
+        )
+
+
+class OffsetsNotAscending(BatchProblem):
+    """A batch begins below the end of the one before it."""
+
+    def __init__(self, *, producer_id: int, offset: int, expected_offset: int) -> None:
+        super().__init__(
+            f"batches are not in log order (expected offset {expected_offset} or above)",
+            producer_id=producer_id,
+            offset=offset,
+        )
+        self.expected_offset = expected_offset

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import astuple, fields
-from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 Int8 = Annotated[int, "b"]
 Int16 = Annotated[int, "h"]
@@ -41,12 +43,18 @@ class Layout(Generic[Row]):
             self._offsets[field.name] = struct.calcsize(">" + "".join(codes))
             codes.append(get_args(annotation)[1])
         self.row_type = row_type
+        self._codes = tuple(codes)
         self.struct = struct.Struct(">" + "".join(codes))
         self.size_bytes = self.struct.size
 
     def offset_of(self, name: str) -> int:
         """Byte offset of a field inside the row."""
         return self._offsets[name]
+
+    def dtype(self, byte_order: Literal[">", "="] = ">") -> np.dtype[np.void]:
+        """The row as a NumPy record without padding: ">" as it lies in files, "=" for arithmetic."""
+        columns = [(name, np.dtype(byte_order + code)) for name, code in zip(self._offsets, self._codes, strict=True)]
+        return np.dtype(columns)
 
     def read(self, buffer: bytes | bytearray | memoryview, position: int = 0) -> Row:
         """Decode the row at `position`; the caller has checked that `size_bytes` bytes are there."""

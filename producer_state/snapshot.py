@@ -1,0 +1,194 @@
+"""Bytes of a `.snapshot` file <-> its producer entries. Format version 1, the same from Kafka 0.11 to 4.x."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from typing import TypedDict
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from producer_state.wire import Int16, Int32, Int64, Layout, ProducerStateError, UInt32
+
+VERSION = 1
+NONE = -1
+
+Rows = npt.NDArray[np.void]
+"""Records of one structured dtype, one per producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """Start of the file. The checksum covers everything behind it, to the end of the file."""
+
+    version: Int16
+    crc: UInt32
+    entry_count: Int32
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """One producer as it lies in the file. Source: ProducerSnapshot.json, Apache Kafka."""
+
+    producer_id: Int64
+    producer_epoch: Int16
+    last_sequence: Int32
+    last_offset: Int64
+    offset_delta: Int32
+    last_timestamp_ms: Int64
+    coordinator_epoch: Int32
+    current_txn_first_offset: Int64
+
+
+HEADER = Layout(SnapshotHeader)
+ENTRY = Layout(SnapshotRow)
+ENTRY_DTYPE = ENTRY.dtype("=")
+CRC_COVERS_FROM = HEADER.offset_of("entry_count")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """What a broker knows of one producer.
+
+    `last_sequence`, `last_offset` and `offset_delta` (last minus base offset) belong to the last data batch of the
+    current epoch: -1, -1, 0 where there is none. `last_timestamp_ms` is that of the last batch or marker;
+    `coordinator_epoch` of the last marker. `current_txn_first_offset` is None unless a transaction is open.
+    """
+
+    producer_id: int
+    producer_epoch: int = NONE
+    last_sequence: int = NONE
+    last_offset: int = NONE
+    offset_delta: int = 0
+    last_timestamp_ms: int = NONE
+    coordinator_epoch: int = NONE
+    current_txn_first_offset: int | None = None
+
+
+class CorruptSnapshot(ProducerStateError):
+    """Bytes that are no producer snapshot. `position` is the byte at which that shows."""
+
+    def __init__(self, what: str, *, position: int) -> None:
+        super().__init__(f"producer snapshot, at byte {position}: {what}")
+        self.what = what
+        self.position = position
+
+
+def read_snapshot(data: bytes | bytearray | memoryview) -> tuple[ProducerEntry, ...]:
+    """The entries in ascending producer id. Raises CorruptSnapshot.
+
+    Source: ProducerStateManager.readSnapshot; stricter than it in that bytes behind the last entry, a producer twice
+    and negative producer ids are corrupt too: no broker writes them.
+    """
+    return entries_of(read_rows(data))
+
+
+def read_rows(data: bytes | bytearray | memoryview) -> Rows:
+    """As `read_snapshot`, as records of ENTRY_DTYPE. Fields that mean "none" are normalised as a broker's loader does."""
+    if len(data) < HEADER.size_bytes:
+        raise CorruptSnapshot(f"{len(data)} bytes, expected {HEADER.size_bytes} or more", position=len(data))
+    header = HEADER.read(data)
+    if header.version != VERSION:
+        raise CorruptSnapshot(f"version {header.version}, expected {VERSION}", position=0)
+    actual = crc32c.crc32c(bytes(memoryview(data)[CRC_COVERS_FROM:]))
+    if actual != header.crc:
+        raise CorruptSnapshot(f"checksum {header.crc:08x}, computed {actual:08x}", position=HEADER.offset_of("crc"))
+    expected_bytes = HEADER.size_bytes + header.entry_count * ENTRY.size_bytes
+    if header.entry_count < 0 or len(data) != expected_bytes:
+        what = f"{header.entry_count} entries in {len(data)} bytes, expected {expected_bytes} bytes"
+        raise CorruptSnapshot(what, position=CRC_COVERS_FROM)
+    rows = np.frombuffer(data, dtype=ENTRY.dtype(">"), offset=HEADER.size_bytes).astype(ENTRY_DTYPE)
+    _check_producer_ids(rows["producer_id"])
+    return _normalised(rows[np.argsort(rows["producer_id"], kind="stable")])
+
+
+def _check_producer_ids(producer_ids: npt.NDArray[np.int64]) -> None:
+    seen: set[int] = set()
+    for index, producer_id in enumerate(producer_ids.tolist()):
+        if producer_id < 0 or producer_id in seen:
+            what = f"producer id {producer_id} {'is negative' if producer_id < 0 else 'stands there twice'}"
+            raise CorruptSnapshot(what, position=HEADER.size_bytes + index * ENTRY.size_bytes)
+        seen.add(producer_id)
+
+
+def _normalised(rows: Rows) -> Rows:
+    no_batch = rows["last_offset"] < 0
+    rows["last_sequence"][no_batch] = NONE
+    rows["last_offset"][no_batch] = NONE
+    rows["offset_delta"][no_batch] = 0
+    rows["current_txn_first_offset"][rows["current_txn_first_offset"] < 0] = NONE
+    return rows
+
+
+def write_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """The file's bytes, in ascending producer id so that equal states have equal bytes. Raises ValueError on doubles.
+
+    A broker writes them in the order of a hash map, which no reader may rely on.
+    """
+    return write_rows(rows_of(entries))
+
+
+def write_rows(rows: Rows) -> bytes:
+    """As `write_snapshot`, from records of ENTRY_DTYPE in ascending producer id."""
+    counted = struct.pack(">i", len(rows)) + rows.astype(ENTRY.dtype(">")).tobytes()
+    return HEADER.struct.pack(VERSION, crc32c.crc32c(counted), len(rows))[:CRC_COVERS_FROM] + counted
+
+
+def rows_of(entries: Iterable[ProducerEntry]) -> Rows:
+    """Entries as records of ENTRY_DTYPE in ascending producer id. Raises ValueError on doubles."""
+    by_id = sorted(entries, key=lambda entry: entry.producer_id)
+    values = [tuple(NONE if value is None else value for value in astuple(entry)) for entry in by_id]
+    rows = np.array(values, dtype=ENTRY_DTYPE)
+    if len(rows) > 1 and bool(np.any(np.diff(rows["producer_id"]) == 0)):
+        raise ValueError("a producer id twice in one snapshot")
+    return rows
+
+
+def entries_of(rows: Rows) -> tuple[ProducerEntry, ...]:
+    """Records of ENTRY_DTYPE as entries."""
+    return tuple(
+        ProducerEntry(producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, None if txn < 0 else txn)
+        for producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, txn in rows.tolist()
+    )
+
+
+class EntryDescription(TypedDict):
+    """One entry of `SnapshotDescription`."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    current_txn_first_offset: int | None
+
+
+class SnapshotDescription(TypedDict):
+    """The JSON of `inspect X.snapshot --json`: stable, tools rely on it."""
+
+    kind: str
+    version: int
+    entries: list[EntryDescription]
+
+
+def describe(data: bytes | bytearray | memoryview) -> SnapshotDescription:
+    """The snapshot as JSON-able values; an absent transaction is None. Raises CorruptSnapshot."""
+    described: list[EntryDescription] = [
+        {
+            "producer_id": entry.producer_id,
+            "producer_epoch": entry.producer_epoch,
+            "last_sequence": entry.last_sequence,
+            "last_offset": entry.last_offset,
+            "offset_delta": entry.offset_delta,
+            "last_timestamp_ms": entry.last_timestamp_ms,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_first_offset": entry.current_txn_first_offset,
+        }
+        for entry in read_snapshot(data)
+    ]
+    return {"kind": "snapshot", "version": VERSION, "entries": described}
