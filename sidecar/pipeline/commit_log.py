@@ -31,19 +31,15 @@ from sidecar.errors import (
     Fenced,
     ObjectExists,
     ObjectMissing,
-    OutcomeUnknown,
     PartitionError,
     StoreError,
-    StoreUnavailable,
-    StoreUnsafe,
 )
 from sidecar.model import ObjectKey
+from sidecar.pipeline.create_once import create_once
 from sidecar.ports import ObjectStore
 
 CHECKPOINT_EVERY = 100
 CHECKPOINTS_TRIED = 2
-SETTLE_ATTEMPTS = 4
-SETTLE_WAIT_S_FIRST = 0.2
 READERS = 8
 READ_AHEAD = 16
 
@@ -61,7 +57,10 @@ class CommitConflict(PartitionError):
 
 
 class CommitLog:
-    """The commit log of one lineage. Not for use by two threads at once; any number of processes may race."""
+    """The commit log of one lineage. Not for use by two threads at once; any number of processes may race.
+
+    `passed_over`: why `read` did not take a checkpoint; empty if it took the newest.
+    """
 
     def __init__(
         self,
@@ -79,6 +78,7 @@ class CommitLog:
         self._random_bytes = random_bytes
         self._checkpoint_every = checkpoint_every
         self._newest_checkpoint = -1
+        self.passed_over: list[CorruptFile] = []
 
     def read(self) -> PartitionState:
         """The state after the newest commit: from the newest valid checkpoint and the commits after it.
@@ -86,6 +86,7 @@ class CommitLog:
         Raises:
             CorruptFile: a commit is damaged, missing in the middle, or does not fit its predecessor.
         """
+        self.passed_over = []
         numbers = self._numbers(CHECKPOINTS)
         for number in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
             key = below(self._root, checkpoint_key(number))
@@ -93,6 +94,7 @@ class CommitLog:
                 state = self.refresh(self._read_checkpoint(number, numbers[number], key))
             except CorruptFile as error:
                 _log.warning("checkpoint_passed_over", key=key, reason=str(error))
+                self.passed_over.append(error)
                 continue
             self._newest_checkpoint = max(self._newest_checkpoint, number)
             return state
@@ -184,7 +186,7 @@ class CommitLog:
         number = expected.next_number
         key = below(self._root, commit_key(number))
         body, state = self._prepare(actions, writer, expected)
-        if not self._put(key, body):
+        if not create_once(self._store, self._clock, key, body):
             now = self.refresh(expected)
             if now.highest_leader_epoch > writer.leader_epoch:
                 raise Fenced(
@@ -220,51 +222,6 @@ class CommitLog:
             return body, fold(expected, [(decode_commit(body, self._root), digest(body))])
         except (CorruptFile, UnicodeEncodeError) as error:
             raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
-
-    def _put(self, key: ObjectKey, body: bytes) -> bool:
-        """Whether this very commit stands under its key. The nonce in it makes equal bytes mean the same attempt."""
-        problem: StoreError | None = None
-        for attempt in range(SETTLE_ATTEMPTS):
-            if attempt:
-                self._clock.sleep_s(SETTLE_WAIT_S_FIRST * 2 ** (attempt - 1))
-            try:
-                self._store.put_if_absent(key, body)
-            except ObjectExists:
-                return self._confirm(key, body, "says that it exists")
-            except (OutcomeUnknown, StoreUnavailable) as error:
-                problem = error
-            else:
-                return self._confirm_own(key, body)
-            try:
-                # Without an answer, a later put of the same bytes is safe: whichever lands first, the commit is ours.
-                return self._store.read(key) == body
-            except ObjectMissing:
-                continue
-            except StoreUnavailable as error:
-                problem = error
-        raise OutcomeUnknown(
-            f"{key}: it is not known whether this commit stands ({problem}): the next read of the commit log tells"
-        ) from problem
-
-    def _confirm(self, key: ObjectKey, body: bytes, claim: str) -> bool:
-        try:
-            return self._store.read(key) == body
-        except ObjectMissing as error:
-            raise StoreUnsafe(
-                f"{key}: the store {claim}, but has no such object: it is not safe to archive to"
-            ) from error
-
-    def _confirm_own(self, key: ObjectKey, body: bytes) -> bool:
-        try:
-            if self._confirm(key, body, "confirmed the put"):
-                return True
-        except StoreUnavailable as error:
-            _log.warning("commit_not_read_back", key=key, reason=str(error))
-            return True
-        raise StoreUnsafe(
-            f"{key}: the store confirmed the put, but holds other bytes: it lets writers overwrite each other (If-None-Match "
-            f"is ignored) and is not safe for more than one writer"
-        )
 
     def _checkpoint(self, state: PartitionState) -> None:
         """Write a checkpoint where one is due. It spares readers time and nothing else: a failure is only noted."""

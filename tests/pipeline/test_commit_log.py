@@ -206,7 +206,7 @@ def test_an_answer_lost_to_another_writers_commit_is_a_conflict() -> None:
 def test_a_store_that_stays_silent_leaves_the_outcome_unknown() -> None:
     clock = ManualClock()
     store = MemoryStore(clock, faults=[Fault("put_if_absent", nth, FaultKind.LOST_REQUEST) for nth in range(4)])
-    with pytest.raises(OutcomeUnknown, match="it is not known whether this commit stands") as caught:
+    with pytest.raises(OutcomeUnknown, match="it is not known whether this object stands") as caught:
         filled(store, 1)
     assert caught.value.retryable
     assert store.objects == {}
@@ -260,7 +260,7 @@ def test_a_confirmed_commit_stands_even_if_it_cannot_be_read_back_now() -> None:
     store = MemoryStore(faults=[Fault("read", 0, FaultKind.UNAVAILABLE)])
     with capture_logs() as logs:
         state = filled(store, 1)
-    assert logs[0]["event"] == "commit_not_read_back"
+    assert logs[0]["event"] == "put_not_read_back"
     assert a_log(store).read() == state
 
 

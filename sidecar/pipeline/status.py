@@ -1,0 +1,107 @@
+"""What an archive holds, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+from sidecar.archive.coverage import Hole
+from sidecar.archive.keys import NO_TOPIC_ID, Lineage
+from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock
+from sidecar.errors import PartitionError
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.lineages import find_all_lineages
+from sidecar.ports import ObjectStore
+
+WORKERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One lineage. Offsets are None while nothing is committed or nothing can be read; `problem` says why the latter.
+
+    `end_offset` is exclusive. `segments` counts live segments, `bytes` those of all their objects. `leader_epoch` is the
+    highest of a writer or of an archived batch, -1 if none is known.
+    """
+
+    cluster_id: str
+    topic: str
+    partition: int
+    incarnation: str
+    topic_id: str | None
+    start_offset: int | None
+    end_offset: int | None
+    segments: int
+    bytes: int
+    leader_epoch: int
+    holes: tuple[Hole, ...]
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """The stable JSON form."""
+        return asdict(self)
+
+
+def row_of(state: PartitionState) -> PartitionRow:
+    """The row of a lineage that could be read."""
+    partition = state.lineage.topic_partition
+    return PartitionRow(
+        cluster_id=state.lineage.cluster_id,
+        topic=partition.topic,
+        partition=partition.partition,
+        incarnation=state.lineage.incarnation,
+        topic_id=state.topic_id,
+        start_offset=state.start_offset,
+        end_offset=state.end_offset,
+        segments=len(state.segments),
+        bytes=state.size_bytes,
+        leader_epoch=state.leader_epoch,
+        holes=state.holes,
+    )
+
+
+def unreadable_row(lineage: Lineage, problem: str) -> PartitionRow:
+    """The row of a lineage whose commit log could not be read."""
+    return PartitionRow(
+        cluster_id=lineage.cluster_id,
+        topic=lineage.topic_partition.topic,
+        partition=lineage.topic_partition.partition,
+        incarnation=lineage.incarnation,
+        topic_id=None if lineage.incarnation == NO_TOPIC_ID else lineage.incarnation,
+        start_offset=None,
+        end_offset=None,
+        segments=0,
+        bytes=0,
+        leader_epoch=-1,
+        holes=(),
+        problem=problem,
+    )
+
+
+def archive_status(
+    store: ObjectStore,
+    clock: Clock,
+    *,
+    include: Callable[[str], bool] = lambda _: True,
+    workers: int = WORKERS,
+) -> list[PartitionRow]:
+    """One row per lineage with commits, ascending by cluster, topic, partition and incarnation.
+
+    A damaged commit log gives a row with a `problem`. Raises StoreError where the store itself fails.
+
+    Args:
+        include: whether a topic is wanted.
+    """
+
+    def read(lineage: Lineage) -> PartitionRow | None:
+        try:
+            state = CommitLog(store, lineage.root, clock).read()
+        except PartitionError as error:
+            return unreadable_row(lineage, str(error))
+        return row_of(state) if state.next_number else None
+
+    lineages = find_all_lineages(store, include, workers)
+    with ThreadPoolExecutor(workers, thread_name_prefix="status") as pool:
+        return [row for row in pool.map(read, lineages) if row is not None]
