@@ -1,0 +1,319 @@
+"""Real Kafka brokers: 2.7.2 (ZooKeeper), 3.9.1 (KRaft or ZooKeeper) and 4.3.0 (KRaft), one or several nodes.
+
+    with KafkaBroker("4.3.0", directory) as broker:
+        ...  # broker.bootstrap, broker.log_dirs, broker.stop(), broker.kill(), broker.start()
+
+A broker keeps its directory: a later KafkaBroker on the same one, also of a newer version, continues its logs.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import signal
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from tests.servers.kafka_java import java_command, kafka_tool
+from tests.servers.process import ServerProcess, free_port, port_answers
+
+Mode = Literal["kraft", "zookeeper"]
+
+START_TIMEOUT_S = 120.0
+# Short, because a ZooKeeper broker cannot come back after kill -9 before its old session has expired.
+_ZOOKEEPER_SESSION_S = 6.0
+# The broker's own last line. On KRaft a shorter "started (kafka.server" also matches the controller, seconds too soon.
+_READY = re.compile(r"Kafka Server started \(kafka\.server\.KafkaRaftServer\)|\[KafkaServer id=\d+\] started ")
+_SINGLE_NODE = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+_SINGLE_NODE_FROM_4 = {"share.coordinator.state.topic.replication.factor": "1"} | {
+    "share.coordinator.state.topic.min.isr": "1"
+}
+
+
+def new_cluster_id() -> str:
+    """A random cluster id in Kafka's form: 16 bytes, URL-safe base64, no padding."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """The KRaft voters of one cluster: node id -> controller port; the same object is given to each of its brokers."""
+
+    cluster_id: str
+    controller_ports: Mapping[int, int]
+
+    @classmethod
+    def of(cls, node_ids: Iterable[int], cluster_id: str | None = None) -> Quorum:
+        return cls(cluster_id or new_cluster_id(), {node_id: free_port() for node_id in node_ids})
+
+    def voters(self) -> str:
+        return ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in sorted(self.controller_ports.items()))
+
+
+class ZooKeeper:
+    """One ZooKeeper server of the given Kafka version; a context manager."""
+
+    def __init__(self, version: str, directory: Path) -> None:
+        self.port = free_port()
+        self._version = version
+        self._directory = directory
+        self._process: ServerProcess | None = None
+
+    @property
+    def connect(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        configuration = self._directory / "zookeeper.cfg"
+        settings = {
+            "dataDir": str(self._directory / "data"),
+            "clientPort": str(self.port),
+            "clientPortAddress": "127.0.0.1",
+            "tickTime": "500",
+            "maxSessionTimeout": "60000",
+            "admin.enableServer": "false",
+        }
+        _write_properties(configuration, settings)
+        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(configuration)]
+        command = [*java_command(self._version, heap_mb=128, log_level="INFO"), *main]
+        self._process = ServerProcess("ZooKeeper", command, self._directory / "zookeeper.log")
+        self._process.launch()
+        self._process.wait_until(lambda: port_answers(self.port), START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+
+class KafkaBroker:
+    """One broker; a context manager that starts it and, whatever happened to it since, leaves no process behind.
+
+    `mode` is KRaft (broker and controller in one process) except for 2.7.2. A ZooKeeper broker starts a ZooKeeper of
+    its own below `directory` unless `zookeeper_connect` names one. `properties` override the server properties.
+    `quorum` makes it a node of a larger KRaft cluster. `log_dir_count` > 1 gives a JBOD.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        *,
+        mode: Mode | None = None,
+        node_id: int = 1,
+        log_dir_count: int = 1,
+        properties: Mapping[str, str] | None = None,
+        quorum: Quorum | None = None,
+        zookeeper_connect: str | None = None,
+        heap_mb: int = 384,
+    ) -> None:
+        self.version = version
+        self.directory = directory
+        self.mode: Mode = mode or ("zookeeper" if version == "2.7.2" else "kraft")
+        self.node_id = node_id
+        self.port = free_port()
+        self.log_dirs = [directory / f"logs-{number}" for number in range(log_dir_count)]
+        self.properties = dict(properties or {})
+        self.cluster_id = quorum.cluster_id if quorum else self._formatted_cluster_id() or new_cluster_id()
+        self._quorum = quorum or Quorum.of([node_id], self.cluster_id)
+        self._zookeeper_connect = zookeeper_connect
+        self._zookeeper: ZooKeeper | None = None
+        self._configuration = directory / "server.properties"
+        self._heap_mb = heap_mb
+        self._killed_at_s: float | None = None
+        self._process: ServerProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def process(self) -> ServerProcess:
+        """The broker's process: `pid`, `alive`, `send_signal`."""
+        if self._process is None:
+            command = [*java_command(self.version, heap_mb=self._heap_mb, log_level="INFO"), "kafka.Kafka"]
+            log_path = self.directory / "broker.log"
+            self._process = ServerProcess(f"Kafka {self.version}", [*command, str(self._configuration)], log_path)
+        return self._process
+
+    def log_text(self) -> str:
+        """The broker's own log of its latest run."""
+        return self.process.output()
+
+    def start(self) -> None:
+        """Starts and waits until the broker serves. Raises ServerError with the tail of its log."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Starts without waiting: the nodes of a quorum become ready only together."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self.mode == "zookeeper":
+            self._prepare_zookeeper()
+        _write_properties(self._configuration, self._server_properties())
+        if self.mode == "kraft":
+            self._format()
+        self.process.launch()
+
+    def wait_ready(self) -> None:
+        self.process.wait_until(lambda: _READY.search(self.process.output()) is not None, START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """A clean stop: SIGTERM, so that indexes are trimmed and the clean-shutdown file and snapshots are written."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """kill -9: the next start recovers."""
+        self.process.kill()
+        self._killed_at_s = time.monotonic()  # noqa: TID251 - the clock that ZooKeeper's session runs on
+
+    def close(self) -> None:
+        """Ends the broker (cleanly if it still runs) and the ZooKeeper it started."""
+        try:
+            if self.process.alive:
+                # A process that a test has stopped with SIGSTOP would never see SIGTERM.
+                self.process.send_signal(signal.SIGCONT)
+                self.process.stop()
+        finally:
+            if self._zookeeper is not None:
+                self._zookeeper.stop()
+                self._zookeeper = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _server_properties(self) -> dict[str, str]:
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
+        settings = dict(_SINGLE_NODE)
+        if int(self.version.partition(".")[0]) >= 4:
+            settings |= _SINGLE_NODE_FROM_4
+        settings["log.dirs"] = ",".join(str(path) for path in self.log_dirs)
+        settings["advertised.listeners"] = listeners
+        if self.mode == "zookeeper":
+            settings |= {"broker.id": str(self.node_id), "listeners": listeners}
+            settings["zookeeper.connect"] = self._zookeeper_connect or ""
+            settings["zookeeper.session.timeout.ms"] = str(int(_ZOOKEEPER_SESSION_S * 1000))
+        else:
+            controller_port = self._quorum.controller_ports[self.node_id]
+            settings |= {"node.id": str(self.node_id), "process.roles": "broker,controller"}
+            settings["listeners"] = f"{listeners},CONTROLLER://127.0.0.1:{controller_port}"
+            settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            settings["controller.listener.names"] = "CONTROLLER"
+            settings["controller.quorum.voters"] = self._quorum.voters()
+        return settings | self.properties
+
+    def _prepare_zookeeper(self) -> None:
+        if self._killed_at_s is not None:
+            # One session time-out after the kill, and some ticks until ZooKeeper acts on it; before that: NodeExists.
+            wait_s = self._killed_at_s + _ZOOKEEPER_SESSION_S + 2.0 - time.monotonic()  # noqa: TID251
+            time.sleep(max(0.0, wait_s))  # noqa: TID251
+            self._killed_at_s = None
+        if self._zookeeper_connect is None:
+            self._zookeeper = ZooKeeper(self.version, self.directory / "zookeeper")
+            self._zookeeper.start()
+            self._zookeeper_connect = self._zookeeper.connect
+
+    def _format(self) -> None:
+        if all((path / "meta.properties").exists() for path in self.log_dirs):
+            return
+        arguments = ["format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(self._configuration)]
+        kafka_tool(self.version, "kafka.tools.StorageTool", *arguments)
+
+    def _formatted_cluster_id(self) -> str | None:
+        for log_dir in self.log_dirs:
+            meta = log_dir / "meta.properties"
+            found = re.search(r"^cluster\.id=(.+)$", meta.read_text(), re.MULTILINE) if meta.exists() else None
+            if found:
+                return found.group(1)
+        return None
+
+
+class KafkaCluster:
+    """Several brokers of one version with node ids 0, 1, …, each below `directory`; a context manager.
+
+    KRaft: every node is voter and broker. ZooKeeper (2.7.2): one shared ZooKeeper; node 0 starts first and so becomes
+    the controller, which is how a test keeps the controller while it restarts another node.
+    """
+
+    def __init__(
+        self, version: str, directory: Path, node_count: int = 3, *, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self._zookeeper = ZooKeeper(version, directory / "zookeeper") if version == "2.7.2" else None
+        quorum = None if self._zookeeper else Quorum.of(range(node_count))
+        self.brokers = [
+            KafkaBroker(
+                version,
+                directory / f"node-{node_id}",
+                node_id=node_id,
+                properties=properties,
+                quorum=quorum,
+                zookeeper_connect=self._zookeeper.connect if self._zookeeper else None,
+            )
+            for node_id in range(node_count)
+        ]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    def start(self) -> None:
+        if self._zookeeper is not None:
+            self._zookeeper.start()
+            for broker in self.brokers:
+                broker.start()
+            return
+        for broker in self.brokers:
+            broker.launch()
+        for broker in self.brokers:
+            broker.wait_ready()
+
+    def close(self) -> None:
+        # Node 0 last: in ZooKeeper mode it is the controller that the others hand their partitions to.
+        with ExitStack() as stack:
+            if self._zookeeper is not None:
+                stack.callback(self._zookeeper.stop)
+            for broker in self.brokers:
+                stack.callback(broker.close)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _write_properties(path: Path, settings: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

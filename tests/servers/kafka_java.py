@@ -1,0 +1,61 @@
+"""Java programs on the jars of one Kafka version: the broker itself, its tools, and single-file programs of our own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.servers.dist import kafka_libs, tool
+from tests.servers.process import ServerError
+
+_LOGGING = Path(__file__).parent / "logging"
+# C1 and the serial collector: a broker starts faster, and several fit on two cores. The heap is the caller's.
+_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_TOOL_TIMEOUT_S = 600.0
+
+
+def java_command(version: str, *, heap_mb: int, log_level: str) -> list[str]:
+    """`java` with heap, logging and class path of `version`; the main class or source file follows."""
+    # Kafka logs through log4j 1 (or reload4j) before 4.0 and through log4j 2 since.
+    if _major(version) < 4:
+        logging = f"-Dlog4j.configuration=file:{_LOGGING / 'log4j.properties'}"
+    else:
+        logging = f"-Dlog4j2.configurationFile={_LOGGING / 'log4j2.properties'}"
+    options = [f"-Xmx{heap_mb}m", *_JVM_OPTIONS, logging, f"-Dtests.log.level={log_level}"]
+    return [tool("java"), *options, "-cp", f"{kafka_libs(version)}/*"]
+
+
+def kafka_tool(version: str, main_class: str, *arguments: str, directory: Path | None = None) -> str:
+    """Runs a main class of Kafka (in `directory`) and returns its standard output. Raises ServerError."""
+    return _run(java_command(version, heap_mb=512, log_level="WARN"), [main_class, *arguments], directory)
+
+
+def run_java(source_file: Path, version: str, *arguments: str, directory: Path | None = None) -> str:
+    """Runs a single-file Java program on the jars of `version`; returns its standard output. Raises ServerError."""
+    command = java_command(version, heap_mb=512, log_level="WARN")
+    return _run(command, [str(source_file.resolve()), *arguments], directory)
+
+
+def dump_log_segments(version: str, directory: Path, files: Sequence[str], *options: str) -> str:
+    """Kafka's own DumpLogSegments over `files` (relative to `directory`, so that its output names no machine path)."""
+    main_class = "org.apache.kafka.tools.DumpLogSegments" if _major(version) >= 4 else "kafka.tools.DumpLogSegments"
+    return kafka_tool(version, main_class, *options, "--files", ",".join(files), directory=directory)
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+def _run(java: Sequence[str], arguments: Sequence[str], directory: Path | None) -> str:
+    try:
+        done = subprocess.run(
+            [*java, *arguments], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TOOL_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ServerError(f"{arguments[0]} took more than {_TOOL_TIMEOUT_S:.0f} s") from error
+    output, errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    if done.returncode != 0:
+        tail = "\n".join((output + errors).splitlines()[-30:])
+        raise ServerError(f"{arguments[0]} ended with status {done.returncode}:\n{tail}")
+    return output
