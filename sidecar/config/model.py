@@ -187,7 +187,7 @@ class Settings(Section):
             ours["store.url"] = Path(archive.path)
         for name, path in ours.items():
             for log_dir in self.broker.log_dirs:
-                if path.absolute().is_relative_to(log_dir.absolute()):
+                if path.resolve().is_relative_to(log_dir.resolve()):
                     raise ValueError(f"{name} {path} lies in the broker's log dir {log_dir}, which is never written to")
         return self
 

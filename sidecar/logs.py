@@ -1,0 +1,103 @@
+"""Structured logs on stderr: an event name and fields, as JSON or for people. No credentials, no record contents."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from sidecar.config.model import LogFormat, LogSettings
+
+REDACTED = "********"
+_SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|authorization|access_key|signature", re.IGNORECASE)
+_IN_TEXT = re.compile(
+    r"(?P<keep>://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password of a URL
+    r"|(?P<query>(?i:X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=)[^&\s\"']+"
+)
+_SHORTEST_SECRET = 4
+"""Shorter values would blot out innocent text, and are no secrets."""
+
+
+def configure_logging(
+    settings: LogSettings, *, secrets: Iterable[str] = (), stream: TextIO | None = None, colors: bool = True
+) -> None:
+    """Set up logging for this process: ours, and the warnings of the libraries.
+
+    Args:
+        secrets: values that are blotted out wherever they turn up, e.g. in a library's error text.
+        stream: default stderr as it is now.
+        colors: allow them, on a terminal.
+    """
+    stream = stream if stream is not None else sys.stderr
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    on_terminal = stream.isatty()
+    as_json = settings.format is LogFormat.JSON or (settings.format is LogFormat.AUTO and not on_terminal)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        Redaction(secrets),
+    ]
+    renderer: Processor
+    if as_json:
+        renderer = structlog.processors.JSONRenderer(default=str)
+    else:
+        # The default formatter of tracebacks prints local variables, and with them records and keys.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=colors and on_terminal, exception_formatter=structlog.dev.plain_traceback
+        )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))  # at lower levels botocore logs requests with their headers
+    logging.captureWarnings(capture=True)
+
+
+class Redaction:
+    """A processor that takes secrets and raw bytes out of an event, at any depth."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(
+            sorted({text for text in secrets if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        )
+
+    def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """See structlog's processors."""
+        return {name: self._clean(name, value) for name, value in event.items()}
+
+    def _clean(self, name: str, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return REDACTED if value and _SECRET_NAME.search(name) and not isinstance(value, bool) else value
+        if _SECRET_NAME.search(name):
+            return REDACTED
+        if isinstance(value, bytes | bytearray | memoryview):
+            return f"<{len(value)} bytes>"
+        if isinstance(value, Mapping):
+            return {str(key): self._clean(str(key), inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._clean("", inner) for inner in value]
+        return self.text(str(value))
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return _IN_TEXT.sub(lambda found: f"{found['keep'] or found['query']}{REDACTED}", text)

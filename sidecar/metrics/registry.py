@@ -1,0 +1,244 @@
+"""The metrics, their help texts, and the events that move them."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from sidecar import __version__
+from sidecar.clock import Clock, SystemClock
+from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin
+from sidecar.ports import PartitionFacts
+
+PREFIX = "tiered_sidecar"
+NS_PER_S = 1_000_000_000
+UPLOAD_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
+
+
+class Stage(StrEnum):
+    """Stages of a segment's journey that are counted."""
+
+    UPLOADED = "uploaded"
+    COMMITTED = "committed"
+
+
+class PartitionCondition(StrEnum):
+    """What a partition is doing, as of the last round."""
+
+    READY = "ready"
+    WAITING = "waiting"
+    IDLE = "idle"
+    NOT_LED = "not_led"
+    STOPPED = "stopped"
+
+
+class PlannedPartition(Protocol):
+    """What is asked of a partition's plan: `segments` may be archived now, `waiting` not yet."""
+
+    @property
+    def facts(self) -> PartitionFacts:
+        """Leadership and stable end."""
+        ...
+
+    @property
+    def segments(self) -> tuple[SegmentFiles, ...]:
+        """To be archived now."""
+        ...
+
+    @property
+    def waiting(self) -> tuple[SegmentFiles, ...]:
+        """Rolled, but not allowed yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """A metric as documented. Counters get `_total` from the exposition, histograms `_bucket`, `_sum` and `_count`."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+class Metrics:
+    """All metrics of one process. Thread-safe; ages are computed when they are asked for, so a stall shows at once."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._oldest_pending_ns: int | None = None
+        self._pending_count = 0
+        self._facts_read_ms: int | None = None
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.families: list[MetricFamily] = []
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+
+        info = self._gauge("build_info", "Version of the sidecar and of Python; always 1.", "version", "python")
+        info.labels(__version__, platform.python_version()).set(1)
+        self._segments = self._counter(
+            "segments_total", "Segments that came through a stage (ok) or failed in it.", "stage", "result"
+        )
+        self._bytes = self._counter("bytes_total", "Bytes of segments, with their indexes, that came through.", "stage")
+        self._upload_duration = self._histogram(
+            "upload_duration_seconds", "From the first byte sent of a segment until its objects were checked."
+        )
+        self._pending = self._gauge(
+            "pending_segments", "Rolled segments of led partitions that are not in the archive yet."
+        )
+        self._gauge(
+            "oldest_pending_segment_age_seconds",
+            "Since the last write to the oldest of them, 0 if there is none. Must stay well below the topics' retention.",
+        ).set_function(self._oldest_pending_age_s)
+        self._partitions = self._gauge(
+            "partitions", "Partitions by what they are doing, as of the last round.", "state"
+        )
+        self._last_success = self._gauge(
+            "last_success_timestamp_seconds",
+            "When a round last ended without any partition stopped; 0 before the first.",
+        )
+        self._errors = self._counter(
+            "errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind"
+        )
+        self._snapshots = self._counter(
+            "snapshots_total",
+            "Producer snapshots archived: the broker's own, or rebuilt because it was missing or wrong.",
+            "origin",
+        )
+        self._conformance = self._counter(
+            "snapshot_conformance_total",
+            "Snapshots found on disk by how they compare with the replayed state.",
+            "result",
+        )
+        self._orphans = self._gauge(
+            "orphan_objects", "Objects known to be in no commit: left by attempts that ended before theirs."
+        )
+        self._gauge(
+            "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
+        ).set_function(self._facts_age_s)
+        self._store_requests = self._counter(
+            "store_requests_total",
+            "Calls to the object store; result is ok or the class of the error.",
+            "operation",
+            "result",
+        )
+        self._show_zeros()
+
+    def planned(self, plans: Sequence[PlannedPartition], now_ms: int) -> None:
+        """A look at the disks is over. Resets the counts of partitions, except those that are stopped."""
+        self.facts_read(now_ms)
+        conditions = dict.fromkeys(PartitionCondition, 0)
+        pending: list[SegmentFiles] = []
+        for plan in plans:
+            conditions[_condition(plan)] += 1
+            if plan.facts.leads:
+                pending += (*plan.segments, *plan.waiting)
+        with self._lock:
+            self._oldest_pending_ns = min((segment.log.mtime_ns for segment in pending), default=None)
+            self._pending_count = len(pending)
+            self._pending.set(self._pending_count)
+        for condition, count in conditions.items():
+            if condition is not PartitionCondition.STOPPED:
+                self._partitions.labels(condition).set(count)
+
+    def facts_read(self, now_ms: int) -> None:
+        """Broker facts are as of now."""
+        with self._lock:
+            self._facts_read_ms = now_ms
+
+    def uploaded(self, size_bytes: int, duration_s: float) -> None:
+        """Both objects of a segment are in the store, and checked."""
+        self._segments.labels(Stage.UPLOADED, "ok").inc()
+        self._bytes.labels(Stage.UPLOADED).inc(size_bytes)
+        self._upload_duration.observe(duration_s)
+
+    def committed(self, entry: ArchivedSegment, conformance: str) -> None:
+        """A segment is in the archive. `conformance`: how the broker's snapshot compared, "absent" if there was none."""
+        self._segments.labels(Stage.COMMITTED, "ok").inc()
+        self._bytes.labels(Stage.COMMITTED).inc(entry.size_bytes)
+        self._snapshots.labels(entry.snapshot.origin).inc()
+        self._conformance.labels(conformance).inc()
+        with self._lock:
+            self._pending_count = max(0, self._pending_count - 1)
+            self._pending.set(self._pending_count)
+            if not self._pending_count:
+                self._oldest_pending_ns = None
+
+    def failed(self, kind: str, stage: Stage | None = None) -> None:
+        """Something went wrong. `kind`: class name of the error. `stage`: where a segment failed, if it was one."""
+        self._errors.labels(kind).inc()
+        if stage is not None:
+            self._segments.labels(stage, "failed").inc()
+
+    def round_ended(self, stopped: int) -> None:
+        """A round is over; `stopped` partitions or directories need a person or another try."""
+        self._partitions.labels(PartitionCondition.STOPPED).set(stopped)
+        if not stopped:
+            self._last_success.set(self._clock.now_ms() / 1000)
+
+    def orphans(self, count: int) -> None:
+        """So many objects are known to be in no commit."""
+        self._orphans.set(count)
+
+    def store_request(self, operation: str, result: str) -> None:
+        """One call to the store has ended."""
+        self._store_requests.labels(operation, result).inc()
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The page for Prometheus and its content type, in the format that the `Accept` header prefers."""
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type
+
+    def _oldest_pending_age_s(self) -> float:
+        with self._lock:
+            oldest_ns = self._oldest_pending_ns
+        return 0.0 if oldest_ns is None else max(0.0, self._clock.now_ms() / 1000 - oldest_ns / NS_PER_S)
+
+    def _facts_age_s(self) -> float:
+        with self._lock:
+            read_ms = self._facts_read_ms
+        return 0.0 if read_ms is None else max(0.0, (self._clock.now_ms() - read_ms) / 1000)
+
+    def _show_zeros(self) -> None:
+        """A series that begins at its first event hides that event from `rate()`."""
+        for stage in Stage:
+            self._bytes.labels(stage)
+            for result in ("ok", "failed"):
+                self._segments.labels(stage, result)
+        for origin in SnapshotOrigin:
+            self._snapshots.labels(origin)
+        for condition in PartitionCondition:
+            self._partitions.labels(condition)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(self._declared(name, "counter", text, labels), text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(self._declared(name, "gauge", text, labels), text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        full_name = self._declared(name, "histogram", text, labels)
+        return Histogram(full_name, text, labels, registry=self.registry, buckets=UPLOAD_BUCKETS_S)
+
+    def _declared(self, name: str, kind: str, text: str, labels: Iterable[str]) -> str:
+        full_name = f"{PREFIX}_{name}"
+        self.families.append(MetricFamily(full_name, kind, tuple(labels), text))
+        return full_name
+
+
+def _condition(plan: PlannedPartition) -> PartitionCondition:
+    if not plan.facts.leads:
+        return PartitionCondition.NOT_LED
+    if plan.segments:
+        return PartitionCondition.READY
+    return PartitionCondition.WAITING if plan.waiting else PartitionCondition.IDLE

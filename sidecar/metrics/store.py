@@ -1,0 +1,81 @@
+"""Counts what is asked of an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from sidecar.errors import SidecarError
+from sidecar.metrics.registry import Metrics
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectFacts, ObjectStore, UnfinishedUpload, UploadReceipt, UploadSource
+
+
+class MeteredStore:
+    """An `ObjectStore` around another one. Listings and streams count once, when they end."""
+
+    def __init__(self, store: ObjectStore, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self.url = store.url
+
+    @contextmanager
+    def _counted(self, operation: str) -> Iterator[None]:
+        result = "ok"
+        try:
+            yield
+        except SidecarError as error:
+            result = type(error).__name__
+            raise
+        finally:
+            self._metrics.store_request(operation, result)
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        """See `ObjectStore`."""
+        with self._counted("put_if_absent"):
+            self._store.put_if_absent(key, body)
+
+    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+        """See `ObjectStore`."""
+        with self._counted("upload"):
+            return self._store.upload(key, source)
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+        """See `ObjectStore`."""
+        with self._counted("read"):
+            return self._store.read(key, position, size_bytes)
+
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+        """See `ObjectStore`."""
+        with self._counted("stream"):
+            yield from self._store.stream(key, chunk_bytes)
+
+    def head(self, key: ObjectKey) -> ObjectFacts | None:
+        """See `ObjectStore`."""
+        with self._counted("head"):
+            return self._store.head(key)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
+        """See `ObjectStore`."""
+        with self._counted("list"):
+            yield from self._store.list(prefix, start_after)
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """See `ObjectStore`."""
+        with self._counted("list_folders"):
+            yield from self._store.list_folders(prefix)
+
+    def delete(self, keys: Iterable[ObjectKey]) -> None:
+        """See `ObjectStore`."""
+        with self._counted("delete"):
+            self._store.delete(keys)
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `ObjectStore`."""
+        with self._counted("unfinished_uploads"):
+            yield from self._store.unfinished_uploads(prefix)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """See `ObjectStore`."""
+        with self._counted("abort_upload"):
+            self._store.abort_upload(upload)
