@@ -1,0 +1,37 @@
+"""One record, whatever format it was stored in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Header = tuple[str, bytes | None]
+"""Name and value. Bytes of a name that are no UTF-8 are kept as surrogates, so that writing gives them back."""
+
+NO_TIMESTAMP_TYPE = -1
+"""Timestamp type of records of magic 0, which have no timestamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as a reader sees it: absolute offset and timestamp, fields of its batch included.
+
+    `timestamp_type` is 0 (create time), 1 (log append time) or -1 (magic 0: none). `batch_base_offset` is that of the
+    batch, or of the first message of a legacy wrapper. `control` is None for data, "abort" or "commit", or the number of
+    another control type. Absent numbers are -1. `magic` is the record's own: old cleaners left records of magic 0 in
+    wrappers of magic 1.
+    """
+
+    offset: int
+    timestamp_ms: int = -1
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    batch_base_offset: int = -1
+    timestamp_type: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequence: int = -1
+    leader_epoch: int = -1
+    transactional: bool = False
+    control: str | int | None = None
+    magic: int = 2

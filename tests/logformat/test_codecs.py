@@ -1,0 +1,178 @@
+"""Every framing that Kafka's readers accept, and streams that are cut, damaged or too large."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Callable
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.errors import CorruptFile
+from sidecar.logformat.codecs import compress, decompress
+from sidecar.logformat.headers import Codec
+from sidecar.logformat.streams import xxh32_short
+
+COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+TEXT = b"".join(f"record {number % 977} of many; ".encode() for number in range(9000))
+NOISE = random.Random(7).randbytes(150_000)
+XERIAL_HEADER = bytes.fromhex("82534e41505059000000000100000001")
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(data=st.binary(max_size=3000) | st.sampled_from([TEXT, NOISE]), magic=st.sampled_from([0, 1, 2]))
+def test_what_is_compressed_comes_back(codec: Codec, data: bytes, magic: int) -> None:
+    magic = 2 if codec is Codec.ZSTD else magic
+    assert decompress(codec, compress(codec, data, magic), magic=magic, limit_bytes=len(data)) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "magic", "header"),
+    [
+        (Codec.GZIP, 2, "1f8b08000000000000ff"),
+        (Codec.SNAPPY, 2, "82534e41505059000000000100000001"),
+        (Codec.LZ4, 2, "04224d18604082"),
+        (Codec.LZ4, 1, "04224d18604082"),
+        (Codec.LZ4, 0, "04224d1860401a"),
+        (Codec.ZSTD, 2, "28b52ffd00"),  # no content size, no checksum
+    ],
+)
+def test_streams_begin_as_kafka_writes_them(codec: Codec, magic: int, header: str) -> None:
+    assert compress(codec, TEXT, magic).hex().startswith(header)
+
+
+def test_snappy_is_cut_into_blocks_of_32_kib() -> None:
+    framed = compress(Codec.SNAPPY, NOISE)
+    position, sizes = 16, []
+    while position < len(framed):
+        size = int.from_bytes(framed[position : position + 4])
+        sizes.append(cramjam.snappy.decompress_raw_len(framed[position + 4 : position + 4 + size]))
+        position += 4 + size
+    assert sizes == [32_768] * 4 + [len(NOISE) - 4 * 32_768]
+
+
+def test_lz4_ends_with_an_end_mark_and_no_checksum() -> None:
+    assert compress(Codec.LZ4, TEXT)[-4:] == bytes(4)
+
+
+FRAMINGS: dict[str, tuple[Codec, int, Callable[[bytes], bytes]]] = {
+    "gzip of two members": (Codec.GZIP, 2, lambda data: gzip.compress(data[:100]) + gzip.compress(data[100:])),
+    "gzip with a file name": (Codec.GZIP, 1, lambda data: _gzip_with_name(data)),
+    "gzip with zeros behind": (Codec.GZIP, 1, lambda data: gzip.compress(data) + bytes(20)),
+    "bare snappy": (Codec.SNAPPY, 2, lambda data: bytes(cramjam.snappy.compress_raw(data))),
+    "joined snappy": (Codec.SNAPPY, 2, lambda data: compress(2, data[:50_000]) + compress(2, data[50_000:])),
+    "lz4 with everything": (
+        Codec.LZ4,
+        2,
+        lambda data: lz4.frame.compress(
+            data, block_linked=False, block_checksum=True, content_checksum=True, store_size=True
+        ),
+    ),
+    "lz4 in large blocks": (
+        Codec.LZ4,
+        1,
+        lambda data: lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False),
+    ),
+    "lz4 of magic 0": (Codec.LZ4, 0, lambda data: compress(Codec.LZ4, data, 0)),
+    "lz4 of magic 0 with a right checksum": (Codec.LZ4, 0, lambda data: compress(Codec.LZ4, data, 2)),
+    "lz4 of magic 0 with a size": (
+        Codec.LZ4,
+        0,
+        lambda data: _flip(lz4.frame.compress(data, block_linked=False, store_size=True), 14),
+    ),
+    "zstd with size and checksum": (
+        Codec.ZSTD,
+        2,
+        lambda data: zstandard.ZstdCompressor(write_checksum=True, write_content_size=True).compress(data),
+    ),
+    "zstd of two frames and a skippable one": (
+        Codec.ZSTD,
+        2,
+        lambda data: compress(4, data[:99]) + bytes.fromhex("502a4d1803000000aabbcc") + compress(4, data[99:]),
+    ),
+    "zstd of a high level": (Codec.ZSTD, 2, lambda data: zstandard.ZstdCompressor(level=22).compress(data)),
+}
+
+
+def _gzip_with_name(data: bytes) -> bytes:
+    plain = gzip.compress(data)
+    return plain[:3] + b"\x08" + plain[4:10] + b"name\x00" + plain[10:]
+
+
+def _flip(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :]
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("data", [TEXT, NOISE], ids=["text", "noise"])
+def test_foreign_framings_are_read(framing: str, data: bytes) -> None:
+    codec, magic, encode = FRAMINGS[framing]
+    assert decompress(codec, encode(data), magic=magic, limit_bytes=len(data)) == data
+
+
+def test_an_lz4_header_checksum_is_checked_from_magic_1_on() -> None:
+    with pytest.raises(CorruptFile, match="damaged lz4"):
+        decompress(Codec.LZ4, compress(Codec.LZ4, TEXT, 0), magic=1)
+
+
+def test_short_hashes_are_those_of_known_headers() -> None:
+    assert xxh32_short(bytes.fromhex("6040")) >> 8 & 0xFF == 0x82
+    assert xxh32_short(bytes.fromhex("04224d186040")) >> 8 & 0xFF == 0x1A
+    assert xxh32_short(b"") == 0x02CC5D05
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_cut_stream_is_corrupt_wherever_it_is_cut(codec: Codec) -> None:
+    whole = compress(codec, NOISE[:40_000])
+    blocks_end = {16, len(whole)} | {20 + int.from_bytes(whole[16:20])}
+    for size in [*range(60), *range(60, len(whole), 811), *range(len(whole) - 12, len(whole))]:
+        if codec is Codec.SNAPPY and size in blocks_end:
+            continue  # whole blocks: snappy's framing has no end mark, and only the records show what is missing
+        with pytest.raises(CorruptFile):
+            decompress(codec, whole[:size])
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@given(data=st.binary(max_size=200), whole=st.booleans())
+def test_any_bytes_are_a_stream_or_corrupt(codec: Codec, data: bytes, whole: bool) -> None:
+    stream = data if whole else compress(codec, TEXT[:5000])[:20] + data
+    try:
+        found = decompress(codec, stream, limit_bytes=100_000)
+    except CorruptFile:
+        return
+    assert len(found) <= 100_000
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_bombs_stop_at_the_limit(codec: Codec) -> None:
+    bomb = compress(codec, bytes(30_000_000))
+    with pytest.raises(CorruptFile, match=r"1000000 bytes allowed|allowed are 1000000"):
+        decompress(codec, bomb, limit_bytes=1_000_000)
+
+
+def test_snappy_that_claims_too_much_is_refused_before_it_is_believed() -> None:
+    claim = bytes.fromhex("ffffffff0f") + b"\x00" * 40
+    with pytest.raises(CorruptFile, match="claims to hold 4294967295"):
+        decompress(Codec.SNAPPY, claim, limit_bytes=2**40)
+
+
+@pytest.mark.parametrize("header", [XERIAL_HEADER[:12], XERIAL_HEADER[:12] + b"\x00\x00\x00\x02"])
+def test_a_snappy_header_must_be_whole_and_compatible(header: bytes) -> None:
+    with pytest.raises(CorruptFile, match="snappy header"):
+        decompress(Codec.SNAPPY, header)
+
+
+@pytest.mark.parametrize(("codec", "magic"), [(5, 2), (7, 1), (4, 1), (4, 0)])
+def test_codecs_that_a_magic_does_not_know(codec: int, magic: int) -> None:
+    with pytest.raises(CorruptFile, match=f"codec {codec}"):
+        decompress(codec, b"", magic=magic)
+
+
+def test_zstd_is_not_written_below_magic_2() -> None:
+    with pytest.raises(ValueError, match="zstd"):
+        compress(Codec.ZSTD, b"", 1)
