@@ -1,19 +1,23 @@
 """What a store can really do, found out by doing it. Vendors' promises and version tables are not believed.
 
-A known store answers a second create-only put with success under one of its switches (versitygw --nometa), so the
-question must be put to the store at hand.
+A known store lets every second create-only put succeed under one of its switches (versitygw --nometa); the same store up to
+its version 1.7.0 refuses the second put if it comes after the first, but not always if both come at once. So both questions are
+put to the store at hand.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 from typing import Protocol, runtime_checkable
 
 from sidecar.errors import (
     ObjectDamaged,
     ObjectExists,
+    OutcomeUnknown,
     SettingsError,
     StoreDenied,
     StoreError,
@@ -27,6 +31,9 @@ from sidecar.storage.source import BytesSource
 PROBE_FOLDER = "_probe"
 """Top-level folder of probe objects; no cluster id is this short."""
 _BODY = b"tiered-sidecar capability probe"
+_RACE_BYTES = MIB // 4
+_RACE_TURNS = 12
+"""versitygw 1.7.0 lets both puts of a turn through about every second time."""
 _MULTIPART_BYTES = 5 * MIB + 1024
 """S3's smallest part and a little: two parts."""
 
@@ -84,6 +91,7 @@ def examine_store(store: ObjectStore, *, single_writer: bool = False) -> ProbeRe
     checks = [
         probe.ask("write", probe.write),
         probe.ask("create-only put", probe.create_only, required=not single_writer, advice=_SINGLE_WRITER_ADVICE),
+        probe.ask("create-only put under a race", probe.race, required=not single_writer, advice=_SINGLE_WRITER_ADVICE),
         probe.ask("read", probe.read),
         probe.ask("range read", probe.read_range),
         probe.ask("list after write", probe.list_after_write),
@@ -105,6 +113,7 @@ class _Probe:
         self._folder = folder
         self._small = ObjectKey(f"{folder}/small")
         self._large = ObjectKey(f"{folder}/large")
+        self._raced: list[ObjectKey] = []
 
     def ask(
         self,
@@ -137,6 +146,27 @@ class _Probe:
             return "the second put of a key was refused"
         raise StoreUnsafe("a second put of the same key succeeded: commits of two writers would overwrite each other")
 
+    def race(self) -> str:
+        # Large bodies: a store that looks first and creates later has the time of the transfer in between.
+        bodies = [letter * _RACE_BYTES for letter in (b"a", b"b")]
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            for turn in range(_RACE_TURNS):
+                key = ObjectKey(f"{self._folder}/race-{turn}")
+                self._raced.append(key)
+                start = Barrier(len(bodies))
+                winners = sum(pool.map(lambda body: self._wins(key, body, start), bodies))  # noqa: B023 - within the turn
+                if winners > 1:
+                    raise StoreUnsafe(f"of two puts of the same key at once both succeeded, in turn {turn + 1}")
+        return f"one winner in each of {_RACE_TURNS} turns"
+
+    def _wins(self, key: ObjectKey, body: bytes, start: Barrier) -> bool:
+        start.wait()
+        try:
+            self._store.put_if_absent(key, body)
+        except (ObjectExists, OutcomeUnknown):
+            return False
+        return True
+
     def read(self) -> str:
         # Where the second put was let through, it is the second body that is there; the check above has said so.
         if self._store.read(self._small) not in {_BODY, _BODY[::-1]}:
@@ -150,7 +180,7 @@ class _Probe:
         return ""
 
     def list_after_write(self) -> str:
-        keys = [facts.key for facts in self._store.list(f"{self._folder}/")]
+        keys = [facts.key for facts in self._store.list(f"{self._folder}/small")]
         if keys != [self._small]:
             raise StoreUnsafe(f"one object was written, the listing shows {keys}")
         return ""
@@ -176,7 +206,7 @@ class _Probe:
         return f"{sum(1 for _ in self._store.unfinished_uploads(f'{self._folder}/'))} left"
 
     def delete(self) -> str:
-        self._store.delete([self._small, self._large])
+        self._store.delete([self._small, self._large, *self._raced])
         if self._store.head(self._small) is not None:
             raise StoreUnsafe("a deleted object is still there (a versioned or locked bucket: it will grow)")
         return ""

@@ -1,0 +1,27 @@
+"""Servers shared by the tests of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.storage.s3_servers import moto_server, versitygw_server
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    with moto_server() as endpoint_url:
+        yield endpoint_url
+
+
+@pytest.fixture(scope="session")
+def versitygw_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with versitygw_server(tmp_path_factory.mktemp("versitygw")) as endpoint_url:
+        yield endpoint_url
+
+
+@pytest.fixture(params=["moto", pytest.param("versitygw", marks=pytest.mark.real)])
+def s3_endpoint(request: pytest.FixtureRequest) -> str:
+    """Each S3 server in turn."""
+    return str(request.getfixturevalue(f"{request.param}_endpoint"))

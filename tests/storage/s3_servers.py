@@ -1,0 +1,121 @@
+"""S3 servers for the tests of this package, and stores that talk to them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from moto.server import ThreadedMotoServer
+
+from sidecar.clock import Clock, ManualClock
+from sidecar.storage.s3 import S3Store
+from sidecar.store_settings import AddressingStyle, RetrySettings, S3Settings, StoreSettings
+from tests.servers.dist import go_binary
+from tests.servers.process import ServerProcess, free_port, port_answers
+
+ACCESS_KEY = "testaccess"
+SECRET_KEY = "testsecretkey"
+REGION = "us-east-1"
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """The endpoint of a moto server in this process."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+    finally:
+        server.stop()
+
+
+@contextmanager
+def versitygw_server(directory: Path, *flags: str) -> Iterator[str]:
+    """The endpoint of a real versitygw on `directory`. Its xattrs go to a directory beside, for tmpfs has none."""
+    port = free_port()
+    (directory / "objects").mkdir(parents=True)
+    metadata: tuple[str, ...] = ()
+    if "--nometa" not in flags:
+        (directory / "metadata").mkdir()
+        metadata = ("--sidecar", str(directory / "metadata"))
+    command = [str(go_binary("versitygw")), "--quiet", "--port", f"127.0.0.1:{port}", "--region", REGION]
+    server = ServerProcess(
+        "versitygw",
+        [*command, "posix", *flags, *metadata, str(directory / "objects")],
+        directory / "versitygw.log",
+        {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
+    )
+    server.launch()
+    try:
+        server.wait_until(lambda: port_answers(port), timeout_s=30)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stop()
+
+
+def plain_client(endpoint_url: str) -> Any:
+    """boto3 without any of our settings, to look at a server from outside."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint_url,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 3}),
+    )
+
+
+def new_bucket(endpoint_url: str) -> str:
+    """A bucket of its own for each test, so that servers can be shared."""
+    name = f"bucket-{os.getpid()}-{secrets.token_hex(4)}"
+    client = plain_client(endpoint_url)
+    client.create_bucket(Bucket=name)
+    client.close()
+    return name
+
+
+def s3_settings(endpoint_url: str, **changes: Any) -> S3Settings:
+    """Settings for a server of this module."""
+    return S3Settings.model_validate(
+        {
+            "endpoint_url": endpoint_url,
+            "region": REGION,
+            "addressing_style": AddressingStyle.PATH,
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET_KEY,
+            "part_bytes": 5 * 1024 * 1024,
+            "connect_timeout_s": 5,
+            "read_timeout_s": 10,
+            **changes,
+        }
+    )
+
+
+@contextmanager
+def s3_store(
+    endpoint_url: str,
+    bucket: str,
+    *,
+    clock: Clock | None = None,
+    attempts: int = 4,
+    single_writer: bool = False,
+    **changes: Any,
+) -> Iterator[S3Store]:
+    """A store on one bucket, below a prefix; retries wait on a clock that needs no time."""
+    settings = StoreSettings(
+        url=f"s3://{bucket}/some/prefix",
+        single_writer=single_writer,
+        retry=RetrySettings(attempts=attempts),
+        s3=s3_settings(endpoint_url, **changes),
+    )
+    store = S3Store(settings, clock or ManualClock())
+    try:
+        yield store
+    finally:
+        store.close()

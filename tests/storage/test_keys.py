@@ -1,0 +1,59 @@
+"""No key leads out of a store's root."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import StoreError
+from sidecar.model import ObjectKey
+from sidecar.ports import ObjectStore
+from sidecar.storage import BytesSource, open_store
+from sidecar.storage.key_prefix import KeyPrefix, check_key
+from sidecar.store_settings import StoreSettings
+from tests.storage.s3_servers import s3_store
+
+BAD = ["../outside", "a/../../outside", "/absolute", "a//b", "", "a/", "a/./b", "nul\0", "x" * 1025]
+
+
+@pytest.fixture(params=["directory", "memory-fsspec", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
+    if request.param == "directory":
+        yield open_store(StoreSettings(url=str(tmp_path / "archive")))
+    elif request.param == "memory-fsspec":
+        yield open_store(StoreSettings(url=f"memory://{secrets.token_hex(8)}/archive"))
+    else:
+        with s3_store("http://127.0.0.1:9", "bucket") as s3:
+            yield s3
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_keys_that_could_leave_the_root_are_refused(store: ObjectStore, name: str, tmp_path: Path) -> None:
+    key = ObjectKey(name)
+    for use in (
+        lambda: store.put_if_absent(key, b""),
+        lambda: store.upload(key, BytesSource(b"")),
+        lambda: store.read(key),
+        lambda: store.head(key),
+        lambda: store.delete([key]),
+    ):
+        with pytest.raises(StoreError, match="object key"):
+            use()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["a", "..a/b..", "a/...", "Ünïcode/x", "0123456789/_probe"])
+def test_plain_names_are_keys(name: str) -> None:
+    assert check_key(name) == name
+
+
+def test_a_prefix_goes_both_ways() -> None:
+    prefix = KeyPrefix("/deep/prefix/")
+    assert prefix.name("a/b") == "deep/prefix/a/b"
+    assert prefix.key("deep/prefix/a/b") == "a/b"
+    assert prefix.listing("") == "deep/prefix/"
+    assert KeyPrefix("").name("a/b") == "a/b"
+    assert KeyPrefix("/").listing("a/") == "a/"
