@@ -120,7 +120,7 @@ def read_leader_epochs(data: bytes, file: str = "") -> LeaderEpochs:
 def complete(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset: int) -> LeaderEpochs:
     """The epochs of a log whose checkpoint is missing or begins above the segment at `base_offset`.
 
-    `batches` are the epochs that the segment's batches show (`BuiltIndexes.leader_epochs`), with which the segment begins.
+    `batches` are the epochs that the segment's batches show from the first one on (`BuiltIndexes.epochs_from_base`).
     A checkpoint that covers the base is returned as it is. Raises PartitionError if nothing shows the epoch at the base,
     as for message formats below v2.
     """
@@ -129,8 +129,8 @@ def complete(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset
     known = checkpoint.entries if checkpoint is not None else ()
     if not batches.entries:
         raise PartitionError(
-            f"no leader epoch is known at offset {base_offset}: the checkpoint does not reach down to it and no batch of the "
-            f"segment has one (message format below v2, or an empty segment)"
+            f"no leader epoch is known at offset {base_offset}: the checkpoint does not reach down to it, and the segment's first "
+            f"batch has none (message format below v2) or there is no batch"
         )
     first = batches.entries[0]
     # The segment's range begins at its base, even if its first batch lies above.

@@ -28,7 +28,7 @@ class BuiltIndexes:
 
     `leader_epochs` holds an entry for every batch that began a new, higher epoch. `max_timestamp_ms` is -1 where no batch
     has a timestamp, `last_offset` and the checksums are None where there is no batch.
-    `epochs_unknown`: some batch has leader epoch -1 (all of magic 0 and 1).
+    `epochs_unknown`: some batch has leader epoch -1 (all of magic 0 and 1). `first_leader_epoch` is the first batch's.
     """
 
     offset_index: bytes
@@ -43,6 +43,12 @@ class BuiltIndexes:
     size_bytes: int
     first_batch_crc: int | None
     last_batch_crc: int | None
+    first_leader_epoch: int | None
+
+    @property
+    def epochs_from_base(self) -> LeaderEpochs:
+        """`leader_epochs` if they begin with the first batch, else none: what `leader_epochs.complete` may go by."""
+        return self.leader_epochs if (self.first_leader_epoch or 0) >= 0 else LeaderEpochs()
 
 
 class IndexBuilder:
@@ -67,6 +73,7 @@ class IndexBuilder:
         self._size_bytes = 0
         self._first_batch_crc: int | None = None
         self._last_batch_crc: int | None = None
+        self._first_leader_epoch: int | None = None
 
     def add(self, columns: BatchColumns) -> None:
         """Take the next batches. Raises CorruptFile if an offset is not within 2**31-1 above the segment's base."""
@@ -79,6 +86,7 @@ class IndexBuilder:
         self._add_epochs(columns)
         if self._first_batch_crc is None:
             self._first_batch_crc = int(columns.crc[0])
+            self._first_leader_epoch = int(columns.leader_epoch[0])
         self._last_batch_crc = int(columns.crc[-1])
         self._last_offset = int(columns.last_offset[-1])
         self._batch_count += len(columns)
@@ -151,6 +159,7 @@ class IndexBuilder:
             size_bytes=self._size_bytes,
             first_batch_crc=self._first_batch_crc,
             last_batch_crc=self._last_batch_crc,
+            first_leader_epoch=self._first_leader_epoch,
         )
 
 

@@ -118,6 +118,16 @@ def test_epochs_as_recovery_finds_them() -> None:
     assert built.leader_epochs.entries == (LeaderEpoch(0, 104), LeaderEpoch(1, 106), LeaderEpoch(2, 110))
 
 
+def test_a_segment_that_begins_with_legacy_messages_does_not_show_the_epoch_at_its_base() -> None:
+    legacy = Placed(0, leader_epoch=-1, magic=1)
+    assert build([legacy, Placed(1, leader_epoch=4)]).epochs_from_base.entries == ()
+    assert build([Placed(1, leader_epoch=4), Placed(2, leader_epoch=5)]).epochs_from_base.entries == (
+        LeaderEpoch(4, 1),
+        LeaderEpoch(5, 2),
+    )
+    assert build([]).epochs_from_base.entries == ()
+
+
 def test_a_lower_epoch_changes_nothing() -> None:
     built = build([Placed(0, leader_epoch=3), Placed(1, leader_epoch=1), Placed(2, leader_epoch=3)], rows=1)
     assert built.leader_epochs.entries == (LeaderEpoch(3, 0),)
