@@ -1,0 +1,75 @@
+"""What the loop tells about itself: that it turns, what it still lacks, and what it is at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from sidecar.clock import Clock
+
+
+class StatusSource(Protocol):
+    """What the HTTP server asks. Each call returns at once and never touches disk or network."""
+
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the main loop last came round."""
+        ...
+
+    def not_ready(self) -> Mapping[str, str]:
+        """What keeps the process from its work, by condition; empty if nothing does."""
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """JSON-able: what the process is doing."""
+        ...
+
+
+class Health:
+    """A `StatusSource` that the loop feeds. Thread-safe.
+
+    The loop beats while it waits for work, and workers beat as their uploads move: a long upload is no stall.
+    """
+
+    def __init__(self, clock: Clock, *, conditions: tuple[str, ...] = ()) -> None:
+        """Args: conditions: each holds the process back until `met` is called for it."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._beaten_s = clock.monotonic_s()
+        self._unmet = dict.fromkeys(conditions, "not known yet")
+        self._status: Mapping[str, Any] = {}
+
+    def beat(self) -> None:
+        """The loop turns."""
+        with self._lock:
+            self._beaten_s = self._clock.monotonic_s()
+
+    def met(self, condition: str) -> None:
+        """This no longer keeps us from our work."""
+        with self._lock:
+            self._unmet.pop(condition, None)
+
+    def unmet(self, condition: str, reason: str) -> None:
+        """This keeps us from our work, for a reason that a person can read."""
+        with self._lock:
+            self._unmet[condition] = reason
+
+    def publish(self, status: Mapping[str, Any]) -> None:
+        """Replace what `/status` shows. The value must not be changed afterwards."""
+        with self._lock:
+            self._status = status
+
+    def heartbeat_age_s(self) -> float:
+        """See `StatusSource`."""
+        with self._lock:
+            return self._clock.monotonic_s() - self._beaten_s
+
+    def not_ready(self) -> Mapping[str, str]:
+        """See `StatusSource`."""
+        with self._lock:
+            return dict(self._unmet)
+
+    def status(self) -> Mapping[str, Any]:
+        """See `StatusSource`."""
+        with self._lock:
+            return self._status

@@ -1,0 +1,195 @@
+"""The server: a thread per client, few clients at once, and each with a deadline that trickling bytes do not move."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.config.model import HttpSettings
+from sidecar.errors import SettingsError
+from sidecar.http.health import StatusSource
+from sidecar.http.pages import Answer, Pages, plain
+from sidecar.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+
+POLL_S = 0.25
+BACKLOG = 64
+TURNED_AWAY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class HttpServer:
+    """Serves until `close`. A context manager."""
+
+    def __init__(self, settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock) -> None:
+        """Bind and begin to serve in a thread of its own.
+
+        Raises SettingsError if `http.bind` is unset, or cannot be listened on.
+        """
+        address = settings.address
+        if address is None:
+            raise SettingsError("http.bind is null: there is no address to listen on")
+        pages = Pages(source, metrics, settings.heartbeat_timeout_s)
+        try:
+            self._server = _server_class(address[0])(address, settings, pages, clock)
+        except (OSError, UnicodeError) as error:
+            raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._server.server_address[1])
+
+    def close(self, grace_s: float = 1.0) -> None:
+        """Stop listening; let answers in progress finish for so long, then cut them off."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._server.finish_connections(grace_s)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = BACKLOG
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], settings: HttpSettings, pages: Pages, clock: Clock) -> None:
+        self.pages = pages
+        self._clock = clock
+        self._timeout_s = settings.request_timeout_s
+        self._connections_max = settings.max_connections
+        self._deadlines: dict[socket.socket, float] = {}
+        self._changed = threading.Condition()
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without the reverse name lookup of `HTTPServer`, which may hang."""
+        if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Take the client if there is room."""
+        with self._changed:
+            has_room = len(self._deadlines) < self._connections_max
+            if has_room:
+                self._deadlines[request] = self._clock.monotonic_s() + self._timeout_s
+        if has_room:
+            request.settimeout(self._timeout_s)
+            super().process_request(request, client_address)
+            return
+        request.setblocking(False)
+        try:
+            request.send(TURNED_AWAY)
+        except OSError as error:
+            _log.debug("http_client_gone", error=str(error))
+        self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The client is served, or has been given up."""
+        super().shutdown_request(request)
+        with self._changed:
+            self._deadlines.pop(request, None)
+            self._changed.notify_all()
+
+    def service_actions(self) -> None:
+        """Called at every turn of the serving loop: cut off who takes too long."""
+        now_s = self._clock.monotonic_s()
+        with self._changed:
+            overdue = [request for request, deadline_s in self._deadlines.items() if deadline_s <= now_s]
+            _cut_off(overdue)
+
+    def finish_connections(self, grace_s: float) -> None:
+        """Wait for the clients that are being served; after the grace cut them off."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._deadlines, grace_s):
+                _cut_off(list(self._deadlines))
+                self._changed.wait_for(lambda: not self._deadlines, grace_s)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nothing to report; anything else is."""
+        if isinstance(sys.exception(), OSError):
+            _log.debug("http_client_gone", error=str(sys.exception()))
+        else:
+            _log.error("http_request_failed", exc_info=True)
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+def _server_class(host: str) -> type[_Server]:
+    return _Server6 if ":" in host else _Server
+
+
+def _cut_off(requests: list[socket.socket]) -> None:
+    for request in requests:
+        try:
+            request.shutdown(socket.SHUT_RDWR)  # wakes the thread, which then closes it
+        except OSError as error:
+            _log.debug("http_client_gone", error=str(error))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.0"  # one request per connection: an idle client holds no thread
+
+    def do_GET(self) -> None:
+        """Answer with a body."""
+        self._send(self._answer())
+
+    def do_HEAD(self) -> None:
+        """Answer without a body."""
+        self._send(self._answer(), with_body=False)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Plain text instead of a page that repeats what the client sent; methods other than GET and HEAD are 405."""
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+        self._send(plain(status, status.phrase.lower()), with_body=getattr(self, "command", None) != "HEAD")
+
+    def version_string(self) -> str:
+        """The name without versions."""
+        return "tiered-sidecar"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
+        """Requests of probes and scrapers are of interest to nobody, but for debugging."""
+        _log.debug("http_request", line=format % args)
+
+    def _answer(self) -> Answer:
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:
+            return plain(HTTPStatus.BAD_REQUEST, "no request target")
+        return self.server.pages.answer(path, self.headers.get("Accept", ""))
+
+    def _send(self, answer: Answer, *, with_body: bool = True) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if with_body:
+            self.wfile.write(answer.body)

@@ -1,0 +1,189 @@
+"""The server as its clients see it: real sockets on a free port of the loopback interface."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from sidecar.clock import ManualClock, SystemClock
+from sidecar.config import HttpSettings
+from sidecar.errors import SettingsError
+from sidecar.http import Health, HttpServer
+from sidecar.metrics import Metrics
+
+
+def request(server: HttpServer, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(now_ms=1_700_000_000_000)
+
+
+@pytest.fixture
+def health(clock: ManualClock) -> Health:
+    return Health(clock, conditions=("archive",))
+
+
+@pytest.fixture
+def server(health: Health) -> Iterator[HttpServer]:
+    with HttpServer(a_setting(), health, Metrics(), SystemClock()) as running:
+        yield running
+
+
+def a_setting(**changes: object) -> HttpSettings:
+    return HttpSettings.model_validate({"bind": "127.0.0.1:0", "heartbeat_timeout_s": 30, **changes})
+
+
+def test_metrics_are_prometheus_text(server: HttpServer) -> None:
+    status, body, headers = request(server, "/metrics")
+    assert status == 200
+    assert headers["content-type"].startswith("text/plain")
+    assert b"tiered_sidecar_build_info{" in body
+
+
+def test_metrics_are_openmetrics_for_who_asks(server: HttpServer) -> None:
+    _, body, headers = request(server, "/metrics?x=1", Accept="application/openmetrics-text; version=1.0.0")
+    assert headers["content-type"].startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_health_fails_only_when_the_loop_stands_still(server: HttpServer, health: Health, clock: ManualClock) -> None:
+    clock.advance_ms(30_000)
+    assert request(server, "/healthz")[0] == 200
+    clock.advance_ms(1)
+    status, body, _ = request(server, "/healthz")
+    assert status == 503
+    assert b"30 s" in body
+    health.beat()
+    assert request(server, "/healthz")[0] == 200
+
+
+def test_readiness_names_what_is_missing(server: HttpServer, health: Health) -> None:
+    health.unmet("log_dirs", "/kafka cannot be read")
+    status, body, _ = request(server, "/readyz")
+    assert (status, body) == (503, b"archive: not known yet\nlog_dirs: /kafka cannot be read\n")
+    health.met("archive")
+    health.met("log_dirs")
+    assert request(server, "/readyz")[:2] == (200, b"ok\n")
+
+
+def test_status_is_json_with_a_version(server: HttpServer, health: Health) -> None:
+    health.publish({"partitions": 3})
+    status, body, headers = request(server, "/status")
+    assert (status, headers["content-type"]) == (200, "application/json")
+    shown = json.loads(body)
+    assert shown["version"] == 1
+    assert shown["partitions"] == 3
+    assert shown["not_ready"] == {"archive": "not known yet"}
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/../etc/passwd"])
+def test_other_paths_are_not_found(server: HttpServer, path: str) -> None:
+    status, body, _ = request(server, path)
+    assert status == 404
+    assert b"passwd" not in body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_nothing_can_be_written(server: HttpServer, method: str) -> None:
+    status, _, headers = request(server, "/status", method)
+    assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_head_has_the_length_and_no_body(server: HttpServer) -> None:
+    status, body, headers = request(server, "/healthz", "HEAD")
+    assert (status, body, headers["content-length"]) == (200, b"", "3")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\xfc\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET http://[ HTTP/1.0\r\n\r\n",
+        b"A" * 70_000 + b"\r\n",
+    ],
+)
+def test_garbage_is_answered_and_the_server_lives(server: HttpServer, garbage: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(garbage)
+        try:
+            answer = client.recv(65536)
+        except ConnectionResetError:  # the server does not read the rest of an over-long line
+            answer = b""
+    assert b" 200 " not in answer
+    assert b"AAAA" not in answer
+    assert request(server, "/healthz")[0] == 200
+
+
+def test_a_client_that_trickles_is_cut_off_and_blocks_nobody(health: Health) -> None:
+    with (
+        HttpServer(a_setting(request_timeout_s=0.6), health, Metrics(), SystemClock()) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow,
+    ):
+        begun_s = time.perf_counter()
+        assert request(server, "/healthz")[0] == 200
+        with pytest.raises(OSError):  # noqa: PT012 - each byte would restart a timeout per read
+            for _ in range(100):
+                slow.sendall(b"G")
+                threading.Event().wait(0.1)
+        assert time.perf_counter() - begun_s < 5
+
+
+def test_more_clients_than_allowed_are_turned_away_at_once(health: Health) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            HttpServer(a_setting(max_connections=2, request_timeout_s=1.0), health, Metrics(), SystemClock())
+        )
+        for _ in range(2):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+        third = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+        assert third.recv(1024).startswith(b"HTTP/1.0 503 ")
+        deadline_s = time.perf_counter() + 10
+        while (status := request(server, "/healthz")[0]) != 200 and time.perf_counter() < deadline_s:
+            threading.Event().wait(0.1)
+        assert status == 200
+
+
+def test_close_frees_the_port_and_does_not_wait_for_silent_clients(health: Health) -> None:
+    server = HttpServer(a_setting(request_timeout_s=60), health, Metrics(), SystemClock())
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
+        assert request(server, "/healthz")[0] == 200  # so the silent client, who came first, is being served
+        begun_s = time.perf_counter()
+        server.close(grace_s=0.2)
+        assert time.perf_counter() - begun_s < 5
+        assert silent.recv(1) == b""
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=1)
+
+
+def test_a_taken_port_is_a_wrong_setting(server: HttpServer, health: Health) -> None:
+    with pytest.raises(SettingsError, match=r"http\.bind"):
+        HttpServer(a_setting(bind=f"127.0.0.1:{server.port}"), health, Metrics(), SystemClock())
+
+
+def test_it_listens_on_ipv6_where_there_is_any(health: Health) -> None:
+    try:
+        server = HttpServer(a_setting(bind="[::1]:0"), health, Metrics(), SystemClock())
+    except SettingsError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with server:
+        connection = http.client.HTTPConnection("::1", server.port, timeout=10)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
