@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS attempts (
     segment_id TEXT PRIMARY KEY, root TEXT NOT NULL, base_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
     log_key TEXT NOT NULL, indexes_key TEXT NOT NULL,
     inode INTEGER NOT NULL, size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
-    log_crc32c INTEGER, begun_ms INTEGER NOT NULL
+    log_crc32c INTEGER, commit_number INTEGER, begun_ms INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS attempts_root ON attempts (root);
 """
@@ -30,7 +30,11 @@ CREATE INDEX IF NOT EXISTS attempts_root ON attempts (root);
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An upload that was begun under a fresh segment id. `log_crc32c` is set once the `.log` object is complete."""
+    """An upload that was begun under a fresh segment id.
+
+    `log_crc32c` is set once the `.log` object is complete. `commit_number` is set before a commit naming the segment is sent:
+    until that number is taken, a late answer of the store could still make the segment live.
+    """
 
     segment_id: str
     root: str
@@ -43,6 +47,7 @@ class Attempt:
     mtime_ns: int
     begun_ms: int
     log_crc32c: int | None = None
+    commit_number: int | None = None
 
     def is_of(self, segment: SegmentFiles) -> bool:
         """Whether the source file is still the one that was uploaded."""
@@ -115,7 +120,7 @@ class Journal:
         """Record an attempt before its first byte is sent."""
         with self._guard, self._errors():
             self._connection.execute(
-                "INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+                "INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
                     attempt.segment_id,
                     attempt.root,
@@ -127,6 +132,7 @@ class Journal:
                     attempt.size_bytes,
                     attempt.mtime_ns,
                     attempt.log_crc32c,
+                    attempt.commit_number,
                     attempt.begun_ms,
                 ),
             )
@@ -136,6 +142,13 @@ class Journal:
         with self._guard, self._errors():
             self._connection.execute(
                 "UPDATE attempts SET log_crc32c = ? WHERE segment_id = ?", (log_crc32c, segment_id)
+            )
+
+    def committing(self, segment_id: str, commit_number: int) -> None:
+        """Note that a commit of this number, naming the segment, is about to be sent."""
+        with self._guard, self._errors():
+            self._connection.execute(
+                "UPDATE attempts SET commit_number = ? WHERE segment_id = ?", (commit_number, segment_id)
             )
 
     def end(self, segment_id: str) -> None:
@@ -148,7 +161,7 @@ class Journal:
         with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
             rows = cursor.execute(
                 "SELECT segment_id, root, base_offset, end_offset, log_key, indexes_key, inode, size_bytes, mtime_ns, "
-                "begun_ms, log_crc32c FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
+                "begun_ms, log_crc32c, commit_number FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
                 (root,),
             ).fetchall()
         return tuple(Attempt(*row) for row in rows)

@@ -28,7 +28,7 @@ class PartitionPlan:
     """What is to be done for a partition now.
 
     `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason` says why.
-    `error`: set where a person is needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
+    `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
     """
 
     files: PartitionFiles
@@ -38,6 +38,7 @@ class PartitionPlan:
     reason: str = ""
     error: PartitionError | None = None
     hole: tuple[int, int] | None = None
+    look_again_ms: int | None = None
 
     @property
     def deletion_order(self) -> tuple[int, str, int]:
@@ -79,8 +80,8 @@ def plan_partition(
         hole = (archived_end_offset, pending[0].base_offset) if isinstance(error, CoverageHole) else None
         if hole is None or not accept_hole:
             return PartitionPlan(files, facts, (), pending, str(error), error, hole)
-    ready, reason = _ready_prefix(pending, facts, now_ms, settling)
-    return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole)
+    ready, reason, look_again_ms = _ready_prefix(pending, facts, now_ms, settling)
+    return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, look_again_ms=look_again_ms)
 
 
 def _seam_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset: int) -> PartitionError:
@@ -98,20 +99,21 @@ def _seam_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset:
 
 def _ready_prefix(
     pending: tuple[SegmentFiles, ...], facts: PartitionFacts, now_ms: int, settling: Settling
-) -> tuple[int, str]:
+) -> tuple[int, str, int | None]:
     previous_end = pending[0].base_offset
     for number, segment in enumerate(pending):
         if segment.base_offset != previous_end:
-            return number, f"{segment} does not begin where its predecessor ends ({previous_end})"
+            return number, f"{segment} does not begin where its predecessor ends ({previous_end})", None
         previous_end = segment.end_offset
         if segment.end_offset > facts.stable_end_offset:
-            return number, f"{segment} reaches beyond the stable end {facts.stable_end_offset}"
+            return number, f"{segment} reaches beyond the stable end {facts.stable_end_offset}", None
         age_ms = now_ms - newest_change_ms(segment)
         if 0 <= age_ms < settling.settle_ms:
-            return number, f"{segment} changed {age_ms} ms ago"
+            return number, f"{segment} changed {age_ms} ms ago", settling.settle_ms - age_ms
         if segment.snapshot is None and 0 <= age_ms < settling.snapshot_grace_ms:
-            return number, f"{segment} was rolled {age_ms} ms ago and its producer snapshot may still come"
-    return len(pending), ""
+            wait_ms = settling.snapshot_grace_ms - age_ms
+            return number, f"{segment} was rolled {age_ms} ms ago and its producer snapshot may still come", wait_ms
+    return len(pending), "", None
 
 
 def newest_change_ms(segment: SegmentFiles) -> int:

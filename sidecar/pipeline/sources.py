@@ -26,7 +26,9 @@ def open_listed(file: FileIdentity) -> int:
     try:
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError as error:
-        raise SegmentChanged(f"{file.path}: vanished between listing and reading; the next scan decides anew") from error
+        raise SegmentChanged(
+            f"{file.path}: vanished between listing and reading; the next scan decides anew"
+        ) from error
     except OSError as error:
         raise PartitionError(
             f"{file.path}: cannot be read ({error.strerror}): run as the broker's user or a member of its group"

@@ -22,6 +22,7 @@ class Policy:
     `uploads_ahead`: segments of one partition that may be in flight at once; commits stay in order.
     `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never.
     `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
+    `max_queue`: segments that one round may plan. `retry_wait_s`: how long a partition rests after an error.
     `record_lost`: go on above a hole and record it, instead of stopping the partition.
     """
 
@@ -31,6 +32,8 @@ class Policy:
     producer_id_expiration_ms: int | None = 86_400_000
     index_interval_bytes: int = 4096
     record_lost: bool = False
+    max_queue: int = 1_000_000
+    retry_wait_s: float = 0.0
 
 
 def random_id() -> str:
@@ -40,7 +43,10 @@ def random_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Components, clock and policy. `stop` is set when the process should drain."""
+    """Components, clock and policy. `stop` is set when the process should drain.
+
+    `instance` tells this process apart in commits (host and process id).
+    """
 
     store: ObjectStore
     facts: BrokerFacts
@@ -48,5 +54,6 @@ class Tools:
     metrics: Metrics
     journal: Journal
     policy: Policy
+    instance: str
     stop: Event = field(default_factory=Event)
     new_id: Callable[[], str] = random_id

@@ -1,0 +1,121 @@
+"""Builds the pipeline's tools from settings: the only place where components meet configuration."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import Clock, SystemClock
+from sidecar.config import Settings
+from sidecar.discovery.scan import ScanResult, scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.metrics import MeteredStore, Metrics
+from sidecar.model import PartitionFiles
+from sidecar.pipeline.journal import Journal
+from sidecar.pipeline.plan import Settling
+from sidecar.pipeline.tools import Policy, Tools
+from sidecar.ports import BrokerFacts, PartitionFacts
+from sidecar.storage import open_store, probe_store
+
+
+class ConfiguredFacts:
+    """Broker facts with the ids that the operator gave instead of those in `meta.properties`."""
+
+    def __init__(self, facts: BrokerFacts, cluster_id: str | None, broker_id: int | None) -> None:
+        self._facts = facts
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+
+    def cluster_id(self) -> str:
+        """See `BrokerFacts`."""
+        return self._cluster_id if self._cluster_id is not None else self._facts.cluster_id()
+
+    def broker_id(self) -> int:
+        """See `BrokerFacts`."""
+        return self._broker_id if self._broker_id is not None else self._facts.broker_id()
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        """See `BrokerFacts`."""
+        return self._facts.partition(files)
+
+    def refresh(self) -> None:
+        """See `BrokerFacts`."""
+        self._facts.refresh()
+
+
+def scanner(settings: Settings) -> Callable[[], ScanResult]:
+    """A function that lists the log directories anew."""
+    topics = TopicFilter(settings.topics.include, settings.topics.exclude)
+    return partial(scan_log_dirs, settings.broker.log_dirs, topics, internal_topics=settings.topics.internal)
+
+
+def policy_of(settings: Settings, *, repeats: bool) -> Policy:
+    """The numbers that shape the work. `repeats`: rounds follow one another, so that one need not hold everything."""
+    bounded = {"max_queue": settings.run.max_queue, "retry_wait_s": settings.run.retry_wait_s} if repeats else {}
+    return Policy(
+        workers=settings.run.workers,
+        uploads_ahead=settings.run.uploads_ahead,
+        settling=Settling(settings.broker.settle_ms, settings.broker.snapshot_grace_ms),
+        producer_id_expiration_ms=settings.broker.producer_id_expiration_ms,
+        index_interval_bytes=settings.topics.index_interval_bytes,
+        record_lost=settings.run.record_lost,
+        **bounded,
+    )
+
+
+def journal_directory(settings: Settings) -> Path:
+    """Where the journal of this archive lies: one state directory may serve several archives, one after the other."""
+    return settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def open_tools(
+    settings: Settings,
+    *,
+    read_only: bool = False,
+    repeats: bool = False,
+    clock: Clock | None = None,
+    metrics: Metrics | None = None,
+    stop: Event | None = None,
+) -> Iterator[Tools]:
+    """Everything the pipeline works with; the store has shown that it can do what the archive needs.
+
+    Args:
+        repeats: see `policy_of`.
+        read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
+
+    Raises SettingsError, StoreError.
+    """
+    clock = clock or SystemClock()
+    with ExitStack() as resources:
+        facts = FileBrokerFacts(settings.broker.log_dirs, assume_leader=settings.broker.assume_leader)
+        configured = ConfiguredFacts(facts, settings.broker.cluster_id, settings.broker.broker_id)
+        configured.cluster_id()
+        configured.broker_id()
+        metrics = metrics or Metrics(clock)
+        store = MeteredStore(open_store(settings.store, clock), metrics)
+        if read_only:
+            directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="tiered-sidecar-")))
+        else:
+            directory = journal_directory(settings)
+            probe_store(store, single_writer=settings.store.single_writer)
+        journal = Journal(directory)
+        resources.callback(journal.close)
+        yield Tools(
+            store=store,
+            facts=configured,
+            clock=clock,
+            metrics=metrics,
+            journal=journal,
+            policy=policy_of(settings, repeats=repeats),
+            instance=f"{socket.gethostname()}/{os.getpid()}",
+            stop=stop or Event(),
+        )

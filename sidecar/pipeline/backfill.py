@@ -1,0 +1,140 @@
+"""`backfill`: archives everything that may be archived now, once, and reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidecar.config import Settings
+from sidecar.errors import SettingsError
+from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
+from sidecar.pipeline.assembly import open_tools, scanner
+from sidecar.pipeline.partition import PartitionOutcome
+from sidecar.pipeline.rounds import RoundReport, Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a back-fill is: after each commit, and once before the first."""
+
+    segments_done: int
+    segments_total: int
+    bytes_done: int
+    bytes_total: int
+    latest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition in the report."""
+
+    topic: str
+    partition: int
+    segments_planned: int
+    segments_uploaded: int
+    segments_waiting: int
+    bytes_uploaded: int
+    end_offset: int | None
+    snapshots_broker: int
+    snapshots_rebuilt: int
+    snapshot_conformance: dict[str, int]
+    stopped_because: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReport:
+    """All partitions ascending, what could not be listed, and the exit code."""
+
+    rows: tuple[PartitionRow, ...]
+    problems: tuple[str, ...]
+    exit_code: int
+    dry_run: bool
+    planned: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """One object, for `--json`."""
+        rows = [
+            {name: getattr(row, name) for name in PartitionRow.__dataclass_fields__}  # plain values only
+            for row in self.rows
+        ]
+        found: dict[str, Any] = {"kind": "backfill", "version": 1, "dry_run": self.dry_run, "partitions": rows}
+        if self.dry_run:
+            found["planned"] = self.planned
+        return {**found, "problems": list(self.problems), "exit_code": self.exit_code}
+
+
+def backfill(
+    settings: Settings, *, dry_run: bool, progress: Callable[[Progress], None] | None = None
+) -> BackfillReport:
+    """Archive all rolled segments of the chosen topics that are stable, in one pass.
+
+    Raises:
+        SettingsError: nothing can be done with these settings.
+        StoreError: the store cannot be reached, or cannot do what the archive needs.
+    """
+    if not settings.broker.log_dirs:
+        raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+    with open_tools(settings, read_only=dry_run) as tools:
+        rounds = Rounds(tools, scanner(settings))
+        work, report = rounds.plan()
+        totals = [segment for _, plan in work for segment in plan.segments]
+        planned = {
+            str(plan.files.topic_partition): [
+                {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.log.size_bytes}
+                for s in plan.segments
+            ]
+            for _, plan in work
+            if plan.segments
+        }
+        if dry_run:
+            for _, plan in work:
+                outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
+                report.outcomes.append(outcome)
+            report.outcomes.sort(key=lambda found: found.files.topic_partition)
+            return _report(report, planned, dry_run=True)
+        counter = _Counter(progress, len(totals), sum(segment.log.size_bytes for segment in totals))
+        return _report(rounds.work(work, report, counter.done), planned, dry_run=False)
+
+
+class _Counter:
+    def __init__(self, progress: Callable[[Progress], None] | None, segments_total: int, bytes_total: int) -> None:
+        self._progress = progress
+        self._segments, self._bytes = 0, 0
+        self._segments_total, self._bytes_total = segments_total, bytes_total
+        self._tell("")
+
+    def done(self, topic_partition: TopicPartition, segment: ArchivedSegment) -> None:
+        self._segments += 1
+        self._bytes += sum(part.size_bytes for part in segment.parts if part.name == "log")
+        self._tell(f"{topic_partition} {segment.base_offset}")
+
+    def _tell(self, latest: str) -> None:
+        if self._progress is not None:
+            self._progress(Progress(self._segments, self._segments_total, self._bytes, self._bytes_total, latest))
+
+
+def _report(report: RoundReport, planned: dict[str, list[dict[str, int]]], *, dry_run: bool) -> BackfillReport:
+    rows = tuple(_row(outcome, len(planned.get(str(outcome.files.topic_partition), []))) for outcome in report.outcomes)
+    problems = tuple(str(problem.error) for problem in report.problems)
+    return BackfillReport(rows, problems, report.exit_code, dry_run, planned)
+
+
+def _row(outcome: PartitionOutcome, planned: int) -> PartitionRow:
+    origins = Counter(segment.snapshot.origin for segment in outcome.archived)
+    return PartitionRow(
+        topic=outcome.files.topic_partition.topic,
+        partition=outcome.files.topic_partition.partition,
+        segments_planned=planned,
+        segments_uploaded=len(outcome.archived),
+        segments_waiting=outcome.waiting,
+        bytes_uploaded=sum(segment.size_bytes for segment in outcome.archived),
+        end_offset=outcome.end_offset,
+        snapshots_broker=origins[SnapshotOrigin.BROKER],
+        snapshots_rebuilt=origins[SnapshotOrigin.REBUILT],
+        snapshot_conformance=dict(outcome.conformance),
+        stopped_because=outcome.reason,
+        error=type(outcome.error).__name__ if outcome.error else None,
+    )

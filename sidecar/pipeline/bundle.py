@@ -1,0 +1,132 @@
+"""Prepares one segment for its upload: everything is read, checked and decided before the first byte is sent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from sidecar.archive.bundle import assemble_indexes, log_part
+from sidecar.archive.keys import indexes_key, log_key
+from sidecar.logformat.leader_epochs import LeaderEpochs
+from sidecar.model import ArchivedSegment, Part, SegmentFiles
+from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.producer_snapshot import ChosenSnapshot, KnownState, choose_snapshot
+from sidecar.pipeline.reading import SegmentReading, read_segment
+from sidecar.pipeline.sources import open_listed
+from sidecar.pipeline.tools import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSegment:
+    """A segment that may be uploaded. `descriptor` is open until `close`: the bytes outlive an unlink by the broker."""
+
+    segment: SegmentFiles
+    descriptor: int
+    reading: SegmentReading
+    snapshot: ChosenSnapshot
+    indexes: bytes
+    index_parts: tuple[Part, ...]
+    attempt: Attempt
+
+    def archived(self, log_crc32c: int) -> ArchivedSegment:
+        """The entry for the commit, once the checksum of the `.log` object is known."""
+        segment, built, epochs = self.segment, self.reading.built, self.reading.leader_epochs
+        covered = epochs.covers(segment.base_offset)
+        return ArchivedSegment(
+            segment_id=self.attempt.segment_id,
+            base_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            log_key=self.attempt.log_key,
+            indexes_key=self.attempt.indexes_key,
+            parts=(log_part(segment.log.size_bytes, log_crc32c), *self.index_parts),
+            leader_epochs=(
+                epochs.entries_for_segment(segment.base_offset, segment.end_offset)
+                if covered
+                else epochs.in_range(segment.base_offset, segment.end_offset).entries
+            ),
+            highest_batch_leader_epoch=built.leader_epochs.latest_epoch,
+            max_timestamp_ms=built.max_timestamp_ms,
+            batch_count=built.batch_count,
+            snapshot=self.snapshot.provenance,
+            source_path=str(segment.log.path),
+            source_mtime_ns=segment.log.mtime_ns,
+            first_batch_crc=built.first_batch_crc,
+            last_batch_crc=built.last_batch_crc,
+        )
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Where the preparation of a partition stands: producer state and largest timestamp at the next segment's base."""
+
+    known: KnownState
+    largest_timestamp_ms: int
+
+
+def prepare_segment(
+    tools: Tools,
+    root: str,
+    segment: SegmentFiles,
+    position: LogPosition,
+    checkpoint: LeaderEpochs | None,
+    log_start_offset: int,
+    resumed: Attempt | None,
+) -> tuple[PreparedSegment, LogPosition]:
+    """Read and check a segment, settle its indexes, epochs and producer snapshot.
+
+    Args:
+        resumed: an earlier attempt whose `.log` object is complete; its segment id is used again.
+
+    Raises the errors of `read_segment` and `open_listed`.
+    """
+    descriptor = open_listed(segment.log)
+    try:
+        reading = read_segment(
+            segment,
+            descriptor,
+            position.known.table,
+            checkpoint,
+            log_start_offset=log_start_offset,
+            index_interval_bytes=tools.policy.index_interval_bytes,
+        )
+        now_ms = tools.clock.now_ms()
+        largest_ms = max(position.largest_timestamp_ms, min(reading.built.max_timestamp_ms, now_ms))
+        snapshot, known = choose_snapshot(
+            segment,
+            position.known,
+            reading,
+            log_time_ms=largest_ms,
+            producer_id_expiration_ms=tools.policy.producer_id_expiration_ms,
+        )
+        indexes, parts = assemble_indexes(
+            reading.offset_index,
+            reading.time_index,
+            snapshot.content,
+            reading.leader_epochs.text_for_bundle(segment.end_offset),
+            reading.transaction_index,
+        )
+        attempt = resumed or _fresh_attempt(root, segment, tools.new_id(), now_ms)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    prepared = PreparedSegment(segment, descriptor, reading, snapshot, indexes, parts, attempt)
+    return prepared, LogPosition(known, largest_ms)
+
+
+def _fresh_attempt(root: str, segment: SegmentFiles, segment_id: str, now_ms: int) -> Attempt:
+    return Attempt(
+        segment_id=segment_id,
+        root=root,
+        base_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        log_key=log_key(segment.base_offset, segment_id),
+        indexes_key=indexes_key(segment.base_offset, segment_id),
+        inode=segment.log.inode,
+        size_bytes=segment.log.size_bytes,
+        mtime_ns=segment.log.mtime_ns,
+        begun_ms=now_ms,
+    )

@@ -1,0 +1,248 @@
+"""Archives one partition: from the seam with the archive through its rolled segments, each committed in offset order."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+
+import structlog
+from producer_state.compare import Conformance
+
+from sidecar import __version__
+from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost, Writer
+from sidecar.archive.state import PartitionState
+from sidecar.errors import Fenced, SidecarError
+from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
+from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment
+from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.plan import PartitionPlan, plan_partition
+from sidecar.pipeline.producer_snapshot import state_at_archive_end, state_at_log_start
+from sidecar.pipeline.recovery import settle_attempts
+from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage
+from sidecar.pipeline.sources import ensure_unchanged
+from sidecar.pipeline.tools import Tools
+from sidecar.pipeline.transactions import undecided_transaction
+from sidecar.pipeline.upload import discard_quietly, upload_segment
+from sidecar.ports import PartitionFacts
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class PartitionOutcome:
+    """What was done for a partition, and why it stopped where it did ("" if everything rolled is archived)."""
+
+    files: PartitionFiles
+    archived: list[ArchivedSegment] = field(default_factory=list)
+    conformance: Counter[str] = field(default_factory=Counter)
+    end_offset: int | None = None
+    waiting: int = 0
+    reason: str = ""
+    error: SidecarError | None = None
+    look_again_ms: int | None = None
+
+
+class PartitionArchiver:
+    """Keeps what is known of one partition's archive between scans, so that an idle partition costs no request."""
+
+    def __init__(self, tools: Tools, files: PartitionFiles) -> None:
+        self._tools = tools
+        self._topic_partition = files.topic_partition
+        self._commits: CommitLog | None = None
+        self._state: PartitionState | None = None
+        self._adopt: str | None = None
+        self._position: LogPosition | None = None
+        self._topic_id = files.topic_id
+
+    def plan(self, files: PartitionFiles) -> PartitionPlan:
+        """What could be archived of these files now. Reads the archive only the first time."""
+        facts = self._tools.facts.partition(files)
+        if not facts.leads or facts.reason:
+            return PartitionPlan(files, facts, (), files.segments, facts.reason or "this broker does not lead here")
+        state = self._open(files)
+        return plan_partition(
+            files,
+            facts,
+            state.end_offset,
+            now_ms=self._tools.clock.now_ms(),
+            settling=self._tools.policy.settling,
+            accept_hole=self._tools.policy.record_lost,
+        )
+
+    @property
+    def state(self) -> PartitionState | None:
+        """The archive's state as last seen, None before the first look."""
+        return self._state
+
+    def archive(
+        self, plan: PartitionPlan, uploads: Executor, done: Callable[[ArchivedSegment], None] = lambda _: None
+    ) -> PartitionOutcome:
+        """Archive the planned segments. Never raises a SidecarError: it stands in the outcome.
+
+        Args:
+            uploads: runs the transfers; segments are prepared here while earlier ones are on their way.
+            done: called after each commit.
+        """
+        outcome = PartitionOutcome(
+            plan.files,
+            waiting=len(plan.waiting),
+            reason=plan.reason,
+            error=plan.error,
+            look_again_ms=plan.look_again_ms,
+        )
+        try:
+            self._archive(plan, uploads, outcome, done)
+        except CommitConflict as error:
+            # Not a fault: the other writer's work counts, the next look decides on top of it.
+            self._state, self._position = error.state, None
+            outcome.reason, outcome.error = str(error), error
+        except SidecarError as error:
+            outcome.reason, outcome.error = str(error), error
+            self._forget()
+        outcome.end_offset = self._state.end_offset if self._state else None
+        outcome.waiting += len(plan.segments) - len(outcome.archived)
+        return outcome
+
+    def _opened(self) -> tuple[PartitionState, CommitLog]:
+        if self._state is None or self._commits is None:
+            raise RuntimeError(f"{self._topic_partition}: no lineage is open")
+        return self._state, self._commits
+
+    def _forget(self) -> None:
+        self._state, self._commits, self._position = None, None, None
+
+    def _open(self, files: PartitionFiles) -> PartitionState:
+        if files.topic_id != self._topic_id:
+            # Deleted and made anew, or upgraded and named: either way another lineage may be the right one.
+            self._forget()
+            self._topic_id = files.topic_id
+        if self._state is None:
+            self._commits, self._state, self._adopt = open_lineage(self._tools, files)
+        return self._state
+
+    def _archive(
+        self,
+        plan: PartitionPlan,
+        uploads: Executor,
+        outcome: PartitionOutcome,
+        done: Callable[[ArchivedSegment], None],
+    ) -> None:
+        state = self._open(plan.files)
+        resumed = settle_attempts(self._tools, state, plan.segments)
+        if not plan.segments:
+            return
+        if plan.hole is not None:
+            state = self._record_lost(plan, plan.hole)
+        checkpoint = leader_epoch_checkpoint(plan.files)
+        position = self._position or self._first_position(plan.files, plan.segments[0], state)
+        in_flight: deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]] = deque()
+        try:
+            for segment in plan.segments:
+                if self._tools.stop.is_set():
+                    outcome.reason = "draining: the process was asked to stop"
+                    break
+                prepared, position = prepare_segment(
+                    self._tools,
+                    state.lineage.root,
+                    segment,
+                    position,
+                    checkpoint,
+                    plan.facts.log_start_offset,
+                    resumed.pop(segment.base_offset, None),
+                )
+                if blocker := undecided_transaction(
+                    plan.files, segment, prepared.reading.state, plan.facts.stable_end_offset
+                ):
+                    prepared.close()
+                    outcome.reason = blocker
+                    break
+                in_flight.append((prepared, uploads.submit(upload_segment, self._tools, prepared), position))
+                if len(in_flight) > self._tools.policy.uploads_ahead - 1:
+                    self._commit_next(in_flight, plan.facts, outcome, done)
+            while in_flight:
+                self._commit_next(in_flight, plan.facts, outcome, done)
+        finally:
+            self._abandon(in_flight)
+
+    def _commit_next(
+        self,
+        in_flight: deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]],
+        facts: PartitionFacts,
+        outcome: PartitionOutcome,
+        done: Callable[[ArchivedSegment], None],
+    ) -> None:
+        prepared, future, position = in_flight[0]
+        entry = future.result()
+        state, commits = self._opened()
+        ensure_unchanged(prepared.segment)
+        self._check_leadership(outcome.files, facts)
+        actions: list[Action] = [AdoptTopicId(self._adopt)] if self._adopt else []
+        self._tools.journal.committing(entry.segment_id, state.next_number)
+        in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
+        try:
+            self._state = commits.append([*actions, Add(entry)], self._writer(facts), state)
+        finally:
+            prepared.close()
+        self._adopt, self._position = None, position
+        self._tools.journal.end(prepared.attempt.segment_id)
+        self._report(prepared, entry, outcome)
+        done(entry)
+
+    def _report(self, prepared: PreparedSegment, entry: ArchivedSegment, outcome: PartitionOutcome) -> None:
+        outcome.archived.append(entry)
+        comparison = prepared.snapshot.comparison
+        result = comparison.conformance if comparison else "absent"
+        outcome.conformance[str(result)] += 1
+        self._tools.metrics.committed(entry, str(result))
+        fields = {
+            "topic": self._topic_partition.topic,
+            "partition": self._topic_partition.partition,
+            "base_offset": entry.base_offset,
+            "end_offset": entry.end_offset,
+            "segment_id": entry.segment_id,
+            "size_bytes": entry.size_bytes,
+            "snapshot_origin": str(entry.snapshot.origin),
+        }
+        _log.info("segment_committed", **fields, replaced_indexes=list(prepared.reading.replaced_indexes))
+        if result == Conformance.WRONG:
+            _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
+
+    def _check_leadership(self, files: PartitionFiles, planned: PartitionFacts) -> None:
+        now = self._tools.facts.partition(files)
+        if not now.leads or now.leader_epoch != planned.leader_epoch:
+            raise Fenced(
+                f"{files.topic_partition}: leadership changed during the upload (leader epoch {planned.leader_epoch} then, "
+                f"{now.leader_epoch if now.leads else 'not leading'} now); nothing was committed"
+            )
+
+    def _writer(self, facts: PartitionFacts) -> Writer:
+        tools = self._tools
+        program = f"tiered-sidecar {__version__}"
+        return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, program)
+
+    def _first_position(self, files: PartitionFiles, first: SegmentFiles, state: PartitionState) -> LogPosition:
+        known = state_at_archive_end(self._tools.store, state) if state.end_offset == first.base_offset else None
+        largest_ms = max((segment.max_timestamp_ms for segment in state.segments), default=-1)
+        if known is None:
+            known = state_at_log_start(files, first.base_offset)
+        return LogPosition(known, min(largest_ms, self._tools.clock.now_ms()))
+
+    def _record_lost(self, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
+        state, commits = self._opened()
+        reason = "no longer on the broker's disk when it was to be archived"
+        _log.error("offsets_lost", partition=str(self._topic_partition), from_offset=hole[0], to_offset=hole[1])
+        self._state = commits.append([Lost(*hole, reason)], self._writer(plan.facts), state)
+        self._position = None
+        return self._state
+
+    def _abandon(self, in_flight: deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]) -> None:
+        for prepared, future, _ in in_flight:
+            if not future.cancel():
+                # The transfer must end before its objects are removed, and its descriptor stays open until then.
+                future.exception()
+            prepared.close()
+            if self._tools.stop.is_set():
+                continue  # The journal knows it; the next start goes on with it.
+            discard_quietly(self._tools, prepared.attempt)

@@ -1,0 +1,112 @@
+"""Which producer snapshot a bundle carries: the broker's where it stands up to our replay, else ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from producer_state.compare import Comparison, Conformance, compare_snapshots
+
+from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.table import Expiration, ProducerTable
+from sidecar.archive.bundle import cut_part
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
+from sidecar.errors import CorruptFile
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
+from sidecar.pipeline.reading import SegmentReading
+from sidecar.pipeline.sources import read_whole
+from sidecar.ports import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """Producer state at an offset, and where the replay that gave it began."""
+
+    table: ProducerTable
+    start_offset: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSnapshot:
+    """Bytes for the bundle and how they came to be. `comparison` is None where the broker left no readable snapshot."""
+
+    content: bytes
+    provenance: SnapshotProvenance
+    comparison: Comparison | None
+    note: str = ""
+
+
+def state_at_archive_end(store: ObjectStore, archived: PartitionState) -> KnownState | None:
+    """The state with which the newest archived segment ends, None if nothing is archived or a hole was recorded above it.
+
+    Raises CorruptFile if the archived snapshot is not the committed one.
+    """
+    last = archived.last_segment
+    if last is None or last.end_offset != archived.end_offset:
+        return None
+    part = last.part(PartName.PRODUCER_SNAPSHOT)
+    if part is None:
+        return None
+    key = below(archived.lineage.root, last.indexes_key)
+    content = store.read(key, part.position, part.size_bytes)
+    shifted = type(part)(part.name, 0, part.size_bytes, part.crc32c)
+    try:
+        table = ProducerTable.from_snapshot(last.end_offset, cut_part(content, shifted, key))
+    except CorruptSnapshot as error:
+        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+    start_offset = last.snapshot.start_offset if last.snapshot.start_offset is not None else last.end_offset
+    return KnownState(table, start_offset, last.snapshot.exact)
+
+
+def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
+    """The state at the first local segment: what the broker's snapshot there says, else nobody.
+
+    Below offset 0 there is nothing, whatever a file says. Producers whose batches are all gone from the log are known
+    only from the broker's snapshot; without it they are left out, as a full replay of the log would.
+    """
+    if base_offset > 0 and base_offset in files.snapshot_offsets:
+        try:
+            content = (files.directory / file_name(base_offset, Suffix.SNAPSHOT)).read_bytes()
+            return KnownState(ProducerTable.from_snapshot(base_offset, content), base_offset, exact=True)
+        except (CorruptSnapshot, OSError):
+            pass  # A snapshot that cannot be read tells no more than one that is not there.
+    return KnownState(ProducerTable.blank(base_offset), base_offset, exact=True)
+
+
+def choose_snapshot(
+    segment: SegmentFiles,
+    known: KnownState,
+    reading: SegmentReading,
+    *,
+    log_time_ms: int,
+    producer_id_expiration_ms: int | None,
+) -> tuple[ChosenSnapshot, KnownState]:
+    """Decide, and give the state from which the next segment goes on.
+
+    Args:
+        known: the state at the segment's base.
+        log_time_ms: the largest batch timestamp so far, capped by the wall clock: no loader's clock will be behind it.
+
+    Raises SegmentChanged if the snapshot file is not the one that was listed.
+    """
+    exact = known.exact and not reading.looks_cleaned
+    expiration = Expiration.with_margins(log_time_ms, producer_id_expiration_ms)
+    table = reading.state.unexpired(expiration)
+    rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)
+    after = KnownState(table, known.start_offset, exact)
+    found = read_whole(segment.snapshot)
+    if found is None:
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
+    try:
+        theirs = read_snapshot(found)
+    except CorruptSnapshot as error:
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, f"the broker's cannot be read: {error}"), after
+    comparison = compare_snapshots(
+        theirs, table.entries(), now_ms=log_time_ms, expiration_ms=producer_id_expiration_ms, exact=exact
+    )
+    if comparison.conformance is Conformance.WRONG:
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
+    broker = SnapshotProvenance(SnapshotOrigin.BROKER, exact, known.start_offset, expiration.window_ms)
+    return ChosenSnapshot(found, broker, comparison, comparison.describe()), after

@@ -1,0 +1,161 @@
+"""Reads a rolled segment once: checks every batch, follows producer state, and settles which indexes go into the bundle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.errors import CorruptFile, PartitionError
+from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.index_verdict import IndexState, IndexVerdict
+from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete
+from sidecar.logformat.offset_index import OffsetIndexCheck
+from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.logformat.time_index import TimeIndexCheck
+from sidecar.logformat.transaction_index import TransactionIndexCheck
+from sidecar.model import FileIdentity, SegmentFiles
+from sidecar.pipeline.sources import read_whole
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReading:
+    """What one pass over a segment gave.
+
+    `offset_index`, `time_index`, `transaction_index`: the bytes to archive, the broker's own where they agree with the log.
+    `replaced_indexes`: why the broker's were not taken, one sentence each.
+    `leader_epochs`: epochs that cover the segment. `state`: the producers at its end.
+    `looks_cleaned`: compaction has been here, so replay may know less than the broker did.
+    """
+
+    built: BuiltIndexes
+    offset_index: bytes
+    time_index: bytes
+    transaction_index: bytes | None
+    replaced_indexes: tuple[str, ...]
+    leader_epochs: LeaderEpochs
+    state: ProducerTable
+    completed: tuple[CompletedTransaction, ...]
+    looks_cleaned: bool
+
+
+def read_segment(
+    segment: SegmentFiles,
+    descriptor: int,
+    state_at_base: ProducerTable,
+    checkpoint: LeaderEpochs | None,
+    *,
+    log_start_offset: int,
+    index_interval_bytes: int,
+) -> SegmentReading:
+    """Scan a segment through an open descriptor; memory does not grow with the segment.
+
+    Raises:
+        CorruptFile: a batch, an index, or a leader epoch is not what it must be; file, position and offset are named.
+        PartitionError: producer state cannot be followed, or no leader epoch is known.
+        SegmentChanged: an index file is not the one that was listed.
+    """
+    name = str(segment.log.path)
+    scanner = SegmentScanner(
+        lambda position, buffer: os.preadv(descriptor, [buffer], position),
+        segment.log.size_bytes,
+        base_offset=segment.base_offset,
+        file=name,
+    )
+    offsets = OffsetIndexCheck(read_whole(segment.offset_index), segment.base_offset)
+    times = TimeIndexCheck(read_whole(segment.time_index), segment.base_offset)
+    aborted = TransactionIndexCheck(read_whole(segment.transaction_index), segment.base_offset)
+    epochs = (
+        LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
+    )
+    builder = IndexBuilder(segment.base_offset, index_interval_bytes)
+    state, completed = state_at_base, []
+    looks_cleaned = False
+    expected_offset = segment.base_offset
+    for columns in scanner:
+        if int(columns.last_offset[-1]) >= segment.end_offset:
+            raise CorruptFile(
+                f"holds offset {int(columns.last_offset[-1])}, but the next segment begins at {segment.end_offset}",
+                file=name,
+            )
+        try:
+            builder.add(columns)
+            if epochs:
+                epochs.add(columns)
+            state, ended = replay(state, columns.facts())
+        except CorruptFile as error:
+            raise error.within(name) from error
+        except ProducerStateError as error:
+            raise PartitionError(f"{name}: {error}; a broker would refuse to load this log") from error
+        completed += ended
+        looks_cleaned = looks_cleaned or _looks_cleaned(columns, expected_offset)
+        expected_offset = int(columns.last_offset[-1]) + 1
+        for check in (offsets, times, aborted):
+            check.add(columns)
+    scanner.require_exact()
+    built = builder.finish(completed)
+    replaced: list[str] = []
+    offset_index = _choose(
+        offsets.finish(built.offset_index), offsets.data, built.offset_index, segment.offset_index, replaced
+    )
+    time_index = _choose(times.finish(built.time_index), times.data, built.time_index, segment.time_index, replaced)
+    verdict = aborted.finish(built.transaction_index)
+    transaction_index = _choose(
+        verdict, aborted.data, built.transaction_index or None, segment.transaction_index, replaced
+    )
+    return SegmentReading(
+        built=built,
+        offset_index=offset_index or b"",
+        time_index=time_index or b"",
+        transaction_index=transaction_index,
+        replaced_indexes=tuple(replaced),
+        leader_epochs=_epochs(segment, checkpoint, built),
+        state=replace(state, end_offset=segment.end_offset),
+        completed=tuple(completed),
+        looks_cleaned=looks_cleaned,
+    )
+
+
+def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
+    """Whether compaction has been here: offsets missing inside or between batches, or a delete horizon."""
+    follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
+    current = columns.magic == 2
+    missing_inside = current & (columns.record_count != columns.last_offset - columns.base_offset + 1)
+    missing_between = current & (columns.base_offset != follows)
+    return bool((missing_inside | missing_between | (columns.delete_horizon_ms >= 0)).any())
+
+
+def _choose(
+    verdict: IndexVerdict,
+    found: bytes | memoryview | None,
+    rebuilt: bytes | None,
+    file: FileIdentity | None,
+    replaced: list[str],
+) -> bytes | None:
+    match verdict.state:
+        case IndexState.FINE:
+            return None if found is None else bytes(found)
+        case IndexState.REBUILD:
+            replaced.append(verdict.reason)
+            return rebuilt
+        case IndexState.DISAGREES:
+            raise CorruptFile(
+                f"{verdict.reason}: the index disagrees with its log; compare with a replica, or stop the broker, delete the "
+                f"index and let it be rebuilt",
+                file=str(file.path) if file else "",
+                position=verdict.position,
+            )
+
+
+def _epochs(segment: SegmentFiles, checkpoint: LeaderEpochs | None, built: BuiltIndexes) -> LeaderEpochs:
+    """Epochs that cover the segment; of formats below v2, which have none, whatever is known."""
+    try:
+        return complete(checkpoint, built.leader_epochs, segment.base_offset)
+    except PartitionError as error:
+        if built.epochs_unknown:
+            return checkpoint or built.leader_epochs
+        raise PartitionError(f"{segment}: {error}") from error

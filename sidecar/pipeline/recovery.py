@@ -1,0 +1,38 @@
+"""What earlier processes left behind in the store: committed, worth going on with, or to be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
+from sidecar.model import SegmentFiles
+from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.tools import Tools
+from sidecar.pipeline.upload import discard_quietly, resumable
+
+
+def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[SegmentFiles]) -> dict[int, Attempt]:
+    """End every attempt that the journal knows for this lineage, and return those to go on with, by base offset.
+
+    Args:
+        state: the archive as it is now, read after this process locked the journal.
+
+    An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another:
+    removing its objects while a delayed request may still land would leave a commit that names nothing.
+    """
+    segments = {segment.base_offset: segment for segment in planned}
+    live = {segment.segment_id for segment in state.segments}
+    resumed: dict[int, Attempt] = {}
+    for attempt in tools.journal.attempts(state.lineage.root):
+        segment = segments.get(attempt.base_offset)
+        if attempt.segment_id in live:
+            tools.journal.end(attempt.segment_id)
+        elif attempt.commit_number is not None and state.next_number <= attempt.commit_number:
+            continue
+        elif segment and attempt.is_of(segment) and attempt.base_offset not in resumed and resumable(tools, attempt):
+            tools.store.delete([below(attempt.root, attempt.indexes_key)])
+            resumed[attempt.base_offset] = attempt
+        else:
+            discard_quietly(tools, attempt)
+    return resumed

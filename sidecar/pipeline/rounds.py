@@ -1,0 +1,164 @@
+"""One round over all partitions: scan, plan, archive in the order in which the broker's retention will delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from sidecar.discovery.scan import ScanProblem, ScanResult
+from sidecar.errors import SidecarError
+from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
+from sidecar.pipeline.commit_log import CommitConflict
+from sidecar.pipeline.partition import PartitionArchiver, PartitionOutcome
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.tools import Tools
+
+_log = structlog.get_logger(__name__)
+
+CONFLICTS_IN_A_ROW = 20
+"""Another writer may win so many commits before a partition is left to the next round."""
+
+Done = Callable[[TopicPartition, ArchivedSegment], None]
+
+
+@dataclass(slots=True)
+class RoundReport:
+    """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed."""
+
+    outcomes: list[PartitionOutcome] = field(default_factory=list)
+    problems: tuple[ScanProblem, ...] = ()
+
+    @property
+    def errors(self) -> list[SidecarError]:
+        """Everything that needs a person or another try."""
+        found = [outcome.error for outcome in self.outcomes if outcome.error is not None]
+        return [*(problem.error for problem in self.problems), *found]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all went well; the common code of all errors if nothing else was done; else 3, partial."""
+        codes = {error.exit_code for error in self.errors}
+        if not codes:
+            return 0
+        worked = any(outcome.error is None for outcome in self.outcomes)
+        return codes.pop() if len(codes) == 1 and not worked else 3
+
+
+class Rounds:
+    """Archives partition after partition; keeps what it learned of each between rounds."""
+
+    def __init__(self, tools: Tools, scan: Callable[[], ScanResult]) -> None:
+        self._tools = tools
+        self._scan = scan
+        self._archivers: dict[TopicPartition, PartitionArchiver] = {}
+        self._resting: dict[TopicPartition, float] = {}
+
+    def plan(self) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
+        """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest."""
+        self._tools.facts.refresh()
+        found = self._scan()
+        for problem in found.problems:
+            _log.error("scan_problem", path=str(problem.path), error=str(problem.error))
+        report = RoundReport(problems=found.problems)
+        now_s = self._tools.clock.monotonic_s()
+        self._resting = {tp: until_s for tp, until_s in self._resting.items() if until_s > now_s}
+        present = {files.topic_partition for files in found.partitions}
+        self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in present}
+        work: list[tuple[PartitionArchiver, PartitionPlan]] = []
+        with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
+            awake = [files for files in found.partitions if files.topic_partition not in self._resting]
+            planned = pool.map(self._plan_one, awake)
+            for archiver, plan, outcome in planned:
+                if plan is not None:
+                    work.append((archiver, plan))
+                else:
+                    report.outcomes.append(outcome)
+        work = self._within_queue(sorted(work, key=lambda item: item[1].deletion_order))
+        self._tools.metrics.planned([plan for _, plan in work], self._tools.clock.now_ms())
+        return work, report
+
+    def _within_queue(
+        self, work: list[tuple[PartitionArchiver, PartitionPlan]]
+    ) -> list[tuple[PartitionArchiver, PartitionPlan]]:
+        """Cut the plans to what one round may hold; the rest is planned again by the next."""
+        room = self._tools.policy.max_queue
+        cut: list[tuple[PartitionArchiver, PartitionPlan]] = []
+        for archiver, plan in work:
+            kept, later = plan.segments[:room], plan.segments[room:]
+            room -= len(kept)
+            reason = plan.reason if not later else "the queue is full; the next round goes on"
+            cut.append((archiver, replace(plan, segments=kept, waiting=(*later, *plan.waiting), reason=reason)))
+        return cut
+
+    def _plan_one(self, files: PartitionFiles) -> tuple[PartitionArchiver, PartitionPlan | None, PartitionOutcome]:
+        archiver = self._archivers.get(files.topic_partition)
+        if archiver is None:
+            archiver = self._archivers[files.topic_partition] = PartitionArchiver(self._tools, files)
+        try:
+            return archiver, archiver.plan(files), PartitionOutcome(files)
+        except SidecarError as error:
+            return archiver, None, PartitionOutcome(files, reason=str(error), error=error)
+
+    def run_once(self, done: Done = lambda _partition, _segment: None) -> RoundReport:
+        """Scan, plan and archive."""
+        return self.work(*self.plan(), done)
+
+    def work(
+        self,
+        work: list[tuple[PartitionArchiver, PartitionPlan]],
+        report: RoundReport,
+        done: Done = lambda _partition, _segment: None,
+    ) -> RoundReport:
+        """Archive what was planned. One partition's fault never stops another's work."""
+        with _pools(self._tools) as (partitions, uploads):
+            futures = [partitions.submit(self._archive_one, archiver, plan, uploads, done) for archiver, plan in work]
+            report.outcomes += [future.result() for future in futures]
+        report.outcomes.sort(key=lambda outcome: outcome.files.topic_partition)
+        resting = len(self._resting)
+        for outcome in report.outcomes:
+            self._tell(outcome)
+        self._tools.metrics.round_ended(len(report.errors) + resting)
+        return report
+
+    def _archive_one(
+        self, archiver: PartitionArchiver, plan: PartitionPlan, uploads: Executor, done: Done
+    ) -> PartitionOutcome:
+        topic_partition = plan.files.topic_partition
+        outcome = archiver.archive(plan, uploads, lambda segment: done(topic_partition, segment))
+        for _ in range(CONFLICTS_IN_A_ROW):
+            if not isinstance(outcome.error, CommitConflict) or self._tools.stop.is_set():
+                break
+            before = outcome
+            try:
+                outcome = archiver.archive(
+                    archiver.plan(plan.files), uploads, lambda segment: done(topic_partition, segment)
+                )
+            except SidecarError as error:
+                outcome = PartitionOutcome(plan.files, reason=str(error), error=error)
+            outcome.archived[:0] = before.archived
+            outcome.conformance.update(before.conformance)
+        return outcome
+
+    def _tell(self, outcome: PartitionOutcome) -> None:
+        if outcome.error is not None:
+            self._tools.metrics.failed(type(outcome.error).__name__)
+            rest_s = self._tools.clock.monotonic_s() + self._tools.policy.retry_wait_s
+            self._resting[outcome.files.topic_partition] = rest_s
+            _log.error("partition_stopped", partition=str(outcome.files.topic_partition), error=str(outcome.error))
+        elif outcome.reason:
+            _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=outcome.reason)
+
+
+@contextmanager
+def _pools(tools: Tools) -> Iterator[tuple[Executor, Executor]]:
+    workers = tools.policy.workers
+    ahead = workers * tools.policy.uploads_ahead
+    with (
+        ThreadPoolExecutor(ahead, thread_name_prefix="upload") as uploads,
+        ThreadPoolExecutor(workers, thread_name_prefix="partition") as partitions,
+    ):
+        yield partitions, uploads

@@ -1,0 +1,74 @@
+"""Sends a prepared segment's two objects and reads back that the store has what was sent."""
+
+from __future__ import annotations
+
+from sidecar.archive.keys import below
+from sidecar.errors import ObjectDamaged, StoreError
+from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.pipeline.bundle import PreparedSegment
+from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.tools import Tools
+from sidecar.storage import BytesSource, FileSource
+
+
+def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
+    """Upload `.log`, then `.indexes`, under the attempt's fresh keys, and check both.
+
+    Until a commit names them, the objects are nobody's; the journal knows them, so that a crash leaves nothing uncounted.
+    Raises StoreError, SegmentChanged.
+    """
+    attempt, log = prepared.attempt, prepared.segment.log
+    started_s = tools.clock.monotonic_s()
+    log_crc32c = attempt.log_crc32c
+    if log_crc32c is None:
+        tools.journal.begin(attempt)
+        key = below(attempt.root, attempt.log_key)
+        receipt = tools.store.upload(key, FileSource(prepared.descriptor, log.size_bytes, str(log.path)))
+        _check(tools, key, log.size_bytes, receipt.crc32c)
+        log_crc32c = receipt.crc32c
+        tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
+    key = below(attempt.root, attempt.indexes_key)
+    tools.store.upload(key, BytesSource(prepared.indexes))
+    if tools.store.read(key) != prepared.indexes:
+        raise ObjectDamaged(f"{key}: reads back other bytes than were sent: check the store's disks and proxies")
+    entry = prepared.archived(log_crc32c)
+    tools.metrics.uploaded(entry.size_bytes, tools.clock.monotonic_s() - started_s)
+    return entry
+
+
+def _check(tools: Tools, key: ObjectKey, size_bytes: int, checksum: int) -> None:
+    facts = tools.store.head(key)
+    if facts is None:
+        raise ObjectDamaged(f"{key}: the store confirmed the upload, but has no such object")
+    if facts.size_bytes != size_bytes or facts.crc32c not in (None, checksum):
+        raise ObjectDamaged(
+            f"{key}: stored are {facts.size_bytes} bytes with CRC-32C {facts.crc32c}, sent were {size_bytes} bytes with "
+            f"{checksum}: nothing was committed"
+        )
+
+
+def resumable(tools: Tools, attempt: Attempt) -> bool:
+    """Whether the `.log` object of an interrupted attempt is complete in the store."""
+    if attempt.log_crc32c is None:
+        return False
+    facts = tools.store.head(below(attempt.root, attempt.log_key))
+    return facts is not None and facts.size_bytes == attempt.size_bytes and facts.crc32c in (None, attempt.log_crc32c)
+
+
+def discard(tools: Tools, attempt: Attempt) -> None:
+    """Remove what an attempt left in the store; it was never committed, so no reader can know it."""
+    keys = [below(attempt.root, attempt.log_key), below(attempt.root, attempt.indexes_key)]
+    for key in keys:
+        for unfinished in tools.store.unfinished_uploads(key):
+            tools.store.abort_upload(unfinished)
+    tools.store.delete(keys)
+    tools.journal.end(attempt.segment_id)
+
+
+def discard_quietly(tools: Tools, attempt: Attempt) -> bool:
+    """`discard`, leaving the attempt in the journal for the next start if the store does not answer."""
+    try:
+        discard(tools, attempt)
+    except StoreError:
+        return False
+    return True
