@@ -138,6 +138,7 @@ public final class Oracle {
                     return;
                 }
                 long end = i + 1 < bases.size() ? bases.get(i + 1) : Math.max(producers.mapEndOffset(), lastNextOffset(directory, bases.get(i)));
+                if (end == bases.get(i)) continue; // an empty last segment: its base was the end of the one before
                 producers.updateMapEndOffset(end);
                 if (request.path("expire").asBoolean(false)) producers.removeExpiredProducers(time.milliseconds());
                 File target = out.resolve(String.format("%020d.snapshot", end)).toFile();

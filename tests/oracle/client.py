@@ -36,8 +36,8 @@ class Oracle:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Oracle:
-        self._scratch = tempfile.TemporaryDirectory(prefix="oracle-")
         self._process.start()
+        self._scratch = tempfile.TemporaryDirectory(prefix="oracle-")
         return self
 
     def __exit__(
@@ -46,6 +46,11 @@ class Oracle:
         self._process.stop()
         if self._scratch is not None:
             self._scratch.cleanup()
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+        return self._process.pid
 
     def snapshots(
         self,

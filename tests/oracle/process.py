@@ -87,7 +87,17 @@ class OracleProcess:
             encoding="utf-8",
         )
         threading.Thread(target=self._pump, args=(self._process.stdout,), name="oracle-answers", daemon=True).start()
-        self.request({"op": "ping"})
+        try:
+            self.request({"op": "ping"})
+        except OracleError:
+            self.stop()
+            raise
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise OracleError("the oracle is not running: use it as a context manager")
+        return self._process.pid
 
     def stop(self) -> None:
         """Ends the JVM by closing its input; kills it when that does not help."""
