@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from producer_state.replay import is_expired
 from producer_state.snapshot import ProducerEntry
 
 
@@ -114,3 +113,8 @@ def _differing(
     elif not exact and set(differing) <= {"producer_epoch", "last_timestamp_ms", "coordinator_epoch"}:
         reason = "markers were removed by compaction"
     return Difference(theirs.producer_id, what, reason)
+
+
+def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    """Source: ProducerStateManager.isProducerExpired."""
+    return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= expiration_ms

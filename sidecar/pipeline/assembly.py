@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -59,16 +60,17 @@ def scanner(settings: Settings) -> Callable[[], ScanResult]:
 
 def policy_of(settings: Settings, *, repeats: bool) -> Policy:
     """The numbers that shape the work. `repeats`: rounds follow one another, so that one need not hold everything."""
-    bounded = {"max_queue": settings.run.max_queue, "retry_wait_s": settings.run.retry_wait_s} if repeats else {}
-    return Policy(
+    policy = Policy(
         workers=settings.run.workers,
         uploads_ahead=settings.run.uploads_ahead,
         settling=Settling(settings.broker.settle_ms, settings.broker.snapshot_grace_ms),
         producer_id_expiration_ms=settings.broker.producer_id_expiration_ms,
         index_interval_bytes=settings.topics.index_interval_bytes,
         record_lost=settings.run.record_lost,
-        **bounded,
     )
+    if not repeats:
+        return policy
+    return replace(policy, max_queue=settings.run.max_queue, retry_wait_s=settings.run.retry_wait_s)
 
 
 def journal_directory(settings: Settings) -> Path:

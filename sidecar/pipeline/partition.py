@@ -8,8 +8,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 import structlog
-from producer_state.compare import Conformance
 
+from producer_state.compare import Conformance
 from sidecar import __version__
 from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost, Writer
 from sidecar.archive.state import PartitionState

@@ -28,7 +28,8 @@ class PartitionPlan:
     """What is to be done for a partition now.
 
     `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason` says why.
-    `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
+    `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is
+    needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
     """
 
     files: PartitionFiles

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from producer_state.compare import Comparison, Conformance, compare_snapshots
-
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.archive.bundle import cut_part

@@ -73,7 +73,8 @@ def read_segment(
         LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
     )
     builder = IndexBuilder(segment.base_offset, index_interval_bytes)
-    state, completed = state_at_base, []
+    state = state_at_base
+    completed: list[CompletedTransaction] = []
     looks_cleaned = False
     expected_offset = segment.base_offset
     for columns in scanner:
