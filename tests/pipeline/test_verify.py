@@ -1,0 +1,381 @@
+"""Whatever is wrong with an archive is found and named; what is only beside it is counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from crc32c import crc32c
+from structlog.testing import capture_logs
+
+from sidecar.archive.bundle import assemble_indexes, log_part
+from sidecar.archive.commit import Add, Purge, Remove, digest
+from sidecar.archive.keys import NO_TOPIC_ID, Lineage, below, checkpoint_key, commit_key, indexes_key, log_key
+from sidecar.archive.state import PartitionState
+from sidecar.archive.strict_json import canonical
+from sidecar.errors import StoreUnavailable
+from sidecar.model import ObjectKey, PartName
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.status import archive_status
+from sidecar.pipeline.verify import PartitionVerification, SegmentState, verify_archive, verify_partition
+from sidecar.ports import UnfinishedUpload
+from tests.archive.builders import a_segment, an_id
+from tests.archive.example import FIRST, LINEAGE, SECOND, WRITER, Bundle, a_batch, a_bundle, write_example
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+
+ROOT = LINEAGE.root
+FIRST_LOG = below(ROOT, FIRST.segment.log_key)
+FIRST_INDEXES = below(ROOT, FIRST.segment.indexes_key)
+CHECKPOINT = below(ROOT, checkpoint_key(2))
+MINUTE_MS = 60_000
+
+
+def example() -> MemoryStore:
+    """The example archive."""
+    store = MemoryStore()
+    write_example(store)
+    return store
+
+
+def verified(store: MemoryStore, *, deep: bool) -> PartitionVerification:
+    """The finding about the example's lineage."""
+    return verify_partition(store, ROOT, store.clock, deep=deep)
+
+
+def flip(position: int) -> Callable[[bytes], bytes]:
+    """Change one byte."""
+    return lambda data: data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def findings(found: PartitionVerification) -> set[tuple[str, str]]:
+    """Kind and key of each problem."""
+    return {(problem.kind.value, problem.key) for problem in found.problems}
+
+
+def states(found: PartitionVerification) -> list[tuple[int, int | None, str]]:
+    """Range and state of each segment."""
+    return [(segment.base_offset, segment.end_offset, segment.state.value) for segment in found.segments]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_whole_archive_is_sound(deep: bool) -> None:
+    found = verified(example(), deep=deep)
+    assert found.problems == ()
+    assert found.is_sound
+    assert states(found) == [(0, 5, "FOUND"), (5, 7, "LOST"), (7, 9, "FOUND")]
+    assert found.orphans == ()
+    assert found.row.segments == 2
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(
+    ("key", "change", "kind"),
+    [
+        (FIRST_LOG, None, "missing_object"),
+        (FIRST_INDEXES, None, "missing_object"),
+        (FIRST_LOG, lambda data: data[:-1], "size_mismatch"),
+        (FIRST_INDEXES, lambda data: data + b"\0", "size_mismatch"),
+        (FIRST_LOG, flip(200), "checksum_mismatch"),
+        (FIRST_INDEXES, flip(0), "checksum_mismatch"),
+        (FIRST_INDEXES, flip(97), "checksum_mismatch"),
+    ],
+)
+def test_damaged_objects_are_lost(
+    key: ObjectKey, change: Callable[[bytes], bytes] | None, kind: str, deep: bool
+) -> None:
+    store = example()
+    if change:
+        store.damage(key, change)
+    else:
+        store.delete([key])
+    found = verified(store, deep=deep)
+    assert findings(found) == {(kind, key)}
+    assert states(found) == [(0, 5, "LOST"), (5, 7, "LOST"), (7, 9, "FOUND")]
+    assert not found.is_sound
+
+
+class NoChecksums(MemoryStore):
+    """A store that keeps no checksums: only reading tells."""
+
+    def head(self, key: ObjectKey) -> object:  # type: ignore[override]
+        facts = super().head(key)
+        return facts and replace(facts, crc32c=None)
+
+
+def test_only_deep_reads_the_log_where_the_store_keeps_no_checksum() -> None:
+    store = NoChecksums()
+    write_example(store)
+    store.damage(FIRST_LOG, flip(200))
+    assert verified(store, deep=False).is_sound
+    found = verified(store, deep=True)
+    assert {kind for kind, _ in findings(found)} == {"checksum_mismatch", "corrupt_content"}
+    assert any("at byte" in problem.what for problem in found.problems)
+
+
+def test_a_vanished_object_is_missing_even_between_two_requests() -> None:
+    store = NoChecksums()
+    write_example(store)
+    for key in (FIRST_LOG, FIRST_INDEXES):
+        store.before = lambda operation, read_key, key=key: (  # type: ignore[misc]
+            store.objects.pop(key, None) if (operation, read_key) == ("read", key) else None
+        )
+        assert ("missing_object", key) in findings(verified(store, deep=True))
+
+
+def committed(bundle: Bundle, **changes: object) -> MemoryStore:
+    """An archive of one bundle whose entry was changed before it was committed."""
+    store = MemoryStore()
+    store.objects[below(ROOT, bundle.segment.log_key)] = bundle.log
+    store.objects[below(ROOT, bundle.segment.indexes_key)] = bundle.indexes
+    log = CommitLog(store, ROOT, store.clock)
+    log.append([Add(replace(bundle.segment, **changes))], WRITER, log.read())  # type: ignore[arg-type]
+    return store
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_count": 4},
+        {"highest_batch_leader_epoch": 4},
+        {"first_batch_crc": 1},
+        {"last_batch_crc": 1},
+        {"end_offset": 4, "leader_epochs": FIRST.segment.leader_epochs[:1]},
+    ],
+    ids=str,
+)
+def test_a_log_that_is_not_the_committed_one_is_found_by_reading_its_batches(changes: dict[str, object]) -> None:
+    store = committed(FIRST, **changes)
+    assert verified(store, deep=False).is_sound
+    found = verified(store, deep=True)
+    assert findings(found) == {("corrupt_content", FIRST_LOG)}
+
+
+def test_a_committed_tail_that_is_no_batch_is_found() -> None:
+    log = FIRST.log + bytes(5)
+    bundle = replace(FIRST, log=log)
+    parts = (log_part(len(log), crc32c(log)), *FIRST.segment.parts[1:])
+    found = verified(committed(bundle, parts=parts), deep=True)
+    assert findings(found) == {("corrupt_content", FIRST_LOG)}
+    assert "at byte 238" in found.problems[0].what
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (PartName.OFFSET_INDEX, b"123"),
+        (PartName.TIME_INDEX, b"\xff" * 5),
+        (PartName.PRODUCER_SNAPSHOT, b"\0\2" + bytes(8)),
+        (PartName.LEADER_EPOCHS, b"7\n0\n"),
+        (PartName.TRANSACTION_INDEX, b"\1" * 34),
+    ],
+)
+def test_parts_that_do_not_parse_are_found(name: PartName, content: bytes) -> None:
+    contents = {
+        PartName.OFFSET_INDEX: b"",
+        PartName.TIME_INDEX: b"",
+        PartName.PRODUCER_SNAPSHOT: bytes.fromhex("000148674bc700000000"),
+        PartName.LEADER_EPOCHS: b"0\n1\n0 0\n",
+        PartName.TRANSACTION_INDEX: b"",
+    } | {name: content}
+    indexes, parts = assemble_indexes(*contents.values())
+    store = committed(replace(FIRST, indexes=indexes), parts=(FIRST.segment.parts[0], *parts))
+    assert verified(store, deep=False).is_sound
+    found = verified(store, deep=True)
+    assert findings(found) == {("corrupt_content", FIRST_INDEXES)}
+    assert name.value in found.problems[0].what
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_broken_commit_log_is_the_one_problem(deep: bool) -> None:
+    store = example()
+    store.delete([CHECKPOINT])
+    store.damage(below(ROOT, commit_key(1)), lambda data: data.replace(b"deleted", b"removed"))
+    found = verified(store, deep=deep)
+    assert {kind for kind, _ in findings(found)} == {"commit_log"}
+    assert found.row.problem is not None
+    assert "altered or replaced" in found.row.problem
+
+
+def test_only_deep_looks_at_commits_before_the_checkpoint() -> None:
+    store = example()
+    store.delete([below(ROOT, commit_key(0))])
+    assert verified(store, deep=False).is_sound
+    assert findings(verified(store, deep=True)) == {("commit_log", below(ROOT, commit_key(0)))}
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_damaged_checkpoint_is_a_problem_but_hides_nothing(deep: bool) -> None:
+    store = example()
+    store.damage(CHECKPOINT, flip(100))
+    with capture_logs():
+        found = verified(store, deep=deep)
+    assert findings(found) == {("checkpoint", CHECKPOINT)}
+    assert [state for _, _, state in states(found)] == ["FOUND", "LOST", "FOUND"]
+
+
+def test_a_checkpoint_that_tells_another_story_is_found_by_deep() -> None:
+    other = MemoryStore()
+    write_example(other)
+    inner = json.loads(other.objects[CHECKPOINT])["checkpoint"]
+    inner["segments"][0]["batch_count"] = 99
+    body = canonical(inner)
+    other.objects[CHECKPOINT] = b'{"checkpoint":' + body + b',"sha256":"' + digest(body).encode() + b'"}'
+    assert ("checkpoint", ROOT) in findings(verified(other, deep=True))
+
+
+def test_what_lies_beside_is_counted_with_its_age() -> None:
+    store = example()
+    clock = store.clock
+    old, young, inside = (an_id(name) for name in ("old", "young", "inside"))
+    store.put_if_absent(below(ROOT, log_key(9, old)), b"abc")
+    clock.sleep_s(3600)
+    store.put_if_absent(below(ROOT, log_key(9, young)), b"abcd")
+    store.put_if_absent(below(ROOT, indexes_key(9, young)), b"")
+    store.put_if_absent(below(ROOT, log_key(3, inside)), b"x")
+    store.put_if_absent(below(ROOT, "segments/README"), b"hello")
+    store.unfinished = [
+        UnfinishedUpload(below(ROOT, log_key(9, young)), "1", 0),
+        UnfinishedUpload(ObjectKey("elsewhere"), "2", 0),
+    ]
+    clock.sleep_s(60)
+    found = verified(store, deep=False)
+    assert found.is_sound
+    assert sorted(orphan.size_bytes for orphan in found.orphans) == [0, 1, 3, 4, 5]
+    ages = {orphan.key: orphan.age_ms for orphan in found.orphans}
+    assert ages[below(ROOT, log_key(9, old))] == 61 * MINUTE_MS
+    assert ages[below(ROOT, log_key(3, inside))] == MINUTE_MS
+    beyond = {segment.segment_id: segment.state for segment in found.segments if segment.end_offset is None}
+    assert beyond == {old: SegmentState.DELAYED, young: SegmentState.UPLOADING}
+    assert found.unfinished_uploads == 1
+
+
+def test_a_store_that_hides_unfinished_uploads_is_no_problem() -> None:
+    store = example()
+    store.faults = [Fault("unfinished_uploads", 0, FaultKind.DENIED)]
+    found = verified(store, deep=False)
+    assert found.is_sound
+    assert found.unfinished_uploads is None
+
+
+def test_removed_segments_wait_for_their_grace_period() -> None:
+    store = example()
+    log = CommitLog(store, ROOT, store.clock)
+    gone = FIRST.segment
+    state = log.append([Remove(gone.segment_id, 0, 5, "expired")], WRITER, log.read())
+    found = verified(store, deep=True)
+    assert found.is_sound
+    assert (found.removed_objects, found.orphans) == (2, ())
+    assert found.row.start_offset == 7
+    log.append([Purge((gone.segment_id,))], WRITER, state)
+    assert len(verified(store, deep=False).orphans) == 2
+
+
+def test_a_store_that_fails_gives_no_verdict() -> None:
+    store = example()
+    store.faults = [Fault("head", 1, FaultKind.UNAVAILABLE)]
+    with pytest.raises(StoreUnavailable):
+        verified(store, deep=False)
+
+
+def test_the_json_form() -> None:
+    rows = [found.to_json() for found in verify_archive(example(), MemoryStore().clock)]
+    row = json.loads(json.dumps(rows[0]))
+    assert {
+        key: row[key] for key in ("topic", "partition", "topic_id", "start_offset", "end_offset", "leader_epoch")
+    } == {
+        "topic": "orders",
+        "partition": 3,
+        "topic_id": LINEAGE.incarnation,
+        "start_offset": 0,
+        "end_offset": 9,
+        "leader_epoch": 5,
+    }
+    assert row["segments"][0] == {
+        "base_offset": 0,
+        "end_offset": 5,
+        "segment_id": FIRST.segment.segment_id,
+        "generation": 0,
+        "state": "FOUND",
+    }
+    assert row["problems"] == []
+    assert row["bytes"] == FIRST.segment.size_bytes + SECOND.segment.size_bytes
+
+
+def many_partitions(count: int) -> MemoryStore:
+    """The example's first bundle in so many partitions."""
+    store = example()
+    for partition in range(10, 10 + count):
+        other = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=partition))
+        for key in [key for key in store.objects if key.startswith(f"{ROOT}/segments/")]:
+            store.objects[key.replace(ROOT, other.root)] = store.objects[key]
+        log = CommitLog(store, other.root, store.clock)
+        log.append([Add(FIRST.segment)], WRITER, log.read())
+    return store
+
+
+def test_every_partition_of_an_archive_is_verified() -> None:
+    store = many_partitions(20)
+    broken = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=15))
+    store.delete([below(broken.root, FIRST.segment.log_key)])
+    found = list(verify_archive(store, store.clock, deep=True))
+    assert [one.row.partition for one in found] == [3, *range(10, 30)]
+    assert [one.row.partition for one in found if not one.is_sound] == [15]
+    assert list(verify_archive(store, store.clock, include=lambda topic: False)) == []
+
+
+def test_a_deep_check_of_a_larger_log_reads_it_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.pipeline.verify_segment.WINDOW_BYTES", 4096)
+    bundle = a_bundle(0, 2000, [a_batch(offset, 10) for offset in range(0, 2000, 10)], [(0, 0)])
+    store = committed(bundle)
+    store.calls.clear()
+    assert verified(store, deep=True).problems == ()
+    assert store.calls["read"] > len(bundle.log) // 4096
+
+
+def test_status_has_a_row_for_every_lineage_with_commits() -> None:
+    store = many_partitions(3)
+    nameless = Lineage(LINEAGE.cluster_id, replace(LINEAGE.topic_partition, topic="old"), NO_TOPIC_ID)
+    log = CommitLog(store, nameless.root, store.clock)
+    log.append([Add(a_segment(40, 60))], WRITER, log.read())
+    store.objects[f"{LINEAGE.cluster_id}/orders/99/0/segments/left-over"] = b""
+    store.objects[below(nameless.root, commit_key(1))] = b"garbage"
+    rows = archive_status(store, store.clock)
+    assert [
+        (row.topic, row.partition, row.topic_id, row.start_offset, row.end_offset, row.segments) for row in rows
+    ] == [
+        ("old", 3, None, None, None, 0),
+        ("orders", 3, LINEAGE.incarnation, 0, 9, 2),
+        *[("orders", partition, LINEAGE.incarnation, 0, 5, 1) for partition in (10, 11, 12)],
+    ]
+    assert "no JSON" in str(rows[0].problem)
+    assert rows[1].to_json() == {
+        "cluster_id": LINEAGE.cluster_id,
+        "topic": "orders",
+        "partition": 3,
+        "incarnation": LINEAGE.incarnation,
+        "topic_id": LINEAGE.incarnation,
+        "start_offset": 0,
+        "end_offset": 9,
+        "segments": 2,
+        "bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes,
+        "leader_epoch": 5,
+        "holes": ({"base_offset": 5, "end_offset": 7, "reason": "deleted by the broker before it was archived"},),
+        "problem": None,
+    }
+    assert archive_status(store, store.clock, include=lambda topic: topic == "none") == []
+    assert archive_status(MemoryStore(), store.clock) == []
+
+
+def test_status_does_not_hide_a_store_that_fails() -> None:
+    store = example()
+    store.faults = [Fault("read", 0, FaultKind.UNAVAILABLE)]
+    with pytest.raises(StoreUnavailable):
+        archive_status(store, store.clock)
+
+
+def test_the_example_is_what_it_says() -> None:
+    store = MemoryStore()
+    state: PartitionState = write_example(store)
+    assert (state.start_offset, state.end_offset, len(state.holes)) == (0, 9, 1)
