@@ -40,7 +40,7 @@ __all__ = [
     "read_records",
 ]
 
-_CONTROL_NAMES = {0: "abort", 1: "commit"}
+CONTROL_NAMES = {0: "abort", 1: "commit"}
 _SMALLEST_RECORD_BYTES = 7
 """Length, attributes, two deltas, two lengths and a count, of one byte each."""
 
@@ -175,7 +175,7 @@ def control_type(key: bytes | None, position: int | None = None) -> str | int:
             f"key of a control record: {found}, expected a version of at least 0 and a type", position=position
         )
     kind = int.from_bytes(key[2:4], signed=True)
-    return _CONTROL_NAMES.get(kind, kind)
+    return CONTROL_NAMES.get(kind, kind)
 
 
 def _nullable(body: bytes, at: int, end: int, what: str) -> tuple[bytes | None, int]:
