@@ -14,19 +14,28 @@ META_V1 = "#\nnode.id={id}\ndirectory.id=3zVd2U4lQ4eDYrzFqMWBbA\nversion=1\nclus
 META_V0 = "#\nbroker.id={id}\nversion=0\ncluster.id={cluster}\n"
 
 
-def a_log_dir(parent: Path, name: str = "logs", *, meta: str | None = META_V1, **offsets: int) -> Path:
-    """A log dir whose checkpoints know orders-0: `high_watermark`, `recovery_point`, `log_start`."""
+def a_log_dir(
+    parent: Path,
+    name: str = "logs",
+    *,
+    meta: str | None = META_V1,
+    high_watermark: int | None = None,
+    recovery_point: int | None = None,
+    log_start: int | None = None,
+) -> Path:
+    """A log dir whose checkpoints know orders-0; None: there is no such file."""
     log_dir = parent / name
     (log_dir / "orders-0").mkdir(parents=True)
     if meta is not None:
         (log_dir / "meta.properties").write_text(meta.format(id=1, cluster="abc"))
     files = {
-        "high_watermark": "replication-offset-checkpoint",
-        "recovery_point": "recovery-point-offset-checkpoint",
-        "log_start": "log-start-offset-checkpoint",
+        "replication-offset-checkpoint": high_watermark,
+        "recovery-point-offset-checkpoint": recovery_point,
+        "log-start-offset-checkpoint": log_start,
     }
-    for key, offset in offsets.items():
-        (log_dir / files[key]).write_text(f"0\n1\norders 0 {offset}\n")
+    for file, offset in files.items():
+        if offset is not None:
+            (log_dir / file).write_text(f"0\n1\norders 0 {offset}\n")
     return log_dir
 
 
@@ -103,13 +112,15 @@ def test_leadership_is_never_guessed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("offsets", "reason"),
     [
-        ({}, "replication-offset-checkpoint does not exist"),
-        ({"high_watermark": 9}, "recovery-point-offset-checkpoint does not exist"),
-        ({"recovery_point": 9}, "replication-offset-checkpoint does not exist"),
+        ((None, None), "replication-offset-checkpoint does not exist"),
+        ((9, None), "recovery-point-offset-checkpoint does not exist"),
+        ((None, 9), "replication-offset-checkpoint does not exist"),
     ],
 )
-def test_without_a_checkpoint_nothing_is_stable(tmp_path: Path, offsets: dict[str, int], reason: str) -> None:
-    log_dir = a_log_dir(tmp_path, **offsets)
+def test_without_a_checkpoint_nothing_is_stable(
+    tmp_path: Path, offsets: tuple[int | None, int | None], reason: str
+) -> None:
+    log_dir = a_log_dir(tmp_path, high_watermark=offsets[0], recovery_point=offsets[1])
     found = FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir))
     assert found.stable_end_offset == 0
     assert reason in found.reason
@@ -148,9 +159,9 @@ def test_a_malformed_leader_epoch_checkpoint_is_a_reason(tmp_path: Path) -> None
     assert "leader-epoch-checkpoint: 0 entries, the file announces 7" in found.reason
 
 
-@pytest.mark.parametrize(("offsets", "expected"), [({}, 5), ({"log_start": 3}, 5), ({"log_start": 8}, 8)])
-def test_the_log_starts_at_its_first_base_or_above(tmp_path: Path, offsets: dict[str, int], expected: int) -> None:
-    log_dir = a_log_dir(tmp_path, **offsets)
+@pytest.mark.parametrize(("log_start", "expected"), [(None, 5), (3, 5), (8, 8)])
+def test_the_log_starts_at_its_first_base_or_above(tmp_path: Path, log_start: int | None, expected: int) -> None:
+    log_dir = a_log_dir(tmp_path, log_start=log_start)
     assert FileBrokerFacts([log_dir]).partition(files_of(log_dir)).log_start_offset == expected
 
 

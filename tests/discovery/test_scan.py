@@ -189,7 +189,7 @@ def test_an_unreadable_partition_is_a_problem_of_its_own(tmp_path: Path, monkeyp
     def scandir(path: Path) -> Iterator[os.DirEntry[str]]:
         if Path(path) == closed:
             raise PermissionError(13, "Permission denied", str(path))
-        return real_scandir(path)  # type: ignore[return-value]
+        return real_scandir(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
     result = scan_log_dirs([tmp_path], ALL)

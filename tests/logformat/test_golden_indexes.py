@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.index_dump import dump_file
 from sidecar.logformat.index_verdict import IndexState
@@ -20,6 +22,7 @@ from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name, 
 from sidecar.logformat.offset_index import OffsetIndexCheck
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.time_index import TimeIndexCheck, read_time_index
+from sidecar.logformat.transaction_index import TransactionIndexCheck, read_transaction_index
 from tests.golden import VERSIONS, dump_text, dumped_paths, golden, manifest, partitions
 
 LOG_DIRS = ("logs", "compacted")
@@ -64,10 +67,13 @@ class Segment:
 
 def segments(version: str, log_dir: str) -> Iterator[Segment]:
     for directory in partitions(version, log_dir):
-        logs = sorted(directory.glob("*.log"))
-        for log, following in pairwise([*logs, None]):
-            assert log is not None
-            yield Segment(version, log, int(log.stem), int(following.stem) if following else None)
+        yield from segments_of(version, directory)
+
+
+def segments_of(version: str, directory: Path) -> Iterator[Segment]:
+    logs = sorted(directory.glob("*.log"))
+    for log, following in zip_longest(logs, logs[1:]):
+        yield Segment(version, log, int(log.stem), int(following.stem) if following else None)
 
 
 def rebuilt(segment: Segment) -> BuiltIndexes:
@@ -143,6 +149,33 @@ def test_a_rebuilt_time_index_equals_the_brokers(version: str, log_dir: str) -> 
             assert version == "2.7.2" or found.offset.tolist() == ours.offset.tolist(), str(segment)
             equal += 1
     assert equal >= (0 if (version, log_dir) == ("2.7.2", "compacted") else 5)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("log_dir", LOG_DIRS)
+def test_every_transaction_index_passes_and_equals_the_rebuilt_one(version: str, log_dir: str) -> None:
+    """Equal but for empty transactions, which 2.7 indexed and which a cleaner makes by removing aborted records."""
+    entries = 0
+    for directory in partitions(version, log_dir):
+        state = ProducerTable.blank()
+        for segment in segments_of(version, directory):
+            data = segment.file(Suffix.TRANSACTION_INDEX)
+            check, builder = TransactionIndexCheck(data, segment.base_offset), IndexBuilder(segment.base_offset)
+            completed: list[CompletedTransaction] = []
+            for columns in scan_file(segment.log, max_batches=5):
+                check.add(columns)
+                builder.add(columns)
+                state, transactions = replay(state, columns.facts())
+                completed += transactions
+            ours = builder.finish(completed).transaction_index
+            verdict = check.finish(ours)
+            assert verdict.state is IndexState.FINE, f"{segment}: {verdict.reason}"
+            if log_dir == "logs":
+                theirs = read_transaction_index(data or b"")
+                assert theirs[theirs.first_offset < theirs.last_offset].to_bytes() == ours, str(segment)
+                assert version == "2.7.2" or (data or b"") == ours, str(segment)
+            entries += len(ours) // 34
+    assert entries >= (0 if log_dir == "compacted" else 5)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from producer_state.replay import CompletedTransaction
 
+from producer_state.replay import CompletedTransaction
 from sidecar.errors import CorruptFile
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.model import LeaderEpoch
