@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -103,8 +104,9 @@ class OracleProcess:
         """Ends the JVM by closing its input; kills it when that does not help."""
         process, self._process = self._process, None
         if process is not None:
-            if process.stdin is not None and process.poll() is None:
-                process.stdin.close()
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):  # of a JVM that ended with a request unread
+                    process.stdin.close()
             try:
                 process.wait(_END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
