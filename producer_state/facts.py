@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,12 @@ from producer_state.wire import ProducerStateError
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
+
+# Why a kernel stopped.
+NO_PROBLEM = 0
+INVALID_TXN_STATE = 1
+MALFORMED = 2
+NOT_ASCENDING = 3
 
 MARKER_ABORT = 0
 MARKER_COMMIT = 1
@@ -52,6 +59,10 @@ class BatchFacts:
 
     def __getitem__(self, rows: slice) -> BatchFacts:
         return BatchFacts(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def columns(self) -> tuple[npt.NDArray[np.signedinteger[Any]], ...]:
+        """All columns in the order of the fields."""
+        return tuple(getattr(self, field.name) for field in fields(self))
 
 
 class BatchProblem(ProducerStateError):
@@ -102,3 +113,13 @@ class OffsetsNotAscending(BatchProblem):
             offset=offset,
         )
         self.expected_offset = expected_offset
+
+
+def problem_at(facts: BatchFacts, row: int, problem: int, expected_offset: int) -> BatchProblem:
+    """The error for what a kernel found at a row."""
+    producer_id, offset = int(facts.producer_id[row]), int(facts.base_offset[row])
+    if problem == INVALID_TXN_STATE:
+        return InvalidTxnState(producer_id=producer_id, offset=offset)
+    if problem == MALFORMED:
+        return MalformedMarker(producer_id=producer_id, offset=offset)
+    return OffsetsNotAscending(producer_id=producer_id, offset=offset, expected_offset=expected_offset)

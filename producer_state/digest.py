@@ -1,0 +1,229 @@
+"""What the batches of a stretch of log do to each producer, whatever was before: a value that can be merged and stored.
+
+A digest of a whole segment is taken once, when it is rolled. Digests of adjacent stretches merge associatively, and
+applying one to the state at its start gives the state at its end, so that the state at every segment boundary is a
+fold. Both drivers (in process and Spark) use nothing but these functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import crc32c
+import numpy as np
+
+from producer_state.facts import NO_PROBLEM, BatchFacts, Int64Column, InvalidTxnState, problem_at
+from producer_state.snapshot import ENTRY_DTYPE, Rows
+from producer_state.table import ProducerTable
+from producer_state.wire import Int8, Int16, Int32, Int64, Layout, ProducerStateError, UInt32
+
+# Flags of ProducerDigest.
+HAS_OPERATIONS = 1
+UNIFORM_EPOCH = 2
+HAS_MARKER = 4
+
+# Signs of a cleaner's work, in Coverage.cleaned.
+SHORT_BATCH = 1
+SEEN_DELETE_HORIZON = 2
+OFFSET_GAP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerDigest:
+    """What happened to one producer. An operation is a data batch or a marker; an empty control batch is none.
+
+    `last_sequence`, `last_offset`, `offset_delta`: the last data batch among the operations at the end that share
+    `last_epoch` (-1, -1, 0: none). `last_timestamp_ms`: of the last operation. `coordinator_epoch`: of the last marker.
+    `txn_first_offset`: of the transaction left open, as far as it was begun here. `first_plain_offset`: of the first
+    batch outside of transactions before any marker; illegal if a transaction was open before.
+    """
+
+    producer_id: Int64
+    last_offset: Int64
+    last_timestamp_ms: Int64
+    txn_first_offset: Int64
+    first_plain_offset: Int64
+    last_sequence: Int32
+    offset_delta: Int32
+    coordinator_epoch: Int32
+    first_epoch: Int16
+    last_epoch: Int16
+    flags: Int8
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a digest covers: [start_offset, end_offset), and what all its batches together say.
+
+    `first_offset` and `last_offset` are those of the batches there, -1 without any; timestamps are the largest of any
+    batch and of any batch or marker with a producer id, -1 where there is none.
+    """
+
+    start_offset: Int64
+    end_offset: Int64
+    first_offset: Int64
+    last_offset: Int64
+    batch_count: Int64
+    max_timestamp_ms: Int64
+    max_producer_timestamp_ms: Int64
+    cleaned: Int8
+
+
+@dataclass(frozen=True, slots=True)
+class DigestHeader:
+    """Start of a stored digest; the checksum covers everything behind it."""
+
+    version: Int16
+    crc: UInt32
+
+
+PRODUCER_DIGEST = Layout(ProducerDigest)
+DIGEST_DTYPE = PRODUCER_DIGEST.dtype("=")
+COVERAGE = Layout(Coverage)
+COVERAGE_DTYPE = COVERAGE.dtype("=")
+_HEADER = Layout(DigestHeader)
+_VERSION = 1
+_FIRST_CAPACITY = 64
+_SLOTS_PER_ROW = 4
+
+
+class CorruptDigest(ProducerStateError):
+    """Bytes that are no stored digest."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentDigest:
+    """Records of DIGEST_DTYPE in ascending producer id, and what they cover. Never changed."""
+
+    coverage: Coverage
+    rows: Rows
+
+    @classmethod
+    def empty(cls, start_offset: int, end_offset: int) -> SegmentDigest:
+        """A stretch without batches."""
+        return cls(Coverage(start_offset, end_offset, -1, -1, 0, -1, -1, 0), np.empty(0, DIGEST_DTYPE))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SegmentDigest):
+            return NotImplemented
+        return self.coverage == other.coverage and bool(np.array_equal(self.rows, other.rows))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def exact(self) -> bool:
+        """False if a cleaner has been here: what it removed cannot be replayed."""
+        return self.coverage.cleaned == 0
+
+    def only(self, producer_ids: Int64Column) -> SegmentDigest:
+        """The digest cut down to these producers (an int64 column)."""
+        return SegmentDigest(self.coverage, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
+
+    def to_bytes(self) -> bytes:
+        """For a journal or a row of a data frame: header, coverage, then 57 bytes per producer; all big-endian."""
+        body = COVERAGE.write(self.coverage) + self.rows.astype(PRODUCER_DIGEST.dtype(">")).tobytes()
+        return _HEADER.write(DigestHeader(_VERSION, crc32c.crc32c(body))) + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SegmentDigest:
+        """Raises CorruptDigest."""
+        fixed_bytes = _HEADER.size_bytes + COVERAGE.size_bytes
+        if len(data) < fixed_bytes or (len(data) - fixed_bytes) % PRODUCER_DIGEST.size_bytes:
+            expected = f"{fixed_bytes} plus a multiple of {PRODUCER_DIGEST.size_bytes}"
+            raise CorruptDigest(f"stored digest: {len(data)} bytes, expected {expected}")
+        header = _HEADER.read(data)
+        if header.version != _VERSION:
+            raise CorruptDigest(f"stored digest: version {header.version}, expected {_VERSION}")
+        actual = crc32c.crc32c(data[_HEADER.size_bytes :])
+        if actual != header.crc:
+            raise CorruptDigest(f"stored digest: checksum {header.crc:08x}, computed {actual:08x}")
+        rows = np.frombuffer(data, PRODUCER_DIGEST.dtype(">"), offset=fixed_bytes).astype(DIGEST_DTYPE)
+        return cls(COVERAGE.read(data, _HEADER.size_bytes), rows)
+
+
+def digest_batches(facts: BatchFacts, start_offset: int, end_offset: int) -> SegmentDigest:
+    """Digest of the batches of `[start_offset, end_offset)`. Raises BatchProblem.
+
+    For a segment, these are its base and the next segment's base: gaps at the ends count as signs of cleaning.
+    """
+    builder = DigestBuilder(start_offset)
+    builder.add(facts)
+    return builder.finish(end_offset)
+
+
+class DigestBuilder:
+    """Takes the batches of a stretch chunk by chunk; memory depends on the number of producers only."""
+
+    def __init__(self, start_offset: int) -> None:
+        self._coverage = np.array([(start_offset, start_offset, -1, -1, 0, -1, -1, 0)], COVERAGE_DTYPE)
+        self._rows = np.empty(_FIRST_CAPACITY, DIGEST_DTYPE)
+        self._slots = np.full(_SLOTS_PER_ROW * _FIRST_CAPACITY, -1, np.int32)
+        self._used = 0
+
+    def add(self, facts: BatchFacts) -> None:
+        """The next batches. Raises BatchProblem: the builder is then of no further use."""
+        from producer_state import kernels  # numba takes long to load, and an idle daemon does not need it
+
+        columns = facts.columns()
+        done = 0
+        while done < len(facts):
+            done, self._used, problem = kernels.digest(
+                done, columns, self._slots, self._rows, self._used, self._coverage
+            )
+            if problem != NO_PROBLEM:
+                raise problem_at(facts, done, problem, int(self._coverage["end_offset"][0]))
+            if self._used == len(self._rows):
+                self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+                self._slots = np.full(_SLOTS_PER_ROW * len(self._rows), -1, np.int32)
+                kernels.index_rows(self._slots, self._rows, self._used)
+
+    def finish(self, end_offset: int) -> SegmentDigest:
+        """The digest of everything added, covering up to `end_offset`. Raises ValueError if a batch reaches it."""
+        covered = Coverage(*self._coverage[0].tolist())
+        if covered.end_offset > end_offset:
+            raise ValueError(f"batches reach offset {covered.last_offset}, beyond the end {end_offset}")
+        cleaned = covered.cleaned | (OFFSET_GAP if covered.end_offset < end_offset else 0)
+        rows = self._rows[: self._used]
+        rows = rows[np.argsort(rows["producer_id"], kind="stable")]
+        return SegmentDigest(replace(covered, end_offset=end_offset, cleaned=cleaned), rows)
+
+
+def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
+    """Digest of two adjacent stretches. Associative. Raises InvalidTxnState; ValueError if they are not adjacent."""
+    from producer_state import kernels
+
+    a, b = first.coverage, second.coverage
+    if a.end_offset != b.start_offset:
+        raise ValueError(f"digests are not adjacent: one ends at {a.end_offset}, the next starts at {b.start_offset}")
+    rows = np.empty(len(first.rows) + len(second.rows), DIGEST_DTYPE)
+    count, offender = kernels.merge(first.rows, second.rows, rows)
+    _refuse_plain_batch(second, offender)
+    coverage = Coverage(
+        start_offset=a.start_offset,
+        end_offset=b.end_offset,
+        first_offset=b.first_offset if a.batch_count == 0 else a.first_offset,
+        last_offset=a.last_offset if b.batch_count == 0 else b.last_offset,
+        batch_count=a.batch_count + b.batch_count,
+        max_timestamp_ms=max(a.max_timestamp_ms, b.max_timestamp_ms),
+        max_producer_timestamp_ms=max(a.max_producer_timestamp_ms, b.max_producer_timestamp_ms),
+        cleaned=a.cleaned | b.cleaned,
+    )
+    return SegmentDigest(coverage, rows[:count])
+
+
+def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:
+    """The state at the digest's end from the state at its start. Raises InvalidTxnState; ValueError if they do not meet."""
+    from producer_state import kernels
+
+    if state.end_offset != digest.coverage.start_offset:
+        raise ValueError(f"a state at {state.end_offset} cannot take a digest from {digest.coverage.start_offset} on")
+    rows = np.empty(len(state.rows) + len(digest.rows), ENTRY_DTYPE)
+    count, offender = kernels.apply(state.rows, digest.rows, rows)
+    _refuse_plain_batch(digest, offender)
+    return ProducerTable(digest.coverage.end_offset, rows[:count])
+
+
+def _refuse_plain_batch(digest: SegmentDigest, offender: int) -> None:
+    if offender >= 0:
+        row = digest.rows[offender]
+        raise InvalidTxnState(producer_id=int(row["producer_id"]), offset=int(row["first_plain_offset"]))

@@ -1,0 +1,137 @@
+"""The producer state of a partition at one offset, and which producers a broker forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from producer_state.facts import Int64Column
+from producer_state.snapshot import (
+    ENTRY_DTYPE,
+    ProducerEntry,
+    Rows,
+    entries_of,
+    read_rows,
+    rows_of,
+    write_rows,
+)
+
+DEFAULT_SKEW_MARGIN_MS = 5 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Expiration:
+    """When a producer is forgotten: no open transaction, and its last batch or marker is `window_ms` old or older.
+
+    `window_ms` None: never. Brokers use their own wall clock and the timestamps in the log, so that -1 is always old
+    and a future timestamp lives longer. Source: ProducerStateManager.isProducerExpired.
+    """
+
+    now_ms: int
+    window_ms: int | None
+
+    @classmethod
+    def with_margins(
+        cls, now_ms: int, producer_id_expiration_ms: int | None, *, skew_margin_ms: int = DEFAULT_SKEW_MARGIN_MS
+    ) -> Expiration:
+        """An expiration that forgets no one whom a broker would still know.
+
+        Args:
+            now_ms: our wall clock; taken back by the margin, as the broker's clock may be behind.
+            producer_id_expiration_ms: the largest `producer.id.expiration.ms` of any broker; the margin is added.
+            skew_margin_ms: how far clocks may be apart.
+        """
+        window_ms = None if producer_id_expiration_ms is None else producer_id_expiration_ms + skew_margin_ms
+        return cls(now_ms - skew_margin_ms, window_ms)
+
+    @property
+    def last_expired_ms(self) -> int | None:
+        """The newest timestamp that counts as expired, None if none does."""
+        return None if self.window_ms is None else self.now_ms - self.window_ms
+
+    def keeps(self, timestamp_ms: int) -> bool:
+        """Whether a producer last heard of at that time is still known."""
+        last_expired_ms = self.last_expired_ms
+        return last_expired_ms is None or timestamp_ms > last_expired_ms
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProducerTable:
+    """State after every batch below `end_offset`: records of ENTRY_DTYPE in ascending producer id. Never changed."""
+
+    end_offset: int
+    rows: Rows
+
+    @classmethod
+    def blank(cls, end_offset: int = 0) -> ProducerTable:
+        """No producer known, as at the start of a log."""
+        return cls(end_offset, np.empty(0, ENTRY_DTYPE))
+
+    @classmethod
+    def from_entries(cls, end_offset: int, entries: Iterable[ProducerEntry]) -> ProducerTable:
+        """A table of these producers."""
+        return cls(end_offset, rows_of(entries))
+
+    @classmethod
+    def from_snapshot(cls, end_offset: int, data: bytes | bytearray | memoryview) -> ProducerTable:
+        """The table that `<end_offset>.snapshot` holds, nothing expired. Raises CorruptSnapshot."""
+        return cls(end_offset, read_rows(data))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerTable):
+            return NotImplemented
+        return self.end_offset == other.end_offset and bool(np.array_equal(self.rows, other.rows))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def entries(self) -> tuple[ProducerEntry, ...]:
+        """The producers, ascending."""
+        return entries_of(self.rows)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """One producer."""
+        index = int(np.searchsorted(self.rows["producer_id"], producer_id))
+        if index == len(self.rows) or self.rows["producer_id"][index] != producer_id:
+            return None
+        return entries_of(self.rows[index : index + 1])[0]
+
+    def only(self, producer_ids: Int64Column) -> ProducerTable:
+        """The table cut down to these producers (an int64 column)."""
+        return ProducerTable(self.end_offset, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
+
+    def unexpired(self, expiration: Expiration) -> ProducerTable:
+        """Without the producers that a loader would forget, and without those of whom nothing is known.
+
+        The latter stem from empty control batches of unknown producers; the next expiry check removes them anyway.
+        """
+        rows = self.rows
+        open_transaction = rows["current_txn_first_offset"] >= 0
+        keep = open_transaction | ~_knows_nothing(rows)
+        last_expired_ms = expiration.last_expired_ms
+        if last_expired_ms is not None:
+            keep &= open_transaction | (rows["last_timestamp_ms"] > last_expired_ms)
+        return ProducerTable(self.end_offset, rows[keep])
+
+    def first_open_transaction_offset(self) -> int | None:
+        """First offset of the earliest open transaction."""
+        offsets = self.rows["current_txn_first_offset"]
+        offsets = offsets[offsets >= 0]
+        return int(offsets.min()) if len(offsets) else None
+
+    def to_snapshot(self) -> bytes:
+        """Bytes of `<end_offset>.snapshot` with every producer of this table."""
+        return write_rows(self.rows)
+
+
+def _knows_nothing(rows: Rows) -> npt.NDArray[np.bool_]:
+    blank = rows_of([ProducerEntry(0)])[0]
+    known = np.zeros(len(rows), np.bool_)
+    for name in (ENTRY_DTYPE.names or ())[1:]:
+        known |= rows[name] != blank[name]
+    return ~known
