@@ -3,6 +3,7 @@
 Values only. Components are built from them elsewhere, each from its own section.
 """
 
+from sidecar.config.environment import read_assignments
 from sidecar.config.loading import LoadedSettings, load_settings
 from sidecar.config.model import BrokerSettings, HttpSettings, LogSettings, RunSettings, Settings, TopicSettings
 
@@ -15,4 +16,5 @@ __all__ = [
     "Settings",
     "TopicSettings",
     "load_settings",
+    "read_assignments",
 ]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,35 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], di
             raise SettingsError(f"{path} is set twice: {sources[path]}, environment {name}")
         variables[variable_of(path)] = value
         sources[path] = f"environment {name}"
+    return _decoded(variables, sources), sources
+
+
+def read_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """Values by path from `path=value` texts, decoded as those of variables are. The last one of a path holds.
+
+    Raises SettingsError for unknown paths, and for secrets: everybody on the machine can read arguments.
+    """
+    variables: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        setting = all_settings().get(path)
+        if not equals or setting is None:
+            hint = "" if setting is not None else did_you_mean(path)
+            raise SettingsError(f"--set {path}: expected PATH=VALUE with the path of a setting{hint}")
+        if setting.is_secret:
+            raise SettingsError(f"--set {path}: a secret does not belong in arguments; use the environment or a file")
+        variables[variable_of(path)], sources[path] = text, f"--set {path}"
+    return _decoded(variables, sources)
+
+
+def _decoded(variables: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, Any]:
     try:
         tree = _Source(variables)()
     except ForeignSettingsError as error:
-        raise SettingsError(
-            f'environment {_culprit(error, sources)}: expected a JSON list, such as ["a", "b"]'
-        ) from error
-    return {path: _value_at(tree, path) for path in sources}, sources
+        lists = [source for path, source in sources.items() if all_settings()[path].is_list]
+        raise SettingsError(f'{" or ".join(lists) or error}: expected a JSON list, such as ["a", "b"]') from error
+    return {path: _value_at(tree, path) for path in sources}
 
 
 def _resolved(name: str, text: str) -> tuple[str, str]:
@@ -104,8 +126,3 @@ def _value_at(tree: Mapping[str, Any], path: str) -> Any:
     for element in path.split("."):
         value = value[element]
     return value
-
-
-def _culprit(error: ForeignSettingsError, sources: Mapping[str, str]) -> str:
-    lists = [path for path in sources if all_settings()[path].is_list]
-    return " or ".join(variable_of(path) for path in lists) or str(error)

@@ -33,13 +33,22 @@ class LoadedSettings:
         """Every setting by its path: JSON-able `value` (secrets redacted) and `source`."""
         shown = {}
         for path, setting in all_settings().items():
-            value: Any = self.settings
-            for name in path.split("."):
-                value = getattr(value, name)
+            value = self._value(path)
             if setting.is_secret:
                 value = None if value is None else REDACTED
             shown[path] = {"value": _jsonable(value), "source": self.sources.get(path, DEFAULT)}
         return shown
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values that must never be shown."""
+        values = [self._value(path) for path, setting in all_settings().items() if setting.is_secret]
+        return tuple(value.get_secret_value() for value in values if value is not None)
+
+    def _value(self, path: str) -> Any:
+        value: Any = self.settings
+        for name in path.split("."):
+            value = getattr(value, name)
+        return value
 
 
 def load_settings(

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -183,8 +183,10 @@ class Settings(Section):
     def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:
         ours = {"run.state_dir": self.run.state_path, "run.staging_dir": self.run.staging_path}
         archive = urlsplit(self.store.url)
-        if archive.scheme in {"", "file"} and archive.path:
-            ours["store.url"] = Path(archive.path)
+        if "://" not in self.store.url:
+            ours["store.url"] = Path(self.store.url).expanduser()
+        elif archive.scheme in {"file", "local"}:
+            ours["store.url"] = Path(unquote(archive.path))
         for name, path in ours.items():
             for log_dir in self.broker.log_dirs:
                 if path.resolve().is_relative_to(log_dir.resolve()):
