@@ -14,10 +14,11 @@ import pytest
 
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
+from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.index_dump import dump_file
 from sidecar.logformat.index_verdict import IndexState
-from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, epochs_of, read_leader_epochs
+from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete, epochs_of, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name, parse_file_name
 from sidecar.logformat.offset_index import OffsetIndexCheck
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
@@ -209,6 +210,30 @@ def test_rebuilt_leader_epochs_equal_the_brokers(version: str) -> None:
         known = read_leader_epochs(path.read_bytes())
         end_offset = max(one.last_offset + 1 for one in built if one.last_offset is not None)
         assert from_batches == known.truncate_from_end(end_offset), str(directory)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_v2_segment_has_a_map_of_epochs_that_begins_at_its_base(version: str) -> None:
+    """Also where DeleteRecords has moved the log start, and with it the checkpoint, above the segment's base."""
+    completed_topics, refused_topics = set(), set()
+    for segment in segments(version, "logs"):
+        topic = segment.log.parent.name.rpartition("-")[0]
+        built = rebuilt(segment)
+        try:
+            epochs = complete(segment.epochs, built.epochs_from_base, segment.base_offset)
+        except PartitionError:
+            refused_topics.add(topic)
+            continue
+        entries = epochs.entries_for_segment(segment.base_offset, segment.end_offset or segment.base_offset + 1)
+        assert entries[0].start_offset == segment.base_offset
+        check = LeaderEpochCheck(epochs, segment.base_offset)
+        for columns in scan_file(segment.log):
+            check.add(columns)
+        if epochs != segment.epochs:
+            completed_topics.add(topic)
+    assert completed_topics == {"trimmed"}
+    legacy = {"legacy-v0", "legacy-v1", "legacy-v1-append-time", "legacy-mixed"}
+    assert refused_topics == (legacy if version == "2.7.2" else set())
 
 
 def _log_start_offset(version: str, directory: Path) -> int:
