@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import structlog
 
@@ -14,9 +15,11 @@ from sidecar import __version__
 from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost, Writer
 from sidecar.archive.state import PartitionState
 from sidecar.errors import Fenced, SidecarError
+from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import state_at_archive_end, state_at_log_start
 from sidecar.pipeline.recovery import settle_attempts
@@ -28,6 +31,9 @@ from sidecar.pipeline.upload import discard_quietly, upload_segment
 from sidecar.ports import PartitionFacts
 
 _log = structlog.get_logger(__name__)
+
+InFlight: TypeAlias = deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]
+Done: TypeAlias = Callable[[ArchivedSegment], None]
 
 
 @dataclass(slots=True)
@@ -76,9 +82,7 @@ class PartitionArchiver:
         """The archive's state as last seen, None before the first look."""
         return self._state
 
-    def archive(
-        self, plan: PartitionPlan, uploads: Executor, done: Callable[[ArchivedSegment], None] = lambda _: None
-    ) -> PartitionOutcome:
+    def archive(self, plan: PartitionPlan, uploads: Executor, done: Done = lambda _: None) -> PartitionOutcome:
         """Archive the planned segments. Never raises a SidecarError: it stands in the outcome.
 
         Args:
@@ -127,7 +131,7 @@ class PartitionArchiver:
         plan: PartitionPlan,
         uploads: Executor,
         outcome: PartitionOutcome,
-        done: Callable[[ArchivedSegment], None],
+        done: Done,
     ) -> None:
         state = self._open(plan.files)
         resumed = settle_attempts(self._tools, state, plan.segments)
@@ -137,21 +141,17 @@ class PartitionArchiver:
             state = self._record_lost(plan, plan.hole)
         checkpoint = leader_epoch_checkpoint(plan.files)
         position = self._position or self._first_position(plan.files, plan.segments[0], state)
-        in_flight: deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]] = deque()
+        in_flight: InFlight = deque()
         try:
             for segment in plan.segments:
                 if self._tools.stop.is_set():
                     outcome.reason = "draining: the process was asked to stop"
                     break
-                prepared, position = prepare_segment(
-                    self._tools,
-                    state.lineage.root,
-                    segment,
-                    position,
-                    checkpoint,
-                    plan.facts.log_start_offset,
-                    resumed.pop(segment.base_offset, None),
-                )
+                try:
+                    prepared, position = self._prepare(segment, plan, position, checkpoint, resumed)
+                except SidecarError:
+                    self._commit_all(in_flight, plan.facts, outcome, done)  # What came before is good.
+                    raise
                 if blocker := undecided_transaction(
                     plan.files, segment, prepared.reading.state, plan.facts.stable_end_offset
                 ):
@@ -161,17 +161,33 @@ class PartitionArchiver:
                 in_flight.append((prepared, uploads.submit(upload_segment, self._tools, prepared), position))
                 if len(in_flight) > self._tools.policy.uploads_ahead - 1:
                     self._commit_next(in_flight, plan.facts, outcome, done)
-            while in_flight:
-                self._commit_next(in_flight, plan.facts, outcome, done)
+            self._commit_all(in_flight, plan.facts, outcome, done)
         finally:
             self._abandon(in_flight)
 
+    def _prepare(
+        self,
+        segment: SegmentFiles,
+        plan: PartitionPlan,
+        position: LogPosition,
+        checkpoint: LeaderEpochs | None,
+        resumed: dict[int, Attempt],
+    ) -> tuple[PreparedSegment, LogPosition]:
+        root = self._opened()[0].lineage.root
+        attempt = resumed.pop(segment.base_offset, None)
+        log_start_offset = plan.facts.log_start_offset
+        return prepare_segment(self._tools, root, segment, position, checkpoint, log_start_offset, attempt)
+
+    def _commit_all(self, in_flight: InFlight, facts: PartitionFacts, outcome: PartitionOutcome, done: Done) -> None:
+        while in_flight:
+            self._commit_next(in_flight, facts, outcome, done)
+
     def _commit_next(
         self,
-        in_flight: deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]],
+        in_flight: InFlight,
         facts: PartitionFacts,
         outcome: PartitionOutcome,
-        done: Callable[[ArchivedSegment], None],
+        done: Done,
     ) -> None:
         prepared, future, position = in_flight[0]
         entry = future.result()
@@ -237,7 +253,7 @@ class PartitionArchiver:
         self._position = None
         return self._state
 
-    def _abandon(self, in_flight: deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]) -> None:
+    def _abandon(self, in_flight: InFlight) -> None:
         for prepared, future, _ in in_flight:
             if not future.cancel():
                 # The transfer must end before its objects are removed, and its descriptor stays open until then.

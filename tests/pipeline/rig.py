@@ -1,0 +1,71 @@
+"""The pipeline over golden directories and any store, with a fixed clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sidecar.archive.state import PartitionState
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import ManualClock
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.metrics import Metrics
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.journal import Journal
+from sidecar.pipeline.lineages import find_all_lineages
+from sidecar.pipeline.plan import Settling
+from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.tools import Policy, Tools
+from sidecar.ports import ObjectStore
+from tests.golden import wall_clock_ms
+
+AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)
+
+
+@contextmanager
+def tools_for(
+    log_dir: Path, store: ObjectStore, state_dir: Path, version: str = "4.3.0", **policy: Any
+) -> Iterator[Tools]:
+    """Tools whose clock stands at the end of the golden directory's generation."""
+    clock = ManualClock(wall_clock_ms(version))
+    journal = Journal(state_dir)
+    try:
+        yield Tools(
+            store=store,
+            facts=FileBrokerFacts([log_dir], assume_leader=True),
+            clock=clock,
+            metrics=Metrics(clock),
+            journal=journal,
+            policy=Policy(**{"settling": AT_ONCE, "workers": 1, **policy}),
+            instance="test",
+        )
+    finally:
+        journal.close()
+
+
+def archive(tools: Tools, log_dir: Path, *topics: str) -> RoundReport:
+    """One round over the topics whose names match."""
+    scan = partial(scan_log_dirs, [log_dir], TopicFilter(topics or (".*",)))
+    return Rounds(tools, scan).run_once()
+
+
+def archived_states(store: ObjectStore) -> dict[str, PartitionState]:
+    """What every lineage of the archive holds, by partition, read from commit 0 on."""
+    lineages = find_all_lineages(store)
+    clock = ManualClock(0)
+    return {str(found.topic_partition): CommitLog(store, found.root, clock).read_whole_chain() for found in lineages}
+
+
+def ranges(state: PartitionState) -> list[tuple[int, int]]:
+    """The offset ranges of the live segments."""
+    return [(segment.base_offset, segment.end_offset) for segment in state.segments]
+
+
+def rolled_ranges(log_dir: Path, partition: str) -> list[tuple[int, int]]:
+    """The offset ranges of the rolled segments on disk."""
+    bases = sorted(int(path.name[:20]) for path in (log_dir / partition).glob("*.log"))
+    return list(zip(bases[:-1], bases[1:], strict=True))
