@@ -27,6 +27,7 @@ from botocore.exceptions import (
 from botocore.exceptions import (
     ConnectionError as BotoConnectionError,
 )
+from urllib3.exceptions import HTTPError
 
 from sidecar.errors import (
     ObjectDamaged,
@@ -46,6 +47,7 @@ _RIGHTS = "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, Li
 _CLOCK = "set this machine's clock"
 _REGION = "set s3.region and s3.endpoint_url to those of the bucket"
 _BUCKET = "create the bucket or correct the store's url"
+_PLACE = "check s3.endpoint_url and the bucket's name"
 _TRANSIT = "bytes were changed between here and the store, or the store treats checksums otherwise (s3.checksum: none)"
 _FEATURE = "the store lacks this function; see s3.checksum, s3.conditional_writes, s3.storage_class, encryption"
 _LATER = "it is asked again by itself; if it stays so, look at the store or lower s3.concurrency"
@@ -59,7 +61,8 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "ConditionalRequestConflict": (OutcomeUnknown, "another request for the same key was under way"),
     "OperationAborted": (OutcomeUnknown, "another request for the same key was under way"),
     "NoSuchKey": (ObjectMissing, _GONE),
-    "404": (ObjectMissing, _GONE),
+    "NotFound": (ObjectMissing, _GONE),
+    "404": (ObjectMissing, _GONE),  # HEAD answers have no body and thus no code
     "NoSuchUpload": (ObjectMissing, "the multipart upload was completed or aborted meanwhile"),
     "NoSuchBucket": (SettingsError, _BUCKET),
     "InvalidBucketName": (SettingsError, _BUCKET),
@@ -75,6 +78,7 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "TokenRefreshRequired": (StoreDenied, _KEYS),
     "KMS.DisabledException": (StoreDenied, "enable the key of s3.kms_key_id"),
     "KMS.NotFoundException": (SettingsError, "correct s3.kms_key_id"),
+    "XAdminUserNotFound": (StoreDenied, _KEYS),  # versitygw, with status 404
     "RequestTimeTooSkewed": (StoreDenied, _CLOCK),
     "BadDigest": (ObjectDamaged, _TRANSIT),
     "InvalidDigest": (ObjectDamaged, _TRANSIT),
@@ -100,13 +104,14 @@ _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
     307: (SettingsError, _REGION),
     401: (StoreDenied, _KEYS),
     403: (StoreDenied, _RIGHTS),
-    404: (ObjectMissing, _GONE),
     408: (StoreUnavailable, _LATER),
     409: (OutcomeUnknown, "another request for the same key was under way"),
     412: (ObjectExists, _TAKEN),
     429: (StoreUnavailable, _LATER),
     501: (StoreUnsafe, _FEATURE),
 }
+_NOT_ABOUT_AN_OBJECT = ("List", "PutObject", "CreateMultipartUpload", "DeleteObjects")
+"""To these operations "not found" can only mean the bucket, or something that is no S3 store."""
 _REFUSED_BEFORE_WORK = {400, 408, 429, 503}
 """With these statuses a put was not carried out; a 500, 502 or 504 leaves that open."""
 
@@ -119,7 +124,8 @@ _NO_CREDENTIALS = (
     NoAuthTokenError,
     UnauthorizedSSOTokenError,
 )
-_CONNECTION_LOST = (BotoConnectionError, HTTPClientError, IncompleteReadError)
+_CONNECTION_LOST = (BotoConnectionError, HTTPClientError, IncompleteReadError, HTTPError)
+"""botocore's, and urllib3's where reading a body lets them through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,7 @@ def translating(request: StoreRequest) -> Iterator[None]:
         yield
     except ClientError as error:
         raise refusal(error, request) from error
-    except (BotoCoreError, Boto3Error) as error:
+    except (BotoCoreError, Boto3Error, HTTPError) as error:
         raise failure(error, request) from error
 
 
@@ -154,12 +160,14 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     kind, advice = _CODES.get(code) or _STATUSES.get(status) or _by_class(status)
     if request.creates and kind is StoreUnavailable and status not in _REFUSED_BEFORE_WORK:
         kind, advice = OutcomeUnknown, _LOST
+    if kind is ObjectMissing and request.operation.startswith(_NOT_ABOUT_AN_OBJECT):
+        kind, advice = SettingsError, _PLACE
     message = str(answer.get("Message", "")).rstrip(".")
     found = f"{code} ({status})" if code and code != str(status) else f"status {status}"
     return kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")
 
 
-def failure(error: BotoCoreError | Boto3Error, request: StoreRequest) -> SidecarError:
+def failure(error: BotoCoreError | Boto3Error | HTTPError, request: StoreRequest) -> SidecarError:
     """No answer, or no request."""
     if isinstance(error, _NO_CREDENTIALS):
         return StoreDenied(f"{request}: {error}; {_KEYS}")

@@ -18,7 +18,11 @@ from sidecar.storage.checksums import combine_parts, composite_text, crc32c_of, 
 from sidecar.storage.s3_upload import Upload
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, CompleteMultipartUploadOutputTypeDef
+    from mypy_boto3_s3.type_defs import (
+        CompletedPartTypeDef,
+        CompleteMultipartUploadOutputTypeDef,
+        CreateMultipartUploadOutputTypeDef,
+    )
 
 PARTS_MAX = 10_000
 
@@ -42,8 +46,10 @@ class SentPart:
 class MultipartUpload:
     """One multipart upload from creation to completion, or to its abort."""
 
-    def __init__(self, upload: Upload, upload_id: str, part_bytes: int) -> None:
+    def __init__(self, upload: Upload, upload_id: str, part_bytes: int, *, whole_checksum: bool) -> None:
+        """Args: whole_checksum: the store agreed to check the whole object against one CRC-32C."""
         self._upload = upload
+        self._whole_checksum = whole_checksum
         self._s3 = upload.s3
         self._part_bytes = part_bytes
         self._target = {**upload.s3.address(upload.key), "UploadId": upload_id}
@@ -107,9 +113,9 @@ class MultipartUpload:
             else {"PartNumber": part.number, "ETag": part.etag}
             for part in parts
         ]
-        whole: dict[str, Any] = self._s3.checksum(crc32c)
-        if whole:
-            whole["ChecksumType"] = "FULL_OBJECT"
+        whole: dict[str, Any] = {}
+        if self._whole_checksum:
+            whole = {**self._s3.checksum(crc32c), "ChecksumType": "FULL_OBJECT"}
 
         def complete() -> CompleteMultipartUploadOutputTypeDef:
             self._upload.count_request()
@@ -138,9 +144,15 @@ def begin_multipart(upload: Upload, part_bytes: int) -> MultipartUpload:
     # FULL_OBJECT lets the store prove the whole object by one CRC instead of by a list of its parts.
     checksum: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if s3.checksums else {}
 
-    def create() -> str:
+    def create() -> CreateMultipartUploadOutputTypeDef:
         upload.count_request()
-        return s3.client.create_multipart_upload(**s3.address(upload.key), **s3.creation(), **checksum)["UploadId"]
+        return s3.client.create_multipart_upload(**s3.address(upload.key), **s3.creation(), **checksum)
 
-    upload_id = s3.repeat("CreateMultipartUpload", upload.key, create)
-    return MultipartUpload(upload, upload_id, part_size_bytes(upload.source.size_bytes, part_bytes))
+    answer = s3.repeat("CreateMultipartUpload", upload.key, create)
+    return MultipartUpload(
+        upload,
+        answer["UploadId"],
+        part_size_bytes(upload.source.size_bytes, part_bytes),
+        # A store that knows only checksums of checksums would take ours of the whole for a wrong one of those.
+        whole_checksum=s3.checksums and answer.get("ChecksumType") == "FULL_OBJECT",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -35,7 +36,8 @@ def read_range(s3: S3Requests, key: ObjectKey, position: int, size_bytes: int | 
                 return b""
             raise
         _refuse_ignored_range(answer, key, position, size_bytes)
-        with answer["Body"] as body:
+        # Not `with body`: that would hand out the raw stream, without the length check of botocore's.
+        with closing(answer["Body"]) as body:
             return body.read()
 
     return s3.repeat("GetObject", key, get)

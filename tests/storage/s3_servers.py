@@ -36,7 +36,7 @@ def moto_server() -> Iterator[str]:
 
 
 @contextmanager
-def versitygw_server(directory: Path, *flags: str) -> Iterator[str]:
+def versitygw_server(directory: Path, *flags: str, binary: str = "versitygw") -> Iterator[str]:
     """The endpoint of a real versitygw on `directory`. Its xattrs go to a directory beside, for tmpfs has none."""
     port = free_port()
     (directory / "objects").mkdir(parents=True)
@@ -44,7 +44,7 @@ def versitygw_server(directory: Path, *flags: str) -> Iterator[str]:
     if "--nometa" not in flags:
         (directory / "metadata").mkdir()
         metadata = ("--sidecar", str(directory / "metadata"))
-    command = [str(go_binary("versitygw")), "--quiet", "--port", f"127.0.0.1:{port}", "--region", REGION]
+    command = [str(go_binary(binary)), "--quiet", "--port", f"127.0.0.1:{port}", "--region", REGION]
     server = ServerProcess(
         "versitygw",
         [*command, "posix", *flags, *metadata, str(directory / "objects")],

@@ -1,0 +1,117 @@
+"""The table of S3 answers."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from sidecar.errors import (
+    ObjectDamaged,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SettingsError,
+    SidecarError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+from sidecar.storage.s3_errors import StoreRequest, failure, refusal, translating
+
+PUT = StoreRequest("PutObject", "a/b", "https://store.example/bucket", creates=True)
+GET = StoreRequest("GetObject", "a/b", "https://store.example/bucket")
+LIST = StoreRequest("ListObjectsV2", "a/", "https://store.example/bucket")
+URL = "https://store.example/bucket"
+
+
+def answer(status: int, code: str) -> ClientError:
+    return ClientError(
+        {"Error": {"Code": code, "Message": "Words of the store."}, "ResponseMetadata": {"HTTPStatusCode": status}},
+        "Operation",  # type: ignore[typeddict-item]
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "request_", "kind"),
+    [
+        (412, "PreconditionFailed", PUT, ObjectExists),
+        (412, "412", PUT, ObjectExists),
+        (409, "ConditionalRequestConflict", PUT, OutcomeUnknown),
+        (409, "SomethingNew", PUT, OutcomeUnknown),
+        (503, "SlowDown", PUT, StoreUnavailable),
+        (503, "SomethingNew", PUT, StoreUnavailable),
+        (429, "SomethingNew", PUT, StoreUnavailable),
+        (400, "RequestTimeout", PUT, StoreUnavailable),
+        (500, "InternalError", PUT, OutcomeUnknown),
+        (500, "InternalError", GET, StoreUnavailable),
+        (502, "", PUT, OutcomeUnknown),
+        (504, "", GET, StoreUnavailable),
+        (200, "InternalError", PUT, OutcomeUnknown),
+        (403, "AccessDenied", PUT, StoreDenied),
+        (403, "SomethingNew", GET, StoreDenied),
+        (401, "SomethingNew", GET, StoreDenied),
+        (403, "InvalidAccessKeyId", GET, StoreDenied),
+        (403, "SignatureDoesNotMatch", GET, StoreDenied),
+        (400, "ExpiredToken", GET, StoreDenied),
+        (403, "RequestTimeTooSkewed", GET, StoreDenied),
+        (404, "NoSuchKey", GET, ObjectMissing),
+        (404, "404", GET, ObjectMissing),
+        (404, "404", LIST, SettingsError),
+        (404, "SomethingNew", GET, StoreError),
+        (404, "XAdminUserNotFound", GET, StoreDenied),
+        (404, "NoSuchBucket", GET, SettingsError),
+        (301, "PermanentRedirect", GET, SettingsError),
+        (400, "AuthorizationHeaderMalformed", GET, SettingsError),
+        (400, "BadDigest", PUT, ObjectDamaged),
+        (400, "XAmzContentChecksumMismatch", PUT, ObjectDamaged),
+        (501, "NotImplemented", PUT, StoreUnsafe),
+        (400, "InvalidArgument", PUT, StoreError),
+    ],
+)
+def test_each_answer_has_one_meaning(status: int, code: str, request_: StoreRequest, kind: type[SidecarError]) -> None:
+    error = refusal(answer(status, code), request_)
+    assert type(error) is kind
+    text = str(error)
+    assert str(request_) in text
+    assert "store.example" in text
+    assert "Words of the store" in text
+    assert str(status) in text
+    assert len(text.rpartition(";")[2]) > 5
+
+
+@pytest.mark.parametrize(
+    ("error", "of_a_put", "of_a_read"),
+    [
+        (EndpointConnectionError(endpoint_url=URL), StoreUnavailable, StoreUnavailable),
+        (ConnectTimeoutError(endpoint_url=URL), StoreUnavailable, StoreUnavailable),
+        (ReadTimeoutError(endpoint_url=URL), OutcomeUnknown, StoreUnavailable),
+        (ConnectionClosedError(endpoint_url=URL), OutcomeUnknown, StoreUnavailable),
+        (SSLError(endpoint_url=URL, error="EOF"), OutcomeUnknown, StoreUnavailable),
+        (SSLError(endpoint_url=URL, error="CERTIFICATE_VERIFY_FAILED"), StoreDenied, StoreDenied),
+        (NoCredentialsError(), StoreDenied, StoreDenied),
+        (ParamValidationError(report="bad bucket"), SettingsError, SettingsError),
+    ],
+)
+def test_each_failure_has_one_meaning(
+    error: BotoCoreError, of_a_put: type[SidecarError], of_a_read: type[SidecarError]
+) -> None:
+    assert type(failure(error, PUT)) is of_a_put
+    assert type(failure(error, GET)) is of_a_read
+
+
+def test_the_cause_is_kept() -> None:
+    cause = answer(404, "NoSuchKey")
+    with pytest.raises(ObjectMissing) as caught, translating(GET):
+        raise cause
+    assert caught.value.__cause__ is cause
