@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from crc32c import crc32c
@@ -20,6 +20,7 @@ from sidecar.model import ArchivedSegment, LeaderEpoch, SnapshotOrigin, Snapshot
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.ports import ObjectStore
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
+from tests.fakes.memory_store import MemoryStore
 
 LINEAGE = Lineage(CLUSTER_ID, TopicPartition("orders", 3), TOPIC_ID)
 WRITER = Writer(broker_id=1, leader_epoch=5, instance="broker-1", program="tiered-sidecar 0.1.0")
@@ -113,3 +114,22 @@ def write_example(store: ObjectStore) -> PartitionState:
         state = log.append(actions, WRITER, state)
         clock.advance_ms(60_000)
     return state
+
+
+def example() -> MemoryStore:
+    """The example archive in a store of its own."""
+    store = MemoryStore()
+    write_example(store)
+    return store
+
+
+def many_partitions(count: int) -> MemoryStore:
+    """The example's first bundle in so many partitions."""
+    store = example()
+    for partition in range(10, 10 + count):
+        other = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=partition))
+        for key in [key for key in store.objects if key.startswith(f"{ROOT}/segments/")]:
+            store.objects[key.replace(ROOT, other.root)] = store.objects[key]
+        log = CommitLog(store, other.root, store.clock)
+        log.append([Add(FIRST.segment)], WRITER, log.read())
+    return store

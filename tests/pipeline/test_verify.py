@@ -12,17 +12,27 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import Add, Purge, Remove, digest
-from sidecar.archive.keys import NO_TOPIC_ID, Lineage, below, checkpoint_key, commit_key, indexes_key, log_key
+from sidecar.archive.keys import below, checkpoint_key, commit_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.archive.strict_json import canonical
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
 from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.status import archive_status
 from sidecar.pipeline.verify import PartitionVerification, SegmentState, verify_archive, verify_partition
 from sidecar.ports import UnfinishedUpload
-from tests.archive.builders import a_segment, an_id
-from tests.archive.example import FIRST, LINEAGE, SECOND, WRITER, Bundle, a_batch, a_bundle, write_example
+from tests.archive.builders import an_id
+from tests.archive.example import (
+    FIRST,
+    LINEAGE,
+    SECOND,
+    WRITER,
+    Bundle,
+    a_batch,
+    a_bundle,
+    example,
+    many_partitions,
+    write_example,
+)
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 
 ROOT = LINEAGE.root
@@ -30,13 +40,6 @@ FIRST_LOG = below(ROOT, FIRST.segment.log_key)
 FIRST_INDEXES = below(ROOT, FIRST.segment.indexes_key)
 CHECKPOINT = below(ROOT, checkpoint_key(2))
 MINUTE_MS = 60_000
-
-
-def example() -> MemoryStore:
-    """The example archive."""
-    store = MemoryStore()
-    write_example(store)
-    return store
 
 
 def verified(store: MemoryStore, *, deep: bool) -> PartitionVerification:
@@ -303,18 +306,6 @@ def test_the_json_form() -> None:
     assert row["bytes"] == FIRST.segment.size_bytes + SECOND.segment.size_bytes
 
 
-def many_partitions(count: int) -> MemoryStore:
-    """The example's first bundle in so many partitions."""
-    store = example()
-    for partition in range(10, 10 + count):
-        other = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=partition))
-        for key in [key for key in store.objects if key.startswith(f"{ROOT}/segments/")]:
-            store.objects[key.replace(ROOT, other.root)] = store.objects[key]
-        log = CommitLog(store, other.root, store.clock)
-        log.append([Add(FIRST.segment)], WRITER, log.read())
-    return store
-
-
 def test_every_partition_of_an_archive_is_verified() -> None:
     store = many_partitions(20)
     broken = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=15))
@@ -332,47 +323,6 @@ def test_a_deep_check_of_a_larger_log_reads_it_in_windows(monkeypatch: pytest.Mo
     store.calls.clear()
     assert verified(store, deep=True).problems == ()
     assert store.calls["read"] > len(bundle.log) // 4096
-
-
-def test_status_has_a_row_for_every_lineage_with_commits() -> None:
-    store = many_partitions(3)
-    nameless = Lineage(LINEAGE.cluster_id, replace(LINEAGE.topic_partition, topic="old"), NO_TOPIC_ID)
-    log = CommitLog(store, nameless.root, store.clock)
-    log.append([Add(a_segment(40, 60))], WRITER, log.read())
-    store.objects[f"{LINEAGE.cluster_id}/orders/99/0/segments/left-over"] = b""
-    store.objects[below(nameless.root, commit_key(1))] = b"garbage"
-    rows = archive_status(store, store.clock)
-    assert [
-        (row.topic, row.partition, row.topic_id, row.start_offset, row.end_offset, row.segments) for row in rows
-    ] == [
-        ("old", 3, None, None, None, 0),
-        ("orders", 3, LINEAGE.incarnation, 0, 9, 2),
-        *[("orders", partition, LINEAGE.incarnation, 0, 5, 1) for partition in (10, 11, 12)],
-    ]
-    assert "no JSON" in str(rows[0].problem)
-    assert rows[1].to_json() == {
-        "cluster_id": LINEAGE.cluster_id,
-        "topic": "orders",
-        "partition": 3,
-        "incarnation": LINEAGE.incarnation,
-        "topic_id": LINEAGE.incarnation,
-        "start_offset": 0,
-        "end_offset": 9,
-        "segments": 2,
-        "bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes,
-        "leader_epoch": 5,
-        "holes": ({"base_offset": 5, "end_offset": 7, "reason": "deleted by the broker before it was archived"},),
-        "problem": None,
-    }
-    assert archive_status(store, store.clock, include=lambda topic: topic == "none") == []
-    assert archive_status(MemoryStore(), store.clock) == []
-
-
-def test_status_does_not_hide_a_store_that_fails() -> None:
-    store = example()
-    store.faults = [Fault("read", 0, FaultKind.UNAVAILABLE)]
-    with pytest.raises(StoreUnavailable):
-        archive_status(store, store.clock)
 
 
 def test_the_example_is_what_it_says() -> None:
