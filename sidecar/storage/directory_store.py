@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from sidecar.errors import ObjectMissing, OutcomeUnknown, StoreUnsafe
+from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import BandwidthLimit
@@ -30,7 +30,12 @@ class DirectoryStore:
     """Objects as files below `root`, which is created with the first object. Safe for use from several threads."""
 
     def __init__(self, root: Path, limit: BandwidthLimit | None = None) -> None:
+        """Raises SettingsError if `root` is something else than a directory."""
         self.root = root.absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise SettingsError(
+                f"{self.root} is not a directory; give the archive's url as a directory or as s3://bucket"
+            )
         self.url = self.root.as_uri()
         self._limit = limit
 
@@ -130,7 +135,12 @@ class DirectoryStore:
         # The temporary file stands beside its target, because a link cannot cross file systems.
         temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
         with translating_os_errors("create", key, self.url):
-            _make_directories(path.parent)
+            try:
+                _make_directories(path.parent)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise StoreError(
+                    f"create {key} at {self.url}: a file stands where this key needs a directory"
+                ) from error
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             try:

@@ -20,6 +20,9 @@ DEFAULT_REGION = "us-east-1"
 
 def make_client(settings: S3Settings) -> S3Client:
     """A client for `settings`, usable from many threads. Raises SettingsError."""
+    if settings.ca_file is not None and not settings.ca_file.is_file():
+        # Found at the first request otherwise, as a TLS error that does not name the setting.
+        raise SettingsError(f"s3.ca_file {settings.ca_file} does not exist")
     try:
         session = boto3.session.Session(
             aws_access_key_id=_revealed(settings.access_key_id),

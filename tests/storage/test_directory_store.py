@@ -1,0 +1,245 @@
+"""The directory store: nothing half-written shows, whatever the disk or the process does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from sidecar.errors import (
+    OutcomeUnknown,
+    PartitionError,
+    SegmentChanged,
+    SettingsError,
+    StoreDenied,
+    StoreError,
+    StoreUnsafe,
+)
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectStore, UploadReceipt
+from sidecar.storage import FileSource, open_store, probe_store
+from sidecar.storage.directory_store import DirectoryStore
+from sidecar.store_settings import StoreSettings
+
+KEY = ObjectKey("cluster/topic/0/x/segments/00000000000000000000-aaaaaaaaaaaaaaaaaaaaaa.log")
+
+FILL = """
+import resource, sys
+from pathlib import Path
+from sidecar.errors import StoreUnavailable
+from sidecar.storage import BytesSource
+from sidecar.storage.directory_store import DirectoryStore
+store = DirectoryStore(Path(sys.argv[1]))
+if sys.argv[2:] == ["limit"]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+store.put_if_absent("small", b"fits")
+for create in (lambda: store.upload("a/big", BytesSource(bytes(5 << 20))), lambda: store.put_if_absent("a/put", bytes(5 << 20))):
+    try:
+        create()
+    except StoreUnavailable as error:
+        print(error)
+print([facts.key for facts in store.list("")], list(store.unfinished_uploads("")))
+store.upload("after", BytesSource(bytes(1 << 19)))
+print([facts.key for facts in store.list("")])
+"""
+
+
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
+    allowed = subprocess.run(["unshare", "--mount", "--map-root-user", "true"], capture_output=True, check=False)
+    if allowed.returncode != 0:
+        pytest.skip("mounting a small file system needs user namespaces, which this machine does not allow")
+    mount = f'mount -t tmpfs -o size=2m tmpfs {tmp_path} && exec {sys.executable} -c "$PROGRAM" {tmp_path}/archive'
+    done = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", mount],
+        env={**os.environ, "PROGRAM": FILL},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, listed, after = done.stdout.splitlines()
+    assert "create a/big at file://" in first
+    assert "No space left on device; no space is left on the archive's file system" in first
+    assert "a/put" in second
+    assert listed == "['small'] []"
+    assert after == "['after', 'small']"
+
+
+def test_a_file_size_limit_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, str(tmp_path / "archive"), "limit"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, listed, after = done.stdout.splitlines()
+    assert "File too large" in first
+    assert "File too large" in second
+    assert listed == "['small'] []"
+    assert after == "['after', 'small']"
+
+
+def test_a_failing_source_leaves_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "segment.log"
+    source.write_bytes(bytes(9 * MIB))
+    store = DirectoryStore(tmp_path / "archive")
+    with (
+        source.open("rb") as file,
+        pytest.raises(SegmentChanged, match=r"segment\.log: ends at byte 9437184 but had 10000000"),
+    ):
+        store.upload(KEY, FileSource(file.fileno(), 10_000_000, source.name))
+    assert [path for path in (tmp_path / "archive").rglob("*") if path.is_file()] == []
+
+
+def test_a_source_that_cannot_be_read_stops_the_partition_only(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(PartitionError, match=r"a directory, at byte 0: cannot be read: Is a directory"):
+            FileSource(descriptor, 10, "a directory").read_at(0, 10)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_read_only_archive_is_denied_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As root no mode bit denies anything, so the system call is made to answer as it does to others.
+    def denied(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    store = DirectoryStore(tmp_path)
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(StoreDenied, match="Permission denied; give this process's user the right"):
+        store.put_if_absent(ObjectKey("a"), b"")
+
+
+def test_a_root_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="is not a directory"):
+        DirectoryStore(tmp_path / "file")
+
+
+def test_a_key_below_an_object_is_an_error(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    store.put_if_absent(ObjectKey("a"), b"1")
+    for name in ("a/b", "a/b/c"):
+        with pytest.raises(StoreError, match="a file stands where"):
+            store.put_if_absent(ObjectKey(name), b"2")
+        assert store.head(ObjectKey(name)) is None
+    assert [facts.key for facts in store.list("")] == ["a"]
+
+
+def test_without_hard_links_the_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", unsupported)
+    store = DirectoryStore(tmp_path)
+    with pytest.raises(StoreUnsafe, match="no hard links"):
+        probe_store(store)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_directory_that_cannot_be_synced_leaves_the_put_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DirectoryStore(tmp_path)
+    synced = []
+
+    def fails_for_the_directory(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) == 2:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails_for_the_directory)
+    with pytest.raises(OutcomeUnknown, match="cannot be synced"):
+        store.put_if_absent(ObjectKey("a"), b"body")
+    assert store.read(ObjectKey("a")) == b"body"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sidecar.storage.directory_store import DirectoryStore
+
+class Fatal:
+    size_bytes = 20 << 20
+    def read_at(self, position, size_bytes):
+        if position >= 8 << 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return bytes(size_bytes)
+
+DirectoryStore(Path(sys.argv[1])).upload("topic/0/segments/killed.log", Fatal())
+"""
+
+
+def test_a_killed_upload_shows_only_as_unfinished(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -9, done.stderr
+    store = DirectoryStore(tmp_path)
+    assert list(store.list("")) == []
+    assert list(store.list_folders("")) == []
+    (unfinished,) = store.unfinished_uploads("topic/0/seg")
+    assert unfinished.key == "topic/0/segments/killed.log"
+    assert list(store.unfinished_uploads("topic/1/")) == []
+    store.put_if_absent(unfinished.key, b"second attempt")
+    store.abort_upload(unfinished)
+    store.abort_upload(unfinished)
+    assert list(store.unfinished_uploads("")) == []
+    assert store.read(unfinished.key) == b"second attempt"
+
+
+def test_files_of_others_beside_the_archive_are_no_reason_to_fail(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    store.put_if_absent(ObjectKey("a/b"), b"1")
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "a" / "dangling").symlink_to(tmp_path / "nowhere")
+    assert [facts.key for facts in store.list("")] == ["a/b"]
+    assert list(store.list_folders("")) == ["a"]
+    assert store.head(ObjectKey("a")) is None
+
+
+def opened(url: str) -> ObjectStore:
+    return open_store(StoreSettings(url=url))
+
+
+def test_urls_choose_the_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert opened(str(tmp_path / "with space")).url == f"{tmp_path.as_uri()}/with%20space"
+    assert opened(f"{tmp_path.as_uri()}/with%20space").url == f"{tmp_path.as_uri()}/with%20space"
+    assert opened("./archive").url == f"{tmp_path.as_uri()}/archive"
+    opened("./archive").put_if_absent(ObjectKey("k"), b"v")
+    assert (tmp_path / "archive" / "k").read_bytes() == b"v"
+    assert opened("s3://bucket/prefix/").url == "s3://bucket/prefix"
+    assert opened("memory://x").url.startswith("memory://")
+
+
+@pytest.mark.parametrize("url", ["file://host/share", "nosuchprotocol://x"])
+def test_urls_that_lead_nowhere_are_settings_errors(url: str) -> None:
+    with pytest.raises(SettingsError):
+        opened(url)
+
+
+def test_a_directory_archive_loads_no_s3_client() -> None:
+    program = (
+        "import sys\nfrom sidecar.storage import open_store, probe_store\nfrom sidecar.store_settings import StoreSettings\n"
+        "import tempfile\nwith tempfile.TemporaryDirectory() as d: probe_store(open_store(StoreSettings(url=d)))\n"
+        "print([m for m in ('boto3', 'botocore', 'fsspec', 'numba', 'pyspark') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_bytes_arrive_through_a_real_file(tmp_path: Path) -> None:
+    body = os.urandom(5 * MIB + 3)
+    (tmp_path / "f").write_bytes(body)
+    store = DirectoryStore(tmp_path / "archive")
+    with (tmp_path / "f").open("rb") as file:
+        receipt = store.upload(KEY, FileSource(file.fileno(), len(body)))
+    assert receipt == UploadReceipt(KEY, len(body), crc32c(body), requests=1)
+    assert store.read(KEY) == body

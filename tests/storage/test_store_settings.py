@@ -1,0 +1,116 @@
+"""Settings of the store: what is refused, and what the client makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from sidecar.clock import ManualClock
+from sidecar.errors import ObjectExists, SettingsError
+from sidecar.model import ObjectKey
+from sidecar.storage.s3 import S3Store
+from sidecar.storage.s3_client import make_client
+from sidecar.store_settings import S3Settings, StoreSettings
+from tests.storage.s3_servers import new_bucket, s3_store
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"url": "s3://b"}, "bucket name"),
+        ({"url": "s3:///prefix"}, "bucket name"),
+        ({"url": "s3://bucket/p?region=x"}, "settings of their own"),
+        ({"url": "s3://key:secret@bucket/p"}, "must not carry credentials"),
+        ({"url": ""}, "must name"),
+        ({"url": "/a", "s3": {"endpoint_url": "store.example"}}, "http://"),
+        ({"url": "/a", "s3": {"endpoint_url": "https://u:p@store.example"}}, "must not carry credentials"),
+        ({"url": "/a", "s3": {"access_key_id": "x"}}, "given together"),
+        ({"url": "/a", "s3": {"session_token": "x"}}, "session_token needs"),
+        ({"url": "/a", "s3": {"kms_key_id": "x"}}, "aws:kms"),
+        ({"url": "/a", "s3": {"ca_file": "/x.pem", "verify_tls": False}}, "no effect"),
+        ({"url": "/a", "s3": {"part_bytes": 1024}}, "part_bytes"),
+        ({"url": "/a", "s3": {"conditional_writes": False}}, "single_writer"),
+        ({"url": "/a", "s3": {"checksum": "md5"}}, "crc32c"),
+        ({"url": "/a", "urls": "/b"}, "urls"),
+        ({"url": "/a", "s3": {"endpoint": "https://store.example"}}, "endpoint"),
+        ({"url": "/a", "retry": {"attempt": 3}}, "attempt"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_reason(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        StoreSettings.model_validate(settings)
+
+
+def test_secrets_do_not_show() -> None:
+    settings = S3Settings(access_key_id=SecretStr("AKIAVISIBLE"), secret_access_key=SecretStr("topsecret"))
+    assert "topsecret" not in repr(settings)
+    assert "AKIAVISIBLE" not in settings.model_dump_json()
+
+
+def test_every_setting_has_a_description() -> None:
+    schema = StoreSettings.model_json_schema()
+    sections = [schema, *(schema["$defs"][name] for name in ("S3Settings", "RetrySettings"))]
+    for section in sections:
+        assert [name for name, field in section["properties"].items() if not field.get("description")] == []
+
+
+def test_the_client_does_what_the_settings_say() -> None:
+    settings = S3Settings(
+        endpoint_url="https://store.example:9000/",
+        region="eu-central-1",
+        access_key_id=SecretStr("key"),
+        secret_access_key=SecretStr("secret"),
+        connect_timeout_s=3,
+        read_timeout_s=7,
+        concurrency=9,
+    )
+    client = make_client(settings)
+    config = client.meta.config
+    assert client.meta.endpoint_url == "https://store.example:9000"
+    assert client.meta.region_name == "eu-central-1"
+    assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (3, 7, 10)
+    assert config.retries["total_max_attempts"] == 1
+    assert config.request_checksum_calculation == "when_required"
+    assert config.s3["payload_signing_enabled"] is False
+    client.close()
+
+
+def test_wrong_profiles_and_ca_files_are_settings_errors(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no-such-profile"):
+        make_client(S3Settings(profile="no-such-profile"))
+    with pytest.raises(SettingsError, match=r"ca_file .*missing\.pem"):
+        make_client(S3Settings(ca_file=tmp_path / "missing.pem"))
+
+
+def test_encryption_and_storage_class_go_with_every_new_object() -> None:
+    settings = StoreSettings.model_validate(
+        {
+            "url": "s3://bucket",
+            "s3": {
+                "endpoint_url": "http://127.0.0.1:9",
+                "server_side_encryption": "aws:kms",
+                "kms_key_id": "alias/archive",
+                "storage_class": "STANDARD_IA",
+            },
+        }
+    )
+    store = S3Store(settings, ManualClock())
+    assert store._s3.creation() == {
+        "ContentType": "application/octet-stream",
+        "ServerSideEncryption": "aws:kms",
+        "SSEKMSKeyId": "alias/archive",
+        "StorageClass": "STANDARD_IA",
+    }
+    store.close()
+
+
+def test_a_store_without_conditions_looks_before_it_puts(moto_endpoint: str) -> None:
+    """Best effort, and only where the operator promised to be the only writer."""
+    with s3_store(moto_endpoint, new_bucket(moto_endpoint), single_writer=True, conditional_writes=False) as store:
+        store.put_if_absent(ObjectKey("a"), b"first")
+        with pytest.raises(ObjectExists):
+            store.put_if_absent(ObjectKey("a"), b"second")
+        assert store.read(ObjectKey("a")) == b"first"
