@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import Processor
@@ -24,7 +25,11 @@ _SHORTEST_SECRET = 4
 
 
 def configure_logging(
-    settings: LogSettings, *, secrets: Iterable[str] = (), stream: TextIO | None = None, colors: bool = True
+    settings: LogSettings,
+    *,
+    secrets: Iterable[str] = (),
+    stream: TextIO | io.TextIOBase | None = None,
+    colors: bool = True,
 ) -> None:
     """Set up logging for this process: ours, and the warnings of the libraries.
 
@@ -33,9 +38,9 @@ def configure_logging(
         stream: default stderr as it is now.
         colors: allow them, on a terminal.
     """
-    stream = stream if stream is not None else sys.stderr
+    output = cast("TextIO", stream if stream is not None else sys.stderr)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-    on_terminal = stream.isatty()
+    on_terminal = output.isatty()
     as_json = settings.format is LogFormat.JSON or (settings.format is LogFormat.AUTO and not on_terminal)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -55,10 +60,10 @@ def configure_logging(
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=structlog.WriteLoggerFactory(file=output),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],

@@ -1,0 +1,44 @@
+"""The commands and their names."""
+
+from __future__ import annotations
+
+import platform
+
+import typer
+
+from sidecar import __version__
+from sidecar.cli import archiving, configuring, inspecting, reporting
+from sidecar.cli.options import GlobalOptions, root_command, with_global_options
+
+JSON_VERSION = 1
+
+app = typer.Typer(
+    name="tiered-sidecar",
+    help="Moves every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\n"
+    "Exit codes: 0 ok, 1 failure, 2 usage or settings, 3 partial, 4 verification mismatch, 5 fenced, "
+    "6 storage unreachable, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+config = typer.Typer(help="Show, check and describe the settings.", no_args_is_help=True)
+
+
+def version(options: GlobalOptions) -> int:
+    """Print the version."""
+    from sidecar.cli.output import print_json, print_line
+
+    if options.json:
+        found = {"tiered_sidecar": __version__, "python": platform.python_version()}
+        print_json({"kind": "version", "version": JSON_VERSION, **found})
+    else:
+        print_line(f"tiered-sidecar {__version__}")
+    return 0
+
+
+app.callback()(root_command())
+for command in (archiving.backfill, archiving.run, reporting.status, reporting.verify, inspecting.inspect, version):
+    app.command()(with_global_options(command))
+for command in (configuring.show, configuring.validate, configuring.schema):
+    config.command()(with_global_options(command))
+app.add_typer(config, name="config")

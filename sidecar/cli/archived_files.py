@@ -1,0 +1,121 @@
+"""Objects of an archive as content: `.log` by way of a temporary copy, `.indexes` cut into its parts."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sidecar.archive.bundle import cut_part, indexes_size_bytes
+from sidecar.archive.checkpoint import decode_checkpoint
+from sidecar.archive.commit import COMMIT_BYTES_MAX, decode_commit
+from sidecar.archive.keys import (
+    CHECKPOINTS,
+    COMMITS,
+    INDEXES_SUFFIX,
+    SEGMENTS,
+    Lineage,
+    SegmentObject,
+    parse_number,
+    parse_root,
+    parse_segment_key,
+)
+from sidecar.cli.file_kinds import SMALL_FILE_BYTES_MAX, Content, content_of, small_content
+from sidecar.clock import SystemClock
+from sidecar.errors import CorruptFile, PartitionError, SettingsError, StagingFull
+from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
+from sidecar.model import ObjectKey, PartName
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.ports import ObjectStore
+
+ROOT_ELEMENTS = 4
+
+_NAMES = {
+    PartName.OFFSET_INDEX: f"x.{Suffix.OFFSET_INDEX}",
+    PartName.TIME_INDEX: f"x.{Suffix.TIME_INDEX}",
+    PartName.TRANSACTION_INDEX: f"x.{Suffix.TRANSACTION_INDEX}",
+    PartName.PRODUCER_SNAPSHOT: f"x.{Suffix.SNAPSHOT}",
+    PartName.EMPTY_SNAPSHOT: f"x.{Suffix.SNAPSHOT}",
+    PartName.LEADER_EPOCHS: LEADER_EPOCH_CHECKPOINT,
+    PartName.FLAT_LEADER_EPOCHS: LEADER_EPOCH_CHECKPOINT,
+}
+
+
+def archive_of(path: Path) -> tuple[Path, str] | None:
+    """The directory of the archive that a local file belongs to, and the file's key; None if it lies in none."""
+    path = path.absolute()
+    if len(path.parents) <= ROOT_ELEMENTS + 1 or not path.name.endswith((INDEXES_SUFFIX, ".json")):
+        return None
+    archive = path.parents[ROOT_ELEMENTS + 1]
+    return archive, path.relative_to(archive).as_posix()
+
+
+def archived_content(store: ObjectStore, key: str, *, records: bool = False) -> Content:
+    """The content of an object.
+
+    Raises SettingsError for keys that mean nothing, StoreError, and PartitionError, also while rows are taken.
+    """
+    elements = key.strip("/").split("/")
+    lineage = parse_root("/".join(elements[:ROOT_ELEMENTS]))
+    relative = "/".join(elements[ROOT_ELEMENTS:])
+    if relative.startswith((COMMITS, CHECKPOINTS)):
+        return Content(whole=_json_object(store, lineage, relative))
+    found = parse_segment_key(relative) if relative.startswith(SEGMENTS) else None
+    if found is None:
+        raise SettingsError(f"{key}: neither a segment's object nor a commit nor a checkpoint of {lineage}")
+    if found.suffix == INDEXES_SUFFIX:
+        return Content(rows=_parts(store, lineage, found, ObjectKey(key)))
+    return Content(rows=_log_rows(store, ObjectKey(key), found.base_offset, records=records))
+
+
+def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping[str, Any]:
+    key = ObjectKey(f"{lineage.root}/{relative}")
+    number = parse_number(relative)
+    if number is None:
+        raise SettingsError(f"{key}: expected a name of 20 digits and .json")
+    data = store.read(key, 0, COMMIT_BYTES_MAX)
+    if relative.startswith(COMMITS):
+        decode_commit(data, key)
+    else:
+        decode_checkpoint(data, number, lineage, key)
+    decoded: dict[str, Any] = json.loads(data)
+    return decoded
+
+
+def _log_rows(store: ObjectStore, key: ObjectKey, base_offset: int, *, records: bool) -> Iterator[Mapping[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="tiered-sidecar-inspect-") as directory:
+        path = Path(directory) / f"{base_offset:020d}.log"
+        try:
+            with path.open("wb") as file:
+                for chunk in store.stream(key):
+                    file.write(chunk)
+        except OSError as error:
+            raise StagingFull(f"{directory}: no room for a copy of {key}: {error.strerror or error}") from error
+        try:
+            yield from content_of(path, records=records, base_offset=base_offset).rows
+        except CorruptFile as error:
+            raise error.within(key) from error
+
+
+def _parts(store: ObjectStore, lineage: Lineage, found: SegmentObject, key: ObjectKey) -> Iterator[Mapping[str, Any]]:
+    """Only the commit knows where the parts are."""
+    state = CommitLog(store, lineage.root, SystemClock()).read()
+    segment = next((segment for segment in state.segments if segment.segment_id == found.segment_id), None)
+    if segment is None:
+        raise PartitionError(
+            f"{key}: no live commit names segment {found.segment_id}, so its parts cannot be told apart"
+        )
+    if indexes_size_bytes(segment) > SMALL_FILE_BYTES_MAX:
+        raise CorruptFile(f"committed with {indexes_size_bytes(segment)} bytes, which is no size of ours", file=key)
+    data = store.read(key)
+    for part in segment.parts:
+        if part.name is PartName.LOG:
+            continue
+        content = small_content(
+            _NAMES[part.name], cut_part(data, part, key), segment.base_offset, f"{key}, {part.name}"
+        )
+        rows = content.rows if content.whole is None else content.whole["entries"]
+        for row in rows:
+            yield {"part": str(part.name), **row}

@@ -1,0 +1,140 @@
+"""`backfill` and `run`: the commands that write to the archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli.options import GlobalOptions
+
+if TYPE_CHECKING:
+    from sidecar.pipeline.backfill import BackfillReport
+
+LogDirs = Annotated[
+    list[Path] | None, typer.Option("--log-dir", help="A log directory of the broker. May be given several times.")
+]
+Archive = Annotated[
+    str | None, typer.Option(help="Where the archive is: s3://bucket/prefix, a directory, or another fsspec URL.")
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="REGEX", help="Topics to take; whole names. May be given several times."),
+]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="REGEX", help="Topics to leave out; whole names. May be given several times."),
+]
+AssumeLeader = Annotated[
+    bool, typer.Option("--assume-leader", help="Archive although nothing says that this broker leads the partitions.")
+]
+ClusterId = Annotated[str | None, typer.Option(help="Where meta.properties has none, or the archive has another one.")]
+StateDir = Annotated[Path | None, typer.Option(help="Directory of our own, for the journal of uploads in progress.")]
+SingleWriter = Annotated[
+    bool, typer.Option("--single-writer", help="Nobody else writes there: accept a store without create-only puts.")
+]
+
+
+def backfill(
+    options: GlobalOptions,
+    log_dir: LogDirs = None,
+    archive: Archive = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
+    assume_leader: AssumeLeader = False,
+    cluster_id: ClusterId = None,
+    state_dir: StateDir = None,
+    single_writer: SingleWriter = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+) -> int:
+    """Archive every rolled segment that is stable now, once, and report."""
+    flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
+    settings = options.settings(flags)
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.pipeline.backfill import backfill as archive_once
+
+    with ProgressDisplay(quiet=options.quiet or dry_run, colors=options.colors) as progress:
+        report = archive_once(settings, dry_run=dry_run, progress=progress)
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        print_json(report.as_json())
+    else:
+        _show(report, colors=options.colors)
+    return report.exit_code
+
+
+def run(
+    options: GlobalOptions,
+    log_dir: LogDirs = None,
+    archive: Archive = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
+    assume_leader: AssumeLeader = False,
+    cluster_id: ClusterId = None,
+    state_dir: StateDir = None,
+    single_writer: SingleWriter = False,
+    http_bind: Annotated[
+        str | None, typer.Option(help="Address and port of /metrics, /healthz, /readyz and /status.")
+    ] = None,
+) -> int:
+    """Archive segment after segment as the broker rolls them, until SIGTERM."""
+    flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
+    settings = options.settings({**flags, "http.bind": http_bind})
+    from sidecar import daemon
+
+    return daemon.run(settings)
+
+
+def _flags(
+    log_dirs: list[Path] | None,
+    archive: str | None,
+    topics: list[str] | None,
+    excluded: list[str] | None,
+    assume_leader: bool,
+    cluster_id: str | None,
+    state_dir: Path | None,
+    single_writer: bool,
+) -> dict[str, Any]:
+    return {
+        "broker.log_dirs": log_dirs or None,
+        "broker.assume_leader": assume_leader or None,
+        "broker.cluster_id": cluster_id,
+        "store.url": archive,
+        "store.single_writer": single_writer or None,
+        "topics.include": topics or None,
+        "topics.exclude": excluded or None,
+        "run.state_dir": state_dir,
+    }
+
+
+def _show(report: BackfillReport, *, colors: bool) -> None:
+    from sidecar.cli.output import print_table, remark, size
+
+    rows = [
+        (
+            f"{row.topic}-{row.partition}",
+            row.segments_planned,
+            row.segments_uploaded,
+            row.segments_waiting,
+            size(row.bytes_uploaded),
+            row.snapshots_broker,
+            row.snapshots_rebuilt,
+            row.end_offset,
+            row.stopped_because,
+        )
+        for row in report.rows
+    ]
+    columns = ["partition", "planned#", "archived#", "waiting#", "size#", "snapshots: broker's#", "rebuilt#"]
+    title = "Plan (nothing was done)" if report.dry_run else "Back-fill"
+    print_table(title, [*columns, "archive ends at#", "why not all"], rows, colors=colors)
+    if report.dry_run:
+        planned = [
+            (partition, segment["base_offset"], segment["end_offset"], size(segment["size_bytes"]))
+            for partition, segments in report.planned.items()
+            for segment in segments
+        ]
+        print_table("Segments", ["partition", "from#", "to#", "size#"], planned, colors=colors)
+    for problem in report.problems:
+        remark(f"problem: {problem}")

@@ -1,0 +1,163 @@
+"""The options that every command takes, before or after its name, and what happens when a command fails."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from sidecar.errors import SettingsError, SidecarError
+
+if TYPE_CHECKING:
+    from sidecar.config import LoadedSettings, LogSettings, Settings
+
+PANEL = "Options of every command"
+CONFIG_VARIABLE = "TIERED_SIDECAR_CONFIG"
+EXIT_BROKEN_PIPE = 141
+"""128 plus SIGPIPE: what a shell shows for a program that the signal has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOptions:
+    """What the options below were set to. Fields are options by name; None, False and empty mean not given."""
+
+    config: Annotated[
+        Path | None,
+        typer.Option(help=f"Settings file (YAML). Else the one that {CONFIG_VARIABLE} names.", rich_help_panel=PANEL),
+    ] = None
+    set_: Annotated[
+        list[str],
+        typer.Option("--set", metavar="PATH=VALUE", help="Any setting, e.g. run.workers=4.", rich_help_panel=PANEL),
+    ] = field(default_factory=list)
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", rich_help_panel=PANEL)] = None
+    log_format: Annotated[str | None, typer.Option(help="auto, json or console.", rich_help_panel=PANEL)] = None
+    json: Annotated[
+        bool, typer.Option("--json", help="Data on stdout as JSON, for programs.", rich_help_panel=PANEL)
+    ] = False
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="No colors. NO_COLOR does the same.", rich_help_panel=PANEL)
+    ] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress, and only errors in the log.", rich_help_panel=PANEL)
+    ] = False
+
+    def over(self, outer: GlobalOptions | None) -> GlobalOptions:
+        """These, and what was given only before the command's name."""
+        if outer is None:
+            return self
+        merged = {name: getattr(self, name) or getattr(outer, name) for name in OPTION_NAMES}
+        merged["set_"] = [*outer.set_, *self.set_]
+        return GlobalOptions(**merged)
+
+    @property
+    def config_file(self) -> Path | None:
+        """The settings file, if there is any."""
+        named = os.environ.get(CONFIG_VARIABLE)
+        return self.config or (Path(named) if named else None)
+
+    @property
+    def colors(self) -> bool:
+        """Whether colors are wanted on a terminal."""
+        return not self.no_color and not os.environ.get("NO_COLOR")
+
+    def load(self, flags: Mapping[str, Any] | None = None) -> LoadedSettings:
+        """The settings, with the flags of a command by path. Raises SettingsError."""
+        from sidecar.config import load_settings, read_assignments
+
+        assigned = read_assignments(self.set_)
+        own = {"log.level": "error" if self.quiet and not self.log_level else self.log_level}
+        own["log.format"] = self.log_format
+        given = {path: value for path, value in {**own, **(flags or {})}.items() if value is not None}
+        doubly = sorted(assigned.keys() & given.keys())
+        if doubly:
+            raise SettingsError(f"{doubly[0]} is set twice: by a flag of its own, and by --set")
+        return load_settings(flags={**assigned, **given}, config_file=self.config_file, environment=os.environ)
+
+    def settings(self, flags: Mapping[str, Any] | None = None) -> Settings:
+        """As `load`, and the logs of this process set up accordingly."""
+        loaded = self.load(flags)
+        self.set_up_logs(loaded.settings.log, loaded.secrets())
+        return loaded.settings
+
+    def set_up_logs(self, settings: LogSettings, secrets: tuple[str, ...] = ()) -> None:
+        """Logs of this process go to stderr."""
+        from sidecar.cli.output import CurrentStderr
+        from sidecar.logs import configure_logging
+
+        configure_logging(settings, secrets=secrets, stream=CurrentStderr(), colors=self.colors)
+
+
+OPTION_NAMES = tuple(option.name for option in fields(GlobalOptions))
+
+
+def with_global_options(
+    command: Callable[..., int],
+) -> Callable[..., None]:
+    """A typer command that takes the options above besides its own, and turns errors and results into exit codes.
+
+    The command's first parameter is the options; it returns its exit code.
+    """
+    own = _parameters(GlobalOptions)
+    its_own = _parameters(command)[1:]
+
+    def run(context: typer.Context, **arguments: Any) -> None:
+        given = GlobalOptions(**{name: arguments.pop(name) for name in OPTION_NAMES})
+        options = given.over(context.find_root().obj)
+        with exit_codes():
+            raise typer.Exit(command(options, **arguments))
+
+    _sign(run, [*its_own, *own])
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def root_command() -> Callable[..., None]:
+    """The command without a name: keeps the options that stand before the name of one."""
+
+    def remember(context: typer.Context, **arguments: Any) -> None:
+        context.obj = GlobalOptions(**arguments)
+
+    _sign(remember, _parameters(GlobalOptions))
+    return remember
+
+
+def _sign(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
+    """Make typer see these parameters behind the context."""
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    function.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in (context, *parameters)}
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Errors raised on purpose end the process with their code and their message, without a traceback."""
+    try:
+        yield
+        sys.stdout.flush()
+    except SidecarError as error:
+        for line in str(error).splitlines():
+            sys.stderr.write(f"error: {line}\n")
+        raise typer.Exit(error.exit_code) from error
+    except BrokenPipeError as error:
+        # Whoever read us has gone. Python would flush stdout once more on its way out, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_BROKEN_PIPE) from error
+
+
+def _parameters(callee: Callable[..., Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(callee, include_extras=True)
+    return [
+        parameter.replace(
+            annotation=hints[parameter.name],
+            kind=inspect.Parameter.KEYWORD_ONLY,
+            default=[] if parameter.name == "set_" else parameter.default,
+        )
+        for parameter in inspect.signature(callee).parameters.values()
+    ]

@@ -1,0 +1,110 @@
+"""What the commands print: JSON lines or tables on stdout, remarks on stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH_SAMPLE_ROWS = 200
+"""Columns of a listing are as wide as these first rows need, so that a listing of any length needs little memory."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+class CurrentStderr(io.TextIOBase):
+    """Whatever `sys.stderr` is at the moment: a progress bar replaces it for as long as it is shown."""
+
+    def write(self, text: str, /) -> int:
+        """See `io.TextIOBase`."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """See `io.TextIOBase`."""
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        """See `io.TextIOBase`."""
+        return sys.stderr.isatty()
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One object on one line."""
+    sys.stdout.write(json.dumps(value, default=str) + "\n")
+
+
+def print_line(text: str) -> None:
+    """A line of data."""
+    sys.stdout.write(f"{text}\n")
+
+
+def remark(text: str) -> None:
+    """A line for people."""
+    sys.stderr.write(f"{text}\n")
+
+
+def console(*, colors: bool) -> Console:
+    """Tables on stdout. Where stdout is no terminal no line is cut."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 10_000
+    return Console(file=sys.stdout, no_color=not colors, highlight=False, width=width, soft_wrap=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, colors: bool) -> None:
+    """A table; columns whose name ends with '#' have numbers and stand to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        is_number = column.endswith("#")
+        table.add_column(column.removesuffix("#"), justify="right" if is_number else "left", no_wrap=is_number)
+    for row in rows:
+        table.add_row(*(value if isinstance(value, Text) else Text(shown(value)) for value in row))
+    console(colors=colors).print(table)
+
+
+def print_listing(rows: Iterator[Mapping[str, Any]]) -> None:
+    """Rows of equal keys as aligned columns, printed as they come."""
+    sample = list(islice(rows, WIDTH_SAMPLE_ROWS))
+    if not sample:
+        return
+    names = list(sample[0])
+    texts = [[shown(row[name]) for name in names] for row in sample]
+    widths = [max(len(name), *(len(text[column]) for text in texts)) for column, name in enumerate(names)]
+    numeric = [all(isinstance(row[name], int | None) for row in sample) for name in names]
+    following = ([shown(row.get(name)) for name in names] for row in rows)
+    for cells in chain([names], texts, following):
+        aligned = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        )
+        sys.stdout.write("  ".join(aligned).rstrip() + "\n")
+
+
+def shown(value: object) -> str:
+    """A value for people: '-' for none, no control characters."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " ".join(shown(element) for element in value) or "-"
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in str(value))
+
+
+def size(size_bytes: float) -> str:
+    """A number of bytes for people."""
+    for unit in _UNITS[:-1]:
+        if abs(size_bytes) < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} {_UNITS[-1]}"
