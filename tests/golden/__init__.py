@@ -9,13 +9,14 @@ import fcntl
 import hashlib
 import json
 import lzma
-import os
 import shutil
 import tarfile
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.servers.dist import cache_directory
 
 VERSIONS = ("2.7.2", "3.9.1", "4.3.0")
 STORE = Path(__file__).parent
@@ -27,9 +28,8 @@ def golden(version: str) -> Path:
     """The unpacked directories of a broker version, with modification times: `logs` and `compacted` (log dirs)."""
     archive = STORE / f"{version}.tar.xz"
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
-    configured = os.environ.get("TIERED_SIDECAR_TEST_CACHE")
-    parent = (Path(configured) if configured else STORE.parents[1] / ".cache") / "golden"
-    parent.mkdir(parents=True, exist_ok=True)
+    parent = cache_directory() / "golden"
+    parent.mkdir(exist_ok=True)
     target = parent / f"{version}-{digest}"
     with (parent / f"{version}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -26,6 +26,7 @@ from tests.servers.process import ServerProcess, free_port, port_answers
 Mode = Literal["kraft", "zookeeper"]
 
 START_TIMEOUT_S = 120.0
+_QUORUM_STOP_GRACE_S = 10.0
 # Short, because a ZooKeeper broker cannot come back after kill -9 before its old session has expired.
 _ZOOKEEPER_SESSION_S = 6.0
 # The broker's own last line. On KRaft a shorter "started (kafka.server" also matches the controller, seconds too soon.
@@ -259,8 +260,9 @@ class KafkaBroker:
 class KafkaCluster:
     """Several brokers of one version with node ids 0, 1, …, each below `directory`; a context manager.
 
-    KRaft: every node is voter and broker. ZooKeeper (2.7.2): one shared ZooKeeper; node 0 starts first and so becomes
-    the controller, which is how a test keeps the controller while it restarts another node.
+    KRaft: every node is voter and broker, and a clean stop of one needs a majority of the others, so leaving the context
+    ends them all at once and may leave unclean directories. ZooKeeper (2.7.2): one shared ZooKeeper; node 0 starts first
+    and so becomes the controller, which is how a test keeps the controller while it restarts another node.
     """
 
     def __init__(
@@ -296,10 +298,18 @@ class KafkaCluster:
             broker.wait_ready()
 
     def close(self) -> None:
-        # Node 0 last: in ZooKeeper mode it is the controller that the others hand their partitions to.
+        """Ends every process of the cluster."""
+        if self._zookeeper is None:
+            for broker in self.brokers:
+                if broker.process.alive:
+                    broker.process.send_signal(signal.SIGCONT)
+                    broker.process.send_signal(signal.SIGTERM)
+            for broker in self.brokers:
+                broker.process.end(_QUORUM_STOP_GRACE_S)
+            return
+        # Node 0 last: it is the controller that the others hand their partitions to.
         with ExitStack() as stack:
-            if self._zookeeper is not None:
-                stack.callback(self._zookeeper.stop)
+            stack.callback(self._zookeeper.stop)
             for broker in self.brokers:
                 stack.callback(broker.close)
 

@@ -102,6 +102,16 @@ class ServerProcess:
             self.kill()
             raise ServerError(f"{self.name} did not end within {timeout_s:.0f} s of SIGTERM:\n{self.tail()}") from error
 
+    def end(self, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL after `grace_s`: for a server that cannot stop cleanly on its own."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         if self._process is not None:

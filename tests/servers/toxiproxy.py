@@ -1,0 +1,94 @@
+"""toxiproxy: latency, resets, half-open connections and narrow bandwidth between us and a server."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from tests.servers.dist import go_binary
+from tests.servers.process import ServerError, ServerProcess, free_port, port_answers
+
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A port of 127.0.0.1 behind which `toxics` happen to everything that goes to the upstream server."""
+
+    server: Toxiproxy
+    name: str
+    port: int
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def add_toxic(
+        self,
+        kind: str,
+        *,
+        stream: Literal["upstream", "downstream"] = "downstream",
+        toxicity: float = 1.0,
+        **attributes: int,
+    ) -> str:
+        """Adds a toxic and returns its name; `toxicity` is the share of connections that it meets.
+
+        Kinds and attributes: latency (latency, jitter: ms), bandwidth (rate: KB/s), slow_close (delay: ms), timeout
+        (timeout: ms until the connection is closed, 0 = it hangs for ever), reset_peer (timeout: ms), limit_data
+        (bytes), slicer (average_size, size_variation: bytes, delay: µs).
+        """
+        name = f"{kind}-{stream}"
+        toxic = {"name": name, "type": kind, "stream": stream, "toxicity": toxicity, "attributes": attributes}
+        self.server.request("POST", f"/proxies/{self.name}/toxics", toxic)
+        return name
+
+    def remove_toxic(self, name: str) -> None:
+        self.server.request("DELETE", f"/proxies/{self.name}/toxics/{name}")
+
+    def set_enabled(self, enabled: bool) -> None:
+        """A proxy that is not enabled refuses connections, and cuts those it has."""
+        self.server.request("POST", f"/proxies/{self.name}", {"enabled": enabled})
+
+
+class Toxiproxy:
+    """The proxy server; a context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        command = [str(go_binary("toxiproxy-server")), "-host", "127.0.0.1", "-port", str(self.port)]
+        self.process = ServerProcess("toxiproxy", command, directory / "toxiproxy.log")
+
+    def proxy(self, name: str, upstream_port: int) -> Proxy:
+        """A new proxy on a free port in front of 127.0.0.1:`upstream_port`."""
+        proxy = Proxy(self, name, free_port())
+        addresses = {"listen": f"127.0.0.1:{proxy.port}", "upstream": f"127.0.0.1:{upstream_port}"}
+        self.request("POST", "/proxies", {"name": name, "enabled": True, **addresses})
+        return proxy
+
+    def reset(self) -> None:
+        """Removes all toxics and enables all proxies."""
+        self.request("POST", "/reset")
+
+    def request(self, method: str, path: str, body: object = None) -> None:
+        """One call of the HTTP API. Raises ServerError with the server's answer."""
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise ServerError(f"toxiproxy: {method} {path}: {error.code} {error.read().decode()}") from error
+
+    def __enter__(self) -> Self:
+        self.process.launch()
+        self.process.wait_until(lambda: port_answers(self.port), _TIMEOUT_S)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.process.kill()
