@@ -128,8 +128,8 @@ def many_partitions(count: int) -> MemoryStore:
     store = example()
     for partition in range(10, 10 + count):
         other = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=partition))
-        for key in [key for key in store.objects if key.startswith(f"{ROOT}/segments/")]:
-            store.objects[key.replace(ROOT, other.root)] = store.objects[key]
+        for key in [key for key in store.objects if key.startswith(f"{LINEAGE.root}/segments/")]:
+            store.objects[key.replace(LINEAGE.root, other.root)] = store.objects[key]
         log = CommitLog(store, other.root, store.clock)
         log.append([Add(FIRST.segment)], WRITER, log.read())
     return store
