@@ -102,6 +102,7 @@ class Oracle:
         first_dirty_offset: int | None = None,
         high_watermark: int | None = None,
         log_start_offset: int = 0,
+        load_now_ms: int = 0,
         producer_id_expiration_ms: int = 86_400_000,
         offset_map: Literal["skimpy", "plain"] = "skimpy",
         map_slots: int | None = None,
@@ -116,6 +117,8 @@ class Oracle:
         Args:
             config: topic settings by Kafka's names; a small `segment.bytes` is allowed.
             first_dirty_offset: the cleaner's checkpoint; None if there is none. Each round goes on from the end of the last.
+            load_now_ms: the clock while the log is loaded; 0: nothing is expired then. Recovery loads the state anew for each
+                segment, so with a real clock producers are forgotten at segment bases.
             offset_map: Kafka's own, or "plain": unlimited, without collisions, and rewriting the clean section in a round
                 that has nothing dirty (a real broker never runs such a round).
             map_slots: of the skimpy map; None: large enough for everything.
@@ -134,6 +137,7 @@ class Oracle:
                 "config": dict(config or {}),
                 "first_dirty_offset": first_dirty_offset,
                 "log_start_offset": log_start_offset,
+                "load_now_ms": load_now_ms,
                 "producer_id_expiration_ms": producer_id_expiration_ms,
                 "map": offset_map,
                 "map_slots": map_slots or 0,

@@ -24,7 +24,7 @@ INDEX_SUFFIXES = {".index", ".timeindex", ".txnindex"}
 
 def log_directory(tmp_path: Path, segments: dict[int, list[bytes]]) -> Path:
     directory = tmp_path / "topic-0"
-    directory.mkdir()
+    directory.mkdir(parents=True)
     for base_offset, batches in segments.items():
         (directory / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
     return directory
@@ -239,6 +239,19 @@ def test_expiry_before_each_snapshot(oracle: Oracle, tmp_path: Path) -> None:
     for now_ms, counts in ((NOW_MS + 999, [1, 2]), (NOW_MS + 1000, [0, 1])):  # an open transaction never expires
         replay = oracle.snapshots(directory, tmp_path, now_ms=now_ms, producer_id_expiration_ms=1000, expire=True)
         assert [boundary.producer_count for boundary in replay.boundaries] == counts
+
+
+def test_recovery_at_load_forgets_producers_that_expire_between_segments(oracle: Oracle, tmp_path: Path) -> None:
+    """LogLoader.recoverSegment reloads the last snapshot for each segment, and that filters: state is poorer than a replay's."""
+    ended = [transactional(0, b"a", producer_id=1), marker(1, commit=True, producer_id=1)]
+    later = build_batch([Record(2, NOW_MS + DAY_MS, b"a", b"2")], producer_id=1, producer_epoch=0, base_sequence=1)
+    coordinator_epochs = []
+    for load_now_ms in (0, NOW_MS + DAY_MS):
+        directory = log_directory(tmp_path / str(load_now_ms), {0: ended, 2: [later]})
+        oracle.clean(directory, [], load_now_ms=load_now_ms)
+        ((*_, coordinator_epoch, _),) = oracle.dump_snapshot(directory / f"{3:020d}.snapshot")
+        coordinator_epochs.append(coordinator_epoch)
+    assert coordinator_epochs == [1, -1]
 
 
 def test_recovery_cuts_at_the_first_invalid_batch(oracle: Oracle, tmp_path: Path) -> None:
