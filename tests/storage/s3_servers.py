@@ -17,10 +17,10 @@ from sidecar.clock import Clock, ManualClock
 from sidecar.storage.s3 import S3Store
 from sidecar.store_settings import AddressingStyle, RetrySettings, S3Settings, StoreSettings
 from tests.servers.dist import go_binary
-from tests.servers.process import ServerProcess, free_port, port_answers
+from tests.servers.versitygw import VersityGateway
 
-ACCESS_KEY = "testaccess"
-SECRET_KEY = "testsecretkey"
+ACCESS_KEY = "test-access-key"
+SECRET_KEY = "test-secret-key"
 REGION = "us-east-1"
 
 
@@ -36,27 +36,13 @@ def moto_server() -> Iterator[str]:
 
 
 @contextmanager
-def versitygw_server(directory: Path, *flags: str, binary: str = "versitygw") -> Iterator[str]:
-    """The endpoint of a real versitygw on `directory`. Its xattrs go to a directory beside, for tmpfs has none."""
-    port = free_port()
-    (directory / "objects").mkdir(parents=True)
-    metadata: tuple[str, ...] = ()
-    if "--nometa" not in flags:
-        (directory / "metadata").mkdir()
-        metadata = ("--sidecar", str(directory / "metadata"))
-    command = [str(go_binary(binary)), "--quiet", "--port", f"127.0.0.1:{port}", "--region", REGION]
-    server = ServerProcess(
-        "versitygw",
-        [*command, "posix", *flags, *metadata, str(directory / "objects")],
-        directory / "versitygw.log",
-        {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
-    )
-    server.launch()
-    try:
-        server.wait_until(lambda: port_answers(port), timeout_s=30)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.stop()
+def versitygw_server(directory: Path, *, nometa: bool = False, racy: bool = False) -> Iterator[str]:
+    """The endpoint of a real versitygw. `nometa`: it ignores `If-None-Match`; `racy`: a version that looks before it leaps."""
+    gateway = VersityGateway(directory, nometa=nometa, options=["--quiet"])
+    if racy:
+        gateway.process.command[0] = str(go_binary("versitygw-racy"))
+    with gateway:
+        yield gateway.endpoint
 
 
 def plain_client(endpoint_url: str) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,7 +241,7 @@ def test_wrong_keys_wrong_bucket_and_nobody_there(versitygw_endpoint: str) -> No
 
 @pytest.mark.real
 def test_a_store_without_conditional_puts_is_refused(tmp_path: Path) -> None:
-    with versitygw_server(tmp_path / "nometa", "--nometa") as endpoint_url:
+    with versitygw_server(tmp_path, nometa=True) as endpoint_url:
         bucket = new_bucket(endpoint_url)
         with s3_store(endpoint_url, bucket) as store:
             with pytest.raises(StoreUnsafe, match=r"create-only put .*multipart upload"):
@@ -251,7 +253,7 @@ def test_a_store_without_conditional_puts_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_store_whose_conditional_puts_race_is_refused(tmp_path: Path) -> None:
-    with versitygw_server(tmp_path / "racy", binary="versitygw-racy") as endpoint_url:
+    with versitygw_server(tmp_path, racy=True) as endpoint_url:
         bucket = new_bucket(endpoint_url)
         with s3_store(endpoint_url, bucket) as store:
             with pytest.raises(StoreUnsafe, match="of two puts of the same key at once both succeeded"):
@@ -329,3 +331,50 @@ def test_the_bandwidth_limit_holds_for_parts_and_small_objects(s3_endpoint: str)
     assert store.read(ObjectKey("small")) == BODY
     assert clock.monotonic_s() >= 11.9
     store.close()
+
+
+KILLED = """
+import os, signal, sys
+from sidecar.clock import ManualClock
+from tests.storage.s3_servers import s3_store
+
+class Fatal:
+    size_bytes = 20 << 20
+    def read_at(self, position, size_bytes):
+        if position >= 10 << 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return bytes(size_bytes)
+
+with s3_store(sys.argv[1], sys.argv[2], concurrency=1) as store:
+    store.upload("topic/0/segments/killed.log", Fatal())
+"""
+
+
+@pytest.mark.real
+def test_a_killed_upload_shows_only_as_unfinished(versitygw_endpoint: str) -> None:
+    bucket = new_bucket(versitygw_endpoint)
+    command = [sys.executable, "-c", KILLED, versitygw_endpoint, bucket]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -9, done.stderr
+    with s3_store(versitygw_endpoint, bucket) as store:
+        assert list(store.list("")) == []
+        assert list(store.list_folders("")) == []
+        (unfinished,) = store.unfinished_uploads("topic/0/")
+        assert unfinished.key == "topic/0/segments/killed.log"
+        assert unfinished.started_ms > 1_600_000_000_000
+        store.abort_upload(unfinished)
+        assert list(store.unfinished_uploads("")) == []
+
+
+def test_many_unfinished_uploads_are_listed_page_by_page(moto_endpoint: str) -> None:
+    bucket = new_bucket(moto_endpoint)
+    client = plain_client(moto_endpoint)
+    for number in range(5):
+        client.create_multipart_upload(Bucket=bucket, Key=f"some/prefix/topic/{number}")
+    client.close()
+    with s3_store(moto_endpoint, bucket) as store:
+        store._s3.client.meta.events.register_first(
+            "before-parameter-build.s3.ListMultipartUploads", lambda params, **_: params.update(MaxUploads=2)
+        )
+        found = list(store.unfinished_uploads("topic/"))
+        assert [upload.key for upload in found] == [f"topic/{number}" for number in range(5)]
