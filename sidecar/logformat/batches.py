@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from producer_state.facts import BatchFacts, Int8Column, Int16Column, Int32Column, Int64Column
-from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
+from sidecar.errors import CorruptFile
 from sidecar.logformat import kernels
-from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES, BatchFlag
+from sidecar.logformat.columns import BatchColumns, allocate, columns_of
+from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES
 from sidecar.logformat.kernels import Stop
+from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.window import ReadAt, Window
 
+__all__ = ["BatchColumns", "ScanEnd", "SegmentScanner", "scan_bytes", "scan_file"]
+
 MIB: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class BatchColumns:
-    """Batch headers in file order, one row each; columns of equal length n.
-
-    A row is a magic 2 batch, or one legacy message (magic 0 and 1), which may be the wrapper of a compressed set.
-    Absent values are -1. Of a legacy wrapper only the offset of its last message is known without decompression:
-    base_offset repeats last_offset there, and record_count is -1. base_timestamp_ms is the delete horizon where the
-    attributes say so. The marker columns are as in BatchFacts.
-    """
-
-    position: Int64Column
-    size_bytes: Int32Column
-    base_offset: Int64Column
-    last_offset: Int64Column
-    magic: Int8Column
-    attributes: Int16Column
-    leader_epoch: Int32Column
-    crc: Int64Column
-    base_timestamp_ms: Int64Column
-    max_timestamp_ms: Int64Column
-    producer_id: Int64Column
-    producer_epoch: Int16Column
-    base_sequence: Int32Column
-    last_sequence: Int32Column
-    record_count: Int32Column
-    marker_type: Int8Column
-    coordinator_epoch: Int32Column
-    marker_timestamp_ms: Int64Column
-
-    def __len__(self) -> int:
-        return int(self.position.shape[0])
-
-    def __getitem__(self, rows: slice) -> BatchColumns:
-        return BatchColumns(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-    def facts(self) -> BatchFacts:
-        """The columns that producer state is made of; views, nothing is copied."""
-        return BatchFacts(*(getattr(self, field.name) for field in fields(BatchFacts)))
-
-    @property
-    def delete_horizon_ms(self) -> Int64Column:
-        """When tombstones and markers of the batch may go, -1 where it has not been decided. Source: deleteHorizonMs."""
-        flagged = (self.attributes & np.int16(BatchFlag.DELETE_HORIZON)) != 0
-        return np.where(flagged & (self.magic == 2), self.base_timestamp_ms, np.int64(-1))
 
 
 class ScanEnd(StrEnum):
@@ -147,7 +100,7 @@ class SegmentScanner:
             self._close()
 
     def _next_chunk(self) -> BatchColumns:
-        blocks = _allocate(min(self._max_batches, self._window.remaining_bytes // SMALLEST_MESSAGE_BYTES[0] + 1))
+        blocks = allocate(min(self._max_batches, self._window.remaining_bytes // SMALLEST_MESSAGE_BYTES[0] + 1))
         rows = 0
         while self._end is None:
             window = self._window
@@ -171,7 +124,7 @@ class SegmentScanner:
             if code == Stop.COLUMNS_FULL:
                 break
             self._go_on(Stop(code), int(detail))
-        return _columns(blocks, int(rows))
+        return columns_of(blocks, int(rows))
 
     def _go_on(self, stop: Stop, detail: int) -> None:
         """Do what the walk needs next, or settle how the file ends."""
@@ -240,75 +193,6 @@ def scan_bytes(data: bytes | bytearray | memoryview, **options: Any) -> SegmentS
 
 def scan_file(path: Path, **options: Any) -> SegmentScanner:
     """Scan a segment file; options as of SegmentScanner. Raises SegmentChanged if the file is gone."""
-    source = _LazyFile(path)
+    source = LazyFile(path)
     options.setdefault("file", str(path))
     return SegmentScanner(source.read_at, source.size_bytes, close=source.close, **options)
-
-
-class _LazyFile:
-    """A file that is opened by its first read, so that a scan that is never begun holds no descriptor."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-        try:
-            self.size_bytes = path.stat().st_size
-        except OSError as error:
-            raise self._ours(error) from error
-
-    def _ours(self, error: OSError) -> PartitionError:
-        if isinstance(error, FileNotFoundError):
-            return SegmentChanged(f"{self._path}: vanished; it is looked at again at the next scan")
-        return PartitionError(f"{self._path}: cannot be read: {error.strerror or error}")
-
-    def read_at(self, position: int, buffer: memoryview) -> int:
-        try:
-            if self._descriptor is None:
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.preadv(self._descriptor, [buffer], position)
-        except OSError as error:
-            raise self._ours(error) from error
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-_Blocks = tuple[Any, Any, Any, Any]
-
-
-def _allocate(rows: int) -> _Blocks:
-    return (
-        np.empty((8, rows), dtype=np.int64),
-        np.empty((6, rows), dtype=np.int32),
-        np.empty((2, rows), dtype=np.int16),
-        np.empty((2, rows), dtype=np.int8),
-    )
-
-
-def _columns(blocks: _Blocks, rows: int) -> BatchColumns:
-    if 2 * rows < blocks[0].shape[1]:
-        wide, words, halves, bytes_ = (np.ascontiguousarray(block[:, :rows]) for block in blocks)
-    else:
-        wide, words, halves, bytes_ = (block[:, :rows] for block in blocks)
-    return BatchColumns(
-        position=wide[kernels.POSITION],
-        size_bytes=words[kernels.SIZE],
-        base_offset=wide[kernels.BASE_OFFSET],
-        last_offset=wide[kernels.LAST_OFFSET],
-        magic=bytes_[kernels.MAGIC],
-        attributes=halves[kernels.ATTRIBUTES],
-        leader_epoch=words[kernels.LEADER_EPOCH],
-        crc=wide[kernels.CRC],
-        base_timestamp_ms=wide[kernels.BASE_TIMESTAMP],
-        max_timestamp_ms=wide[kernels.MAX_TIMESTAMP],
-        producer_id=wide[kernels.PRODUCER_ID],
-        producer_epoch=halves[kernels.PRODUCER_EPOCH],
-        base_sequence=words[kernels.BASE_SEQUENCE],
-        last_sequence=words[kernels.LAST_SEQUENCE],
-        record_count=words[kernels.RECORD_COUNT],
-        marker_type=bytes_[kernels.MARKER_TYPE],
-        coordinator_epoch=words[kernels.COORDINATOR_EPOCH],
-        marker_timestamp_ms=wide[kernels.MARKER_TIMESTAMP],
-    )

@@ -1,7 +1,6 @@
 """CRC-32C and CRC-32 as numba functions, to be called from other kernels over bytes that are already in the cache.
 
 The CPU's own crc32 instruction is used where the compiler's target has it; a table-driven form works everywhere.
-Trap: numba's on-disk cache of a caller does not notice a change in this file alone.
 """
 
 from __future__ import annotations
@@ -12,9 +11,11 @@ import llvmlite.binding  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import config
 from numba.extending import intrinsic
+
+from sidecar.logformat.compiling import native
 
 Word = Any
 """An integer of numba: its width stands in the casts, which numba needs and mypy cannot follow."""
@@ -144,7 +145,7 @@ def _step(instruction: tuple[str, int, int], operand_type: Any) -> Any:
     return step
 
 
-@njit(nogil=True, cache=True)
+@native
 def _crc_by_table(table: Any, begin: Word, end: Word, crc: Word) -> Word:
     """CRC of the bytes at addresses `[begin, end)`, continuing from `crc`; `table` decides the polynomial."""
     state = np.uint32(np.uint32(crc) ^ np.uint32(0xFFFFFFFF))
@@ -169,13 +170,13 @@ def _crc_by_table(table: Any, begin: Word, end: Word, crc: Word) -> Word:
     return np.uint32(state ^ np.uint32(0xFFFFFFFF))
 
 
-@njit(nogil=True, cache=True)
+@native
 def crc32c_portable(begin: Word, end: Word, crc: Word) -> Word:
     """CRC-32C of the bytes at addresses `[begin, end)`, continuing from `crc` (0 at first), on any CPU."""
     return _crc_by_table(_CASTAGNOLI_TABLE, begin, end, crc)
 
 
-@njit(nogil=True, cache=True)
+@native
 def crc32_ieee(begin: Word, end: Word, crc: Word) -> Word:
     """CRC-32 of the bytes at addresses `[begin, end)`, continuing from `crc`: the checksum of legacy messages."""
     return _crc_by_table(_IEEE_TABLE, begin, end, crc)
@@ -191,7 +192,7 @@ _step_8 = _step(INSTRUCTION[INSTRUCTIONS or "x86"][0], types.uint64)
 _step_1 = _step(INSTRUCTION[INSTRUCTIONS or "x86"][1], types.uint8)
 
 
-@njit(nogil=True, cache=True)
+@native
 def _append_zeros(table: Any, state: Word) -> Word:
     return np.uint64(
         table[0, np.intp(state & np.uint64(0xFF))]
@@ -201,7 +202,7 @@ def _append_zeros(table: Any, state: Word) -> Word:
     )
 
 
-@njit(nogil=True, cache=True)
+@native
 def _three_lanes(begin: Word, lane_bytes: Word, table: Any, state: Word) -> Word:
     first = np.uint64(state)
     second = np.uint64(0)
@@ -215,7 +216,7 @@ def _three_lanes(begin: Word, lane_bytes: Word, table: Any, state: Word) -> Word
     return np.uint64(np.uint64(_append_zeros(table, joined)) ^ third)
 
 
-@njit(nogil=True, cache=True)
+@native
 def crc32c_hardware(begin: Word, end: Word, crc: Word) -> Word:
     """CRC-32C by the CPU's instruction: three independent lanes hide its latency, then are folded into one state."""
     state = np.uint64(np.uint64(np.uint32(crc)) ^ np.uint64(0xFFFFFFFF))
@@ -239,7 +240,7 @@ crc32c = crc32c_portable if INSTRUCTIONS is None else crc32c_hardware
 """CRC-32C of the bytes at addresses `[begin, end)`, continuing from `crc` (0 at first), in the fastest form the target has."""
 
 
-@njit(nogil=True, cache=True)
+@native
 def checksum(magic: Word, buffer: Any, crc: Word) -> Word:
     """Checksum of a whole uint8 array, continuing from `crc`: CRC-32C for magic 2, CRC-32 below."""
     begin = address_of(buffer)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zlib
 from typing import Any
 
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from llvmlite import ir
 
 from sidecar.logformat import crc32c as kernel
-from sidecar.logformat import kernels
+from sidecar.logformat import markers
 
 FORMS = [
     (kernel.crc32c_portable, library.crc32c),
@@ -91,7 +94,7 @@ def test_the_arm_form_compiles_to_its_instructions() -> None:
 def read(data: bytes) -> tuple[int, int]:
     array = np.frombuffer(data, dtype=np.uint8)
     address = array.ctypes.data
-    value, end = kernels.read_varlong(address, address + len(data))
+    value, end = markers.read_varlong(address, address + len(data))
     return int(value), (int(end) - address if end >= 0 else -1)
 
 
@@ -120,3 +123,17 @@ def test_known_varints(encoded: str, value: int) -> None:
 
 def test_a_varint_without_end_is_refused() -> None:
     assert read(b"\xff" * 11) == (0, -1)
+
+
+def test_a_process_that_can_cache_nothing_and_knows_no_instruction_still_scans() -> None:
+    program = (
+        "import numba.core.caching as caching\n"
+        "caching.CacheImpl._locator_classes = []\n"  # as where no folder can be written
+        "from sidecar.logformat import batches, crc32c\n"
+        "from tests.logformat.golden_bytes import COMMIT_MARKER, MESSAGE_V1, THREE_RECORDS\n"
+        "scanner = batches.scan_bytes(MESSAGE_V1 + THREE_RECORDS + COMMIT_MARKER)\n"
+        "print([int(row) for chunk in scanner for row in chunk.base_offset], scanner.end, crc32c.INSTRUCTIONS)\n"
+    )
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[0, 100, 103] exact None"

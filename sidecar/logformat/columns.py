@@ -1,0 +1,118 @@
+"""Batch headers as numpy columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from producer_state.facts import BatchFacts, Int8Column, Int16Column, Int32Column, Int64Column
+from sidecar.logformat.header_rows import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    COORDINATOR_EPOCH,
+    CRC,
+    LAST_OFFSET,
+    LAST_SEQUENCE,
+    LEADER_EPOCH,
+    MAGIC,
+    MARKER_TIMESTAMP,
+    MARKER_TYPE,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    SIZE,
+)
+from sidecar.logformat.headers import BatchFlag
+
+Blocks = tuple[Any, Any, Any, Any]
+"""The columns by width: int64[8, n], int32[6, n], int16[2, n], int8[2, n]."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """Batch headers in file order, one row each; columns of equal length n.
+
+    A row is a magic 2 batch, or one legacy message (magic 0 and 1), which may be the wrapper of a compressed set.
+    Absent values are -1. Of a legacy wrapper only the offset of its last message is known without decompression:
+    base_offset repeats last_offset there, and record_count is -1. base_timestamp_ms is the delete horizon where the
+    attributes say so. The marker columns are as in BatchFacts.
+    """
+
+    position: Int64Column
+    size_bytes: Int32Column
+    base_offset: Int64Column
+    last_offset: Int64Column
+    magic: Int8Column
+    attributes: Int16Column
+    leader_epoch: Int32Column
+    crc: Int64Column
+    base_timestamp_ms: Int64Column
+    max_timestamp_ms: Int64Column
+    producer_id: Int64Column
+    producer_epoch: Int16Column
+    base_sequence: Int32Column
+    last_sequence: Int32Column
+    record_count: Int32Column
+    marker_type: Int8Column
+    coordinator_epoch: Int32Column
+    marker_timestamp_ms: Int64Column
+
+    def __len__(self) -> int:
+        return int(self.position.shape[0])
+
+    def __getitem__(self, rows: slice) -> BatchColumns:
+        return BatchColumns(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def facts(self) -> BatchFacts:
+        """The columns that producer state is made of; views, nothing is copied."""
+        return BatchFacts(*(getattr(self, field.name) for field in fields(BatchFacts)))
+
+    @property
+    def delete_horizon_ms(self) -> Int64Column:
+        """When tombstones and markers of the batch may go, -1 where it has not been decided. Source: deleteHorizonMs."""
+        flagged = (self.attributes & np.int16(BatchFlag.DELETE_HORIZON)) != 0
+        return np.where(flagged & (self.magic == 2), self.base_timestamp_ms, np.int64(-1))
+
+
+def allocate(rows: int) -> Blocks:
+    """Blocks for so many rows, as `kernels.walk_batches` fills them."""
+    return (
+        np.empty((8, rows), dtype=np.int64),
+        np.empty((6, rows), dtype=np.int32),
+        np.empty((2, rows), dtype=np.int16),
+        np.empty((2, rows), dtype=np.int8),
+    )
+
+
+def columns_of(blocks: Blocks, rows: int) -> BatchColumns:
+    """The first `rows` rows; copied if they are few, so that small chunks do not keep large blocks alive."""
+    if 2 * rows < blocks[0].shape[1]:
+        wide, words, halves, bytes_ = (np.ascontiguousarray(block[:, :rows]) for block in blocks)
+    else:
+        wide, words, halves, bytes_ = (block[:, :rows] for block in blocks)
+    return BatchColumns(
+        position=wide[POSITION],
+        size_bytes=words[SIZE],
+        base_offset=wide[BASE_OFFSET],
+        last_offset=wide[LAST_OFFSET],
+        magic=bytes_[MAGIC],
+        attributes=halves[ATTRIBUTES],
+        leader_epoch=words[LEADER_EPOCH],
+        crc=wide[CRC],
+        base_timestamp_ms=wide[BASE_TIMESTAMP],
+        max_timestamp_ms=wide[MAX_TIMESTAMP],
+        producer_id=wide[PRODUCER_ID],
+        producer_epoch=halves[PRODUCER_EPOCH],
+        base_sequence=words[BASE_SEQUENCE],
+        last_sequence=words[LAST_SEQUENCE],
+        record_count=words[RECORD_COUNT],
+        marker_type=bytes_[MARKER_TYPE],
+        coordinator_epoch=words[COORDINATOR_EPOCH],
+        marker_timestamp_ms=wide[MARKER_TIMESTAMP],
+    )

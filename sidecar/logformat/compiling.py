@@ -1,0 +1,31 @@
+"""How kernels are compiled: at their first call, without the GIL, kept on disk between processes where that is possible.
+
+Trap: numba notices a change in the file of a kernel, not in the files of kernels it calls. After such a change alone,
+remove the `*.nbi` files beside the modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from numba import njit
+
+
+def native(function: Callable[..., Any]) -> Any:
+    """Compile a function for the CPU at its first call."""
+    return _compiled(function, inline="never")
+
+
+def native_inline(function: Callable[..., Any]) -> Any:
+    """The same, put in the place of each call: arrays that are handed to a call cost two atomic counts each."""
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Callable[..., Any], *, inline: Literal["never", "always"]) -> Any:
+    try:
+        return njit(nogil=True, cache=True, inline=inline)(function)
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache folder can be written, as on a read-only root file system
+        # without NUMBA_CACHE_DIR: each process compiles anew, which takes seconds, instead of failing at import.
+        return njit(nogil=True, inline=inline)(function)
