@@ -26,7 +26,7 @@ def main() -> int:
     """Run the four commands; the exit code is the first one that is not 0."""
     if ARCHIVE.exists():
         shutil.rmtree(ARCHIVE)
-    log_dir = golden("2.7.2")
+    log_dir = golden("2.7.2") / "logs"
     with tempfile.TemporaryDirectory(prefix="tiered-sidecar-demo-") as state:
         print(f"A log directory written by a real Kafka 2.7.2 broker: {log_dir}")
         archive = f"--archive={ARCHIVE}"

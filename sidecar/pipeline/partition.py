@@ -162,6 +162,8 @@ class PartitionArchiver:
                 if len(in_flight) > self._tools.policy.uploads_ahead - 1:
                     self._commit_next(in_flight, plan.facts, outcome, done)
             self._commit_all(in_flight, plan.facts, outcome, done)
+            # Commits have passed the numbers for which earlier attempts were kept.
+            settle_attempts(self._tools, self._opened()[0], ())
         finally:
             self._abandon(in_flight)
 

@@ -155,7 +155,7 @@ def _choose(
 def _epochs(segment: SegmentFiles, checkpoint: LeaderEpochs | None, built: BuiltIndexes) -> LeaderEpochs:
     """Epochs that cover the segment; of formats below v2, which have none, whatever is known."""
     try:
-        return complete(checkpoint, built.leader_epochs, segment.base_offset)
+        return complete(checkpoint, built.epochs_from_base, segment.base_offset)
     except PartitionError as error:
         if built.epochs_unknown:
             return checkpoint or built.leader_epochs

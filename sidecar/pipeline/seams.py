@@ -7,8 +7,9 @@ import numpy as np
 from sidecar.archive.lineage import choose_lineage, relevant
 from sidecar.archive.seam import LocalLog, Probe, Seam, judge_seam, probes
 from sidecar.archive.state import PartitionState
-from sidecar.errors import PartitionError
+from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.batches import scan_file
+from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.commit_log import CommitLog
@@ -52,8 +53,20 @@ def judge_local_log(files: PartitionFiles, epochs: LeaderEpochs | None, archived
     """Whether these local files continue the archived log. Reads the segments in which an archived batch should lie."""
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
-    local = LocalLog(first, end, epochs.entries if epochs else (), may_be_cleaned=files.unstable)
+    may_be_cleaned = files.unstable or _cleaner_was_here(files)
+    local = LocalLog(first, end, epochs.entries if epochs else (), may_be_cleaned=may_be_cleaned)
     return judge_seam(archived, local, {probe: _find(files, probe) for probe in probes(archived, local)})
+
+
+def _cleaner_was_here(files: PartitionFiles) -> bool:
+    """Whether the broker has compacted this partition, so that batches may have been rewritten under the same offsets."""
+    path = files.log_dir / "cleaner-offset-checkpoint"
+    try:
+        return files.topic_partition in read_offset_checkpoint(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return False
+    except (CorruptFile, OSError):
+        return True  # Unknown is treated as yes: it only keeps a differing checksum from proving anything.
 
 
 def _find(files: PartitionFiles, probe: Probe) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,4 +69,4 @@ def ranges(state: PartitionState) -> list[tuple[int, int]]:
 def rolled_ranges(log_dir: Path, partition: str) -> list[tuple[int, int]]:
     """The offset ranges of the rolled segments on disk."""
     bases = sorted(int(path.name[:20]) for path in (log_dir / partition).glob("*.log"))
-    return list(zip(bases[:-1], bases[1:], strict=True))
+    return list(pairwise(bases))
