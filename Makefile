@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test check format lock clean
+.PHONY: setup demo test test-fast check format lock clean
 
 setup: $(STAMP)
 
@@ -21,6 +21,9 @@ demo: setup
 
 test: setup check
 	$(BIN)/pytest
+
+test-fast: setup check
+	$(BIN)/pytest -m "not real"
 
 check: setup
 	$(BIN)/ruff check .
