@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from producer_state.snapshot import ProducerEntry
@@ -50,6 +50,7 @@ def compare_snapshots(
     now_ms: int,
     expiration_ms: int | None,
     exact: bool,
+    log_start_offset: int = 0,
 ) -> Comparison:
     """Compare as maps.
 
@@ -57,7 +58,9 @@ def compare_snapshots(
         now_ms: a moment not later than the clock of whoever will load the snapshot.
         expiration_ms: the brokers' `producer.id.expiration.ms`, None for never.
         exact: False where the replayed log had been cleaned, so that replay may know less than the broker did.
+        log_start_offset: where our replay began with nothing known; of what lies below, only the broker can know.
     """
+    allowance = _Allowance(now_ms, expiration_ms, exact, log_start_offset)
     broker = {entry.producer_id: entry for entry in theirs}
     replayed = {entry.producer_id: entry for entry in ours}
     found: list[Difference] = []
@@ -65,56 +68,83 @@ def compare_snapshots(
         left, right = broker.get(producer_id), replayed.get(producer_id)
         if left == right:
             continue
-        if left is None and right is not None:
-            found.append(
-                Difference(producer_id, "missing in the broker's file", _may_lack(right, now_ms, expiration_ms))
-            )
-        elif right is None and left is not None:
-            found.append(Difference(producer_id, "not in the log", _may_add(left, now_ms, expiration_ms, exact)))
-        elif left is not None and right is not None:
-            found.append(_differing(left, right, now_ms, expiration_ms, exact))
+        if left is not None and right is not None:
+            found.append(allowance.differing(left, right))
+        elif right is not None:
+            found.append(Difference(producer_id, "missing in the broker's file", allowance.may_lack(right)))
+        elif left is not None:
+            found.append(Difference(producer_id, "not in the log", allowance.may_add(left)))
     if not found:
         return Comparison(Conformance.EQUAL)
     verdict = Conformance.PERMISSIBLE if all(difference.permissible for difference in found) else Conformance.WRONG
     return Comparison(verdict, tuple(found))
 
 
-def _may_lack(ours: ProducerEntry, now_ms: int, expiration_ms: int | None) -> str:
-    if expiration_ms is not None and is_expired(ours, now_ms, expiration_ms):
-        return "already expired"
-    return ""
-
-
-def _may_add(theirs: ProducerEntry, now_ms: int, expiration_ms: int | None, exact: bool) -> str:
-    if theirs.producer_epoch < 0:
-        return "known from an empty control batch only"
-    if expiration_ms is not None and is_expired(theirs, now_ms, expiration_ms):
-        return "already expired"
-    if theirs.last_offset < 0 and theirs.current_txn_first_offset is None:
-        return "its batches are no longer in the log" if not exact else ""
-    return "" if exact else "its batches are no longer in the log"
-
-
-def _differing(
-    theirs: ProducerEntry, ours: ProducerEntry, now_ms: int, expiration_ms: int | None, exact: bool
-) -> Difference:
-    names = ("producer_epoch", "last_sequence", "last_offset", "offset_delta", "last_timestamp_ms", "coordinator_epoch")
-    differing = [name for name in (*names, "current_txn_first_offset") if getattr(theirs, name) != getattr(ours, name)]
-    what = ", ".join(f"{name} {getattr(theirs, name)}, by the log {getattr(ours, name)}" for name in differing)
-    reason = ""
-    if (
-        expiration_ms is not None
-        and is_expired(theirs, now_ms, expiration_ms)
-        and is_expired(ours, now_ms, expiration_ms)
-    ):
-        reason = "already expired"
-    elif differing == ["coordinator_epoch"] and theirs.coordinator_epoch < 0:
-        reason = "the broker forgot the coordinator when the producer expired in between"
-    elif not exact and set(differing) <= {"producer_epoch", "last_timestamp_ms", "coordinator_epoch"}:
-        reason = "markers were removed by compaction"
-    return Difference(theirs.producer_id, what, reason)
-
-
 def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
     """Source: ProducerStateManager.isProducerExpired."""
     return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= expiration_ms
+
+
+_EXPIRED = "already expired"
+_FORGOTTEN = "the broker forgot it when the producer expired between two writes"
+_BELOW_START = "it lies below the log's start"
+_CLEANED = "compaction has removed markers"
+_BATCH = ("last_sequence", "last_offset", "offset_delta")
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowance:
+    """Why a field or an entry may differ: reasons, "" for none."""
+
+    now_ms: int
+    expiration_ms: int | None
+    exact: bool
+    log_start_offset: int
+
+    def may_lack(self, ours: ProducerEntry) -> str:
+        return _EXPIRED if self._expired(ours) else ""
+
+    def may_add(self, theirs: ProducerEntry) -> str:
+        if theirs.producer_epoch < 0 and theirs.current_txn_first_offset is None:
+            return "known from an empty control batch only"
+        if self._expired(theirs):
+            return _EXPIRED
+        if theirs.last_offset < self.log_start_offset > (theirs.current_txn_first_offset or 0):
+            return _BELOW_START
+        return "" if self.exact else "its batches are no longer in the log"
+
+    def differing(self, theirs: ProducerEntry, ours: ProducerEntry) -> Difference:
+        before, after = asdict(theirs), asdict(ours)
+        names = [name for name in before if before[name] != after[name]]
+        what = ", ".join(f"{name} {before[name]}, by the log {after[name]}" for name in names)
+        if self._expired(theirs) and self._expired(ours):
+            return Difference(theirs.producer_id, what, _EXPIRED)
+        reasons = [self._reason(name, theirs, ours) for name in names]
+        permissible = "; ".join(dict.fromkeys(reasons)) if all(reasons) else ""
+        return Difference(theirs.producer_id, what, permissible)
+
+    def _reason(self, name: str, theirs: ProducerEntry, ours: ProducerEntry) -> str:
+        if name == "coordinator_epoch":
+            if theirs.coordinator_epoch < 0:
+                return "" if self.expiration_ms is None else _FORGOTTEN
+            if ours.coordinator_epoch < 0 < self.log_start_offset:
+                return _BELOW_START
+            return "" if self.exact else _CLEANED
+        if name in _BATCH:
+            return self._batch_reason(theirs, ours)
+        if name == "current_txn_first_offset":
+            begun = theirs.current_txn_first_offset
+            return _BELOW_START if begun is not None and begun < self.log_start_offset else ""
+        return "" if self.exact else _CLEANED
+
+    def _batch_reason(self, theirs: ProducerEntry, ours: ProducerEntry) -> str:
+        same_epoch = theirs.producer_epoch == ours.producer_epoch
+        if theirs.last_offset < 0 and same_epoch:
+            return "" if self.expiration_ms is None else _FORGOTTEN
+        if ours.last_offset < 0 and same_epoch and theirs.last_offset < self.log_start_offset:
+            return _BELOW_START
+        # A marker of a new epoch clears the batch; where compaction took the marker, replay still has it.
+        return _CLEANED if theirs.last_offset < 0 and not self.exact else ""
+
+    def _expired(self, entry: ProducerEntry) -> bool:
+        return self.expiration_ms is not None and is_expired(entry, self.now_ms, self.expiration_ms)

@@ -190,13 +190,13 @@ class DigestBuilder:
 
 def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
     """Digest of two adjacent stretches. Associative. Raises InvalidTxnState; ValueError if they are not adjacent."""
-    from producer_state import kernels
+    from producer_state import joins
 
     a, b = first.coverage, second.coverage
     if a.end_offset != b.start_offset:
         raise ValueError(f"digests are not adjacent: one ends at {a.end_offset}, the next starts at {b.start_offset}")
     rows = np.empty(len(first.rows) + len(second.rows), DIGEST_DTYPE)
-    count, offender = kernels.merge(first.rows, second.rows, rows)
+    count, offender = joins.merge(first.rows, second.rows, rows)
     _refuse_plain_batch(second, offender)
     coverage = Coverage(
         start_offset=a.start_offset,
@@ -213,12 +213,12 @@ def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
 
 def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:
     """The state at the digest's end from the state at its start. Raises InvalidTxnState; ValueError if they do not meet."""
-    from producer_state import kernels
+    from producer_state import joins
 
     if state.end_offset != digest.coverage.start_offset:
         raise ValueError(f"a state at {state.end_offset} cannot take a digest from {digest.coverage.start_offset} on")
     rows = np.empty(len(state.rows) + len(digest.rows), ENTRY_DTYPE)
-    count, offender = kernels.apply(state.rows, digest.rows, rows)
+    count, offender = joins.apply(state.rows, digest.rows, rows)
     _refuse_plain_batch(digest, offender)
     return ProducerTable(digest.coverage.end_offset, rows[:count])
 

@@ -135,7 +135,7 @@ def random_log(
     offset = random.choice((0, 0, 17, 5_000_000_000))
     start = offset
     found: list[Batch] = []
-    for index in range(random.randint(0, batches)):
+    for index in range(random.randint(1, batches)):
         if cleaned and random.random() < 0.1:
             offset += random.randint(1, 5)
         progress = index / batches

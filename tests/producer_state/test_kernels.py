@@ -17,7 +17,7 @@ from producer_state.wire import ProducerStateError
 from tests.producer_state.random_logs import Batch, RandomLog, data, facts_of, marker, random_log
 
 SEEDS = st.integers(0, 2**32)
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(max_examples=150, deadline=None)
 
 
 @st.composite
