@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +12,15 @@ import typer
 from sidecar.cli.options import GlobalOptions
 
 if TYPE_CHECKING:
-    from sidecar.pipeline.backfill import BackfillReport
+    from sidecar.pipeline.backfill import BackfillReport, PartitionRow
 
 LogDirs = Annotated[
-    list[Path] | None, typer.Option("--log-dir", help="A log directory of the broker. May be given several times.")
+    list[Path] | None,
+    typer.Option("--log-dir", metavar="DIRECTORY", help="A log directory of the broker. May be given several times."),
 ]
 Archive = Annotated[
-    str | None, typer.Option(help="Where the archive is: s3://bucket/prefix, a directory, or another fsspec URL.")
+    str | None,
+    typer.Option(metavar="URL", help="Where the archive is: s3://bucket/prefix, a directory, or another fsspec URL."),
 ]
 Topics = Annotated[
     list[str] | None,
@@ -29,8 +33,12 @@ Excluded = Annotated[
 AssumeLeader = Annotated[
     bool, typer.Option("--assume-leader", help="Archive although nothing says that this broker leads the partitions.")
 ]
-ClusterId = Annotated[str | None, typer.Option(help="Where meta.properties has none, or the archive has another one.")]
-StateDir = Annotated[Path | None, typer.Option(help="Directory of our own, for the journal of uploads in progress.")]
+ClusterId = Annotated[
+    str | None, typer.Option(metavar="ID", help="Where meta.properties has none, or the archive has another one.")
+]
+StateDir = Annotated[
+    Path | None, typer.Option(metavar="DIRECTORY", help="Directory of our own, for the journal of uploads in progress.")
+]
 SingleWriter = Annotated[
     bool, typer.Option("--single-writer", help="Nobody else writes there: accept a store without create-only puts.")
 ]
@@ -50,7 +58,7 @@ def backfill(
 ) -> int:
     """Archive every rolled segment that is stable now, once, and report."""
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
-    settings = options.settings(flags)
+    settings = options.settings(flags, calm=True)
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.pipeline.backfill import backfill as archive_once
 
@@ -76,7 +84,8 @@ def run(
     state_dir: StateDir = None,
     single_writer: SingleWriter = False,
     http_bind: Annotated[
-        str | None, typer.Option(help="Address and port of /metrics, /healthz, /readyz and /status.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address and port of /metrics, /healthz, /readyz and /status."),
     ] = None,
 ) -> int:
     """Archive segment after segment as the broker rolls them, until SIGTERM."""
@@ -84,7 +93,12 @@ def run(
     settings = options.settings({**flags, "http.bind": http_bind})
     from sidecar import daemon
 
-    return daemon.run(settings)
+    exit_code = daemon.run(settings)
+    if exit_code == daemon.EXIT_NOT_DRAINED:
+        # The interpreter's own way out would wait for the transfers that were just given up.
+        sys.stderr.flush()
+        os._exit(exit_code)
+    return exit_code
 
 
 def _flags(
@@ -109,6 +123,10 @@ def _flags(
     }
 
 
+def _planned_bytes(report: BackfillReport, row: PartitionRow) -> int:
+    return sum(segment["size_bytes"] for segment in report.planned.get(f"{row.topic}-{row.partition}", ()))
+
+
 def _show(report: BackfillReport, *, colors: bool) -> None:
     from sidecar.cli.output import print_table, remark, size
 
@@ -118,7 +136,7 @@ def _show(report: BackfillReport, *, colors: bool) -> None:
             row.segments_planned,
             row.segments_uploaded,
             row.segments_waiting,
-            size(row.bytes_uploaded),
+            size(_planned_bytes(report, row) if report.dry_run else row.bytes_uploaded),
             row.snapshots_broker,
             row.snapshots_rebuilt,
             row.end_offset,

@@ -57,6 +57,8 @@ def content_of(path: Path, *, records: bool = False, base_offset: int | None = N
     Raises SettingsError for names that mean nothing; PartitionError, also while rows are taken, for files that cannot
     be read or do not hold what they should.
     """
+    if not path.is_file():
+        raise SettingsError(f"{path}: there is no such file")
     name = _RENAMED.sub("", path.name)
     digits = _BASE_OFFSET.match(name)
     if base_offset is None and digits is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -22,10 +23,15 @@ TEXT_CHARACTERS = 60
 def inspect(
     options: GlobalOptions,
     target: Annotated[str, typer.Argument(metavar="FILE|KEY", help="A local file, or with --archive an object's key.")],
-    archive: Annotated[str | None, typer.Option(help="Look into this archive instead of the local disk.")] = None,
+    archive: Annotated[
+        str | None, typer.Option(metavar="URL", help="Look into this archive instead of the local disk.")
+    ] = None,
     records: Annotated[bool, typer.Option("--records", help="Of a .log: every record, not every batch.")] = False,
     base_offset: Annotated[
-        int | None, typer.Option(min=0, help="Base offset of the segment, where the file's name does not say it.")
+        int | None,
+        typer.Option(
+            metavar="OFFSET", min=0, help="Base offset of the segment, where the file's name does not say it."
+        ),
     ] = None,
 ) -> int:
     """Show the content of a segment, an index, a snapshot, a checkpoint, or an object of an archive.
@@ -86,7 +92,7 @@ def _print_whole(whole: Mapping[str, Any]) -> None:
         print_listing(iter(entries))
         return
     for name, value in whole.items():
-        print_line(f"{name}: {shown(value)}")
+        print_line(f"{name}: {json.dumps(value, indent=2) if isinstance(value, dict | list) else shown(value)}")
 
 
 def _print_rows(rows: Any) -> None:

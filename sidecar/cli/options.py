@@ -30,14 +30,22 @@ class GlobalOptions:
 
     config: Annotated[
         Path | None,
-        typer.Option(help=f"Settings file (YAML). Else the one that {CONFIG_VARIABLE} names.", rich_help_panel=PANEL),
+        typer.Option(
+            metavar="FILE",
+            help=f"Settings file (YAML). Else the one that {CONFIG_VARIABLE} names.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
     set_: Annotated[
         list[str],
         typer.Option("--set", metavar="PATH=VALUE", help="Any setting, e.g. run.workers=4.", rich_help_panel=PANEL),
     ] = field(default_factory=list)
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", rich_help_panel=PANEL)] = None
-    log_format: Annotated[str | None, typer.Option(help="auto, json or console.", rich_help_panel=PANEL)] = None
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.", rich_help_panel=PANEL)
+    ] = None
+    log_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="auto, json or console.", rich_help_panel=PANEL)
+    ] = None
     json: Annotated[
         bool, typer.Option("--json", help="Data on stdout as JSON, for programs.", rich_help_panel=PANEL)
     ] = False
@@ -80,10 +88,19 @@ class GlobalOptions:
             raise SettingsError(f"{doubly[0]} is set twice: by a flag of its own, and by --set")
         return load_settings(flags={**assigned, **given}, config_file=self.config_file, environment=os.environ)
 
-    def settings(self, flags: Mapping[str, Any] | None = None) -> Settings:
-        """As `load`, and the logs of this process set up accordingly."""
+    def settings(self, flags: Mapping[str, Any] | None = None, *, calm: bool = False) -> Settings:
+        """As `load`, and the logs of this process set up accordingly.
+
+        Args:
+            calm: the command shows its progress itself: on a terminal log only warnings, unless a level was asked for.
+        """
+        from sidecar.config.model import LogLevel
+
         loaded = self.load(flags)
-        self.set_up_logs(loaded.settings.log, loaded.secrets())
+        log = loaded.settings.log
+        if calm and sys.stderr.isatty() and "log.level" not in loaded.sources:
+            log = log.model_copy(update={"level": LogLevel.WARNING})
+        self.set_up_logs(log, loaded.secrets())
         return loaded.settings
 
     def set_up_logs(self, settings: LogSettings, secrets: tuple[str, ...] = ()) -> None:

@@ -7,14 +7,12 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import Any
 
 WIDTH_SAMPLE_ROWS = 200
 """Columns of a listing are as wide as these first rows need, so that a listing of any length needs little memory."""
 
+UNLIMITED_WIDTH = 10_000
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -49,27 +47,26 @@ def remark(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def console(*, colors: bool) -> Console:
-    """Tables on stdout. Where stdout is no terminal no line is cut."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else 10_000
-    return Console(file=sys.stdout, no_color=not colors, highlight=False, width=width, soft_wrap=False)
-
-
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, colors: bool) -> None:
     """A table; columns whose name ends with '#' have numbers and stand to the right."""
     from rich import box
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         is_number = column.endswith("#")
         table.add_column(column.removesuffix("#"), justify="right" if is_number else "left", no_wrap=is_number)
     for row in rows:
         table.add_row(*(value if isinstance(value, Text) else Text(shown(value)) for value in row))
-    console(colors=colors).print(table)
+    # Where stdout is no terminal, no line is cut or wrapped.
+    width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
+    console = Console(file=sys.stdout, no_color=not colors, highlight=False, width=width)
+    with console.capture() as captured:
+        console.print(table)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    sys.stdout.write("\n".join([title, *(line for line in lines if line), ""]) + "\n")
 
 
 def print_listing(rows: Iterator[Mapping[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from sidecar.config.environment import read_environment
+from sidecar.config.environment import read_environment, variable_of
 from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
 from sidecar.config.paths import all_settings, did_you_mean
@@ -117,7 +117,8 @@ def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
     if details["type"] == "missing":
         wanted = [name for name in all_settings() if name == path or name.startswith(f"{path}.")]
         needed = [name for name in wanted if all_settings()[name].field.is_required()]
-        return f"{' and '.join(needed)}: not set, and there is no default"
+        ways = f"in the settings file, as environment {variable_of(needed[0])}, or by a flag"
+        return f"{' and '.join(needed)}: not set, and there is no default; set it {ways}"
     message = details["msg"].removeprefix("Value error, ")
     found = details["input"]
     setting = all_settings().get(path)

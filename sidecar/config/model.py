@@ -114,13 +114,6 @@ class RunSettings(Section):
     state_dir: Path = Path("~/.local/state/tiered-sidecar")
     """Directory of our own, for the journal of uploads in progress: losing it costs orphaned objects, never data. One
     process at a time may use it."""
-    staging_dir: Path | None = None
-    """Directory for work files. Default: `staging` below `state_dir`."""
-
-    @property
-    def staging_path(self) -> Path:
-        """Where work files go."""
-        return self.staging_dir if self.staging_dir is not None else self.state_path / "staging"
 
     @property
     def state_path(self) -> Path:
@@ -181,7 +174,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:
-        ours = {"run.state_dir": self.run.state_path, "run.staging_dir": self.run.staging_path}
+        ours = {"run.state_dir": self.run.state_path}
         archive = urlsplit(self.store.url)
         if "://" not in self.store.url:
             ours["store.url"] = Path(self.store.url).expanduser()

@@ -1,0 +1,152 @@
+"""The reference pages in `docs/`, written from the code they describe: `python -m sidecar.cli.docs [directory]`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import typer
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from sidecar.cli.app import app
+from sidecar.cli.options import OPTION_NAMES
+from sidecar.config.environment import variable_of
+from sidecar.config.model import Settings
+from sidecar.config.paths import Setting, alternatives, section_of, walk
+from sidecar.metrics import Metrics
+
+NOTE = "<!-- Written by `python -m sidecar.cli.docs`; a test compares. Edit the code, not this page. -->"
+_TYPES: dict[Any, str] = {
+    bool: "yes or no",
+    int: "integer",
+    float: "number",
+    str: "text",
+    Path: "path",
+    SecretStr: "secret",
+}
+_LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def pages() -> dict[str, str]:
+    """Content by file name."""
+    return {"settings.md": settings_page(), "metrics.md": metrics_page(), "cli.md": commands_page()}
+
+
+def settings_page() -> str:
+    """Every setting: path, type and limits, default, meaning."""
+    lines = ["# Settings", "", NOTE, "", _one_line(Settings.__doc__), "", _SETTINGS_INTRODUCTION]
+    for name, field in Settings.model_fields.items():
+        section = section_of(field)
+        if section is None:
+            continue
+        lines += ["", f"## {name}", "", _one_line(section.__doc__), ""]
+        lines += ["| Setting | Type | Default | Meaning |", "|---|---|---|---|"]
+        lines += [_setting_row(setting) for setting in walk(section, f"{name}.")]
+    return "\n".join(lines) + "\n"
+
+
+_SETTINGS_INTRODUCTION = f"""\
+A settings file is YAML, one mapping per section, given by `--config` or `TIERED_SIDECAR_CONFIG`. The variable of a setting is
+its path in capitals, with two underscores between the elements: `{variable_of("store.s3.region")}`. A list in a variable is
+JSON, or its elements with commas between. `null` unsets. A secret may also be read from a file: the variable's name with
+`_FILE` at the end, such as `{variable_of("store.s3.secret_access_key")}_FILE`. `--set path=value` sets anything but secrets.
+`tiered-sidecar config show` tells each value and its source, `config schema` prints the JSON Schema. Unknown names are
+refused everywhere."""
+
+
+def metrics_page() -> str:
+    """Every metric: name, type, labels, meaning."""
+    lines = ["# Metrics", "", NOTE, "", "Served by `run` at `/metrics`. No series has a topic or partition label.", ""]
+    lines += ["| Metric | Type | Labels | Meaning |", "|---|---|---|---|"]
+    for family in Metrics().families:
+        labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
+        lines.append(f"| `{family.name}` | {family.kind} | {labels} | {_cell(family.text)} |")
+    lines += ["", "Besides these, the process's own (`process_*`, `python_info`) of the Prometheus client library."]
+    return "\n".join(lines) + "\n"
+
+
+def commands_page() -> str:
+    """Every command: usage, arguments, options."""
+    root = typer.main.get_command(app)
+    lines = ["# Commands", "", NOTE, "", *(line for line in str(root.help).splitlines())]
+    lines += ["", "## Options of every command", "", "Before or after the command's name.", ""]
+    lines += _options(parameter for parameter in root.params if parameter.name in OPTION_NAMES)
+    for name, command in commands():
+        lines += ["", f"## {name}", "", _one_line(command.help), ""]
+        own = [parameter for parameter in command.params if parameter.name not in {*OPTION_NAMES, "help"}]
+        arguments = [parameter for parameter in own if parameter.param_type_name == "argument"]
+        usage = " ".join(["tiered-sidecar", name, "[OPTIONS]", *(str(argument.metavar) for argument in arguments)])
+        lines += [f"    {usage}", "", *_options(iter(own))]
+    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its full name."""
+
+    def walk_group(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from walk_group(command, f"{prefix}{name} ")
+            else:
+                yield f"{prefix}{name}", command
+
+    return walk_group(typer.main.get_command(app), "")
+
+
+def _options(parameters: Iterator[Any]) -> list[str]:
+    rows = []
+    for parameter in parameters:
+        is_argument = parameter.param_type_name == "argument"
+        names = [str(parameter.metavar)] if is_argument else [*parameter.opts, *parameter.secondary_opts]
+        value = "" if is_argument or parameter.is_flag else f" {parameter.metavar}"
+        rows.append(f"| {_cell(', '.join(f'`{name}{value}`' for name in names))} | {_cell(parameter.help or '')} |")
+    return ["| Option | Meaning |", "|---|---|", *rows] if rows else []
+
+
+def _setting_row(setting: Setting) -> str:
+    default = setting.field.get_default()
+    shown = "required" if default is PydanticUndefined else f"`{json.dumps(default, default=str, ensure_ascii=False)}`"
+    meaning = _cell(setting.field.description or "")
+    return f"| `{setting.path}` | {_cell(_type_of(setting))} | {_cell(shown)} | {meaning} |"
+
+
+def _type_of(setting: Setting) -> str:
+    kinds = [kind for kind in alternatives(setting.field.annotation) if kind is not types.NoneType]
+    limits = [*setting.field.metadata]
+    for kind in kinds:
+        limits += [
+            piece for extra in getattr(kind, "__metadata__", ()) for piece in getattr(extra, "metadata", [extra])
+        ]
+    words = " or ".join(_type_words(kind) for kind in kinds)
+    bounds = [
+        f"{sign} {getattr(limit, name)}" for limit in limits for name, sign in _LIMITS.items() if hasattr(limit, name)
+    ]
+    return f"{words}, {', '.join(bounds)}" if bounds else words
+
+
+def _type_words(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        return f"list of {_type_words(get_args(kind)[0])}s"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return ", ".join(f"`{member}`" for member in kind)
+    return _TYPES.get(kind) or _TYPES.get(getattr(kind, "__origin__", None), str(kind))
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _cell(text: str) -> str:
+    return _one_line(text).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    for page_name, content in pages().items():
+        (directory / page_name).write_text(content, encoding="utf-8")
