@@ -138,6 +138,8 @@ class SegmentDigest:
         if actual != header.crc:
             raise CorruptDigest(f"stored digest: checksum {header.crc:08x}, computed {actual:08x}")
         rows = np.frombuffer(data, PRODUCER_DIGEST.dtype(">"), offset=fixed_bytes).astype(DIGEST_DTYPE)
+        if len(rows) > 1 and not bool(np.all(rows["producer_id"][1:] > rows["producer_id"][:-1])):
+            raise CorruptDigest("stored digest: producer ids do not ascend")
         return cls(COVERAGE.read(data, _HEADER.size_bytes), rows)
 
 

@@ -1,0 +1,139 @@
+"""Which differences between a broker's snapshot and ours are permissible, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.snapshot import ProducerEntry
+
+NOW_MS, WINDOW_MS = 1_000_000, 1000
+OLD, FRESH = NOW_MS - WINDOW_MS, NOW_MS - 1
+ENTRY = ProducerEntry(7, 3, 12, 200, 2, FRESH, 4)
+FORGOTTEN = "the broker forgot it when the producer expired between two writes"
+
+
+def compared(
+    theirs: ProducerEntry | None,
+    ours: ProducerEntry | None,
+    *,
+    expiration_ms: int | None = WINDOW_MS,
+    exact: bool = True,
+    log_start_offset: int = 0,
+) -> Comparison:
+    return compare_snapshots(
+        [theirs] if theirs else [],
+        [ours] if ours else [],
+        now_ms=NOW_MS,
+        expiration_ms=expiration_ms,
+        exact=exact,
+        log_start_offset=log_start_offset,
+    )
+
+
+def reason(comparison: Comparison) -> str:
+    assert comparison.conformance is Conformance.PERMISSIBLE
+    return comparison.differences[0].permissible
+
+
+def test_equal_as_maps() -> None:
+    other = replace(ENTRY, producer_id=8)
+    result = compare_snapshots([ENTRY, other], [other, ENTRY], now_ms=NOW_MS, expiration_ms=None, exact=True)
+    assert result == Comparison(Conformance.EQUAL)
+    assert result.describe() == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"producer_epoch": 2},
+        {"last_sequence": 11},
+        {"last_offset": 199},
+        {"offset_delta": 1},
+        {"last_timestamp_ms": FRESH - 1},
+        {"coordinator_epoch": 5},
+        {"current_txn_first_offset": 150},
+    ],
+)
+def test_any_field_of_an_unexpired_producer_that_differs_is_wrong(change: dict[str, int]) -> None:
+    for theirs, ours in ((replace(ENTRY, **change), ENTRY), (ENTRY, replace(ENTRY, **change))):
+        result = compared(theirs, ours)
+        assert result.conformance is Conformance.WRONG
+        (name,) = change
+        assert f"producer 7: {name} {getattr(theirs, name)}, by the log {getattr(ours, name)}" in result.describe()
+
+
+def test_an_unexpired_producer_that_the_broker_lacks_is_wrong() -> None:
+    result = compared(None, ENTRY)
+    assert result.conformance is Conformance.WRONG
+    assert result.describe() == "producer 7: missing in the broker's file"
+
+
+def test_80d_an_empty_file_beside_live_producers_is_wrong() -> None:
+    assert compared(None, replace(ENTRY, current_txn_first_offset=3, last_timestamp_ms=OLD)).conformance == "wrong"
+
+
+def test_a_producer_that_the_log_does_not_know_is_wrong() -> None:
+    assert compared(ENTRY, None).conformance is Conformance.WRONG
+    assert compared(replace(ENTRY, last_timestamp_ms=OLD), None, expiration_ms=None).conformance is Conformance.WRONG
+
+
+def test_expired_entries_may_come_and_go_and_differ() -> None:
+    expired = replace(ENTRY, last_timestamp_ms=OLD)
+    assert reason(compared(expired, None)) == "already expired"
+    assert reason(compared(None, expired)) == "already expired"
+    assert reason(compared(expired, replace(expired, last_sequence=3))) == "already expired"
+
+
+def test_the_blank_entry_of_an_empty_control_batch_may_be_there() -> None:
+    assert reason(compared(ProducerEntry(7), None, expiration_ms=None)) == "known from an empty control batch only"
+
+
+def test_what_lies_below_the_logs_start_only_the_broker_knows() -> None:
+    below = "it lies below the log's start"
+    assert reason(compared(ENTRY, None, log_start_offset=201)) == below
+    assert compared(ENTRY, None, log_start_offset=200).conformance is Conformance.WRONG
+    no_coordinator = replace(ENTRY, coordinator_epoch=-1)
+    assert reason(compared(ENTRY, no_coordinator, log_start_offset=100)) == below
+    assert compared(ENTRY, no_coordinator).conformance is Conformance.WRONG
+    no_batch = replace(ENTRY, last_sequence=-1, last_offset=-1, offset_delta=0)
+    assert reason(compared(ENTRY, no_batch, log_start_offset=201)) == below
+    assert compared(ENTRY, no_batch, log_start_offset=100).conformance is Conformance.WRONG
+    begun = replace(ENTRY, current_txn_first_offset=50)
+    assert reason(compared(begun, replace(begun, current_txn_first_offset=110), log_start_offset=100)) == below
+    assert compared(begun, replace(begun, current_txn_first_offset=110)).conformance is Conformance.WRONG
+    assert compared(begun, None, log_start_offset=201).conformance is Conformance.PERMISSIBLE
+    assert compared(begun, None, log_start_offset=50).conformance is Conformance.WRONG
+
+
+def test_a_live_broker_forgets_a_producer_that_pauses() -> None:
+    assert reason(compared(replace(ENTRY, coordinator_epoch=-1), ENTRY)) == FORGOTTEN
+    no_batch = replace(ENTRY, last_sequence=-1, last_offset=-1, offset_delta=0)
+    assert reason(compared(no_batch, ENTRY)) == FORGOTTEN
+    assert reason(compared(replace(no_batch, coordinator_epoch=-1), ENTRY)) == FORGOTTEN
+    assert compared(no_batch, ENTRY, expiration_ms=None).conformance is Conformance.WRONG
+    assert compared(no_batch, replace(ENTRY, producer_epoch=2)).conformance is Conformance.WRONG
+    assert compared(replace(ENTRY, coordinator_epoch=-1), ENTRY, expiration_ms=None).conformance is Conformance.WRONG
+
+
+def test_compaction_takes_markers_and_what_they_said() -> None:
+    cleaned = "compaction has removed markers"
+    poorer = replace(ENTRY, coordinator_epoch=1, last_timestamp_ms=FRESH - 5)
+    assert reason(compared(ENTRY, poorer, exact=False)) == cleaned
+    fenced = ProducerEntry(7, 4, last_timestamp_ms=FRESH, coordinator_epoch=5)
+    assert reason(compared(fenced, ENTRY, exact=False)) == cleaned
+    assert compared(fenced, ENTRY).conformance is Conformance.WRONG
+    assert reason(compared(fenced, None, exact=False)) == "its batches are no longer in the log"
+    assert compared(ENTRY, replace(ENTRY, last_sequence=3), exact=False).conformance is Conformance.WRONG
+
+
+def test_one_wrong_entry_makes_the_file_wrong_and_the_description_is_short() -> None:
+    expired = [ProducerEntry(number, last_timestamp_ms=OLD, producer_epoch=0) for number in range(10, 20)]
+    result = compare_snapshots([], [ENTRY, *expired], now_ms=NOW_MS, expiration_ms=WINDOW_MS, exact=True)
+    assert result.conformance is Conformance.WRONG
+    assert len(result.differences) == 11
+    assert result.describe(2) == (
+        "producer 7: missing in the broker's file; producer 10: missing in the broker's file (already expired); and 9 more"
+    )
