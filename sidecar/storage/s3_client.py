@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 DEFAULT_REGION = "us-east-1"
+CONNECTIONS_BESIDE_PARTS = 16
 
 
 def make_client(settings: S3Settings) -> S3Client:
@@ -48,8 +49,8 @@ def _client_config(settings: S3Settings) -> Config:
     return Config(
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
-        # One more than parts in flight: commits and listings need not wait for a part.
-        max_pool_connections=settings.concurrency + 1,
+        # Beyond parts in flight: commits, listings and readers in threads. A pool that is too small throws connections away.
+        max_pool_connections=settings.concurrency + CONNECTIONS_BESIDE_PARTS,
         tcp_keepalive=True,
         # sidecar.storage.retry repeats; a second layer would multiply the attempts and hide unknown outcomes.
         retries={"total_max_attempts": 1, "mode": "standard"},
