@@ -88,7 +88,7 @@ def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
 _EXPIRED = "already expired"
 _FORGOTTEN = "the broker forgot it when the producer expired between two writes"
 _BELOW_START = "it lies below the log's start"
-_CLEANED = "compaction has removed markers"
+_CLEANED = "compaction has removed later batches or markers"
 _BATCH = ("last_sequence", "last_offset", "offset_delta")
 
 
@@ -133,8 +133,7 @@ class _Allowance:
         if name in _BATCH:
             return self._batch_reason(theirs, ours)
         if name == "current_txn_first_offset":
-            begun = theirs.current_txn_first_offset
-            return _BELOW_START if begun is not None and begun < self.log_start_offset else ""
+            return self._transaction_reason(theirs.current_txn_first_offset, ours.current_txn_first_offset)
         return "" if self.exact else _CLEANED
 
     def _batch_reason(self, theirs: ProducerEntry, ours: ProducerEntry) -> str:
@@ -143,8 +142,17 @@ class _Allowance:
             return "" if self.expiration_ms is None else _FORGOTTEN
         if ours.last_offset < 0 and same_epoch and theirs.last_offset < self.log_start_offset:
             return _BELOW_START
-        # A marker of a new epoch clears the batch; where compaction took the marker, replay still has it.
-        return _CLEANED if theirs.last_offset < 0 and not self.exact else ""
+        # Compaction keeps a producer's last batch of all, not the one that was its last at an earlier boundary. A marker of
+        # a new epoch clears the batch; where compaction took the marker, replay still has the batch.
+        poorer = theirs.last_offset > ours.last_offset or (theirs.last_offset < 0 and not same_epoch)
+        return _CLEANED if poorer and not self.exact else ""
+
+    def _transaction_reason(self, theirs: int | None, ours: int | None) -> str:
+        if theirs is not None and theirs < self.log_start_offset:
+            return _BELOW_START
+        # Markers stay as long as any batch of their transaction: a cleaned log can hide a transaction, not prolong one.
+        hidden = theirs is not None and (ours is None or ours > theirs)
+        return _CLEANED if hidden and not self.exact else ""
 
     def _expired(self, entry: ProducerEntry) -> bool:
         return self.expiration_ms is not None and is_expired(entry, self.now_ms, self.expiration_ms)
