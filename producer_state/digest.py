@@ -170,7 +170,7 @@ class DigestBuilder:
         done = 0
         while done < len(facts):
             done, self._used, problem = kernels.digest(
-                done, columns, self._slots, self._rows, self._used, self._coverage
+                done, *columns, self._slots, self._rows, self._used, self._coverage
             )
             if problem != NO_PROBLEM:
                 raise problem_at(facts, done, problem, int(self._coverage["end_offset"][0]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +30,10 @@ Int64Column = npt.NDArray[np.int64]
 Int32Column = npt.NDArray[np.int32]
 Int16Column = npt.NDArray[np.int16]
 Int8Column = npt.NDArray[np.int8]
+Columns = tuple[
+    Int64Column, Int64Column, Int64Column, Int16Column, Int32Column, Int64Column, Int16Column, Int32Column, Int8Column,
+    Int32Column, Int64Column,
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,21 @@ class BatchFacts:
     def __getitem__(self, rows: slice) -> BatchFacts:
         return BatchFacts(*(getattr(self, field.name)[rows] for field in fields(self)))
 
-    def columns(self) -> tuple[npt.NDArray[np.signedinteger[Any]], ...]:
+    def columns(self) -> Columns:
         """All columns in the order of the fields."""
-        return tuple(getattr(self, field.name) for field in fields(self))
+        return (
+            self.base_offset,
+            self.last_offset,
+            self.producer_id,
+            self.producer_epoch,
+            self.last_sequence,
+            self.max_timestamp_ms,
+            self.attributes,
+            self.record_count,
+            self.marker_type,
+            self.coordinator_epoch,
+            self.marker_timestamp_ms,
+        )
 
 
 class BatchProblem(ProducerStateError):

@@ -87,13 +87,28 @@ def _enter_epoch(row: Any, epoch: int) -> None:
 
 
 @compiled
-def digest(start: int, columns: Any, slots: Any, rows: Any, used: int, coverage: Any) -> Any:
+def digest(
+    start: int,
+    base_offset: Any,
+    last_offset: Any,
+    producer_id: Any,
+    producer_epoch: Any,
+    last_sequence: Any,
+    max_timestamp_ms: Any,
+    attributes: Any,
+    record_count: Any,
+    marker_type: Any,
+    coordinator_epoch: Any,
+    marker_timestamp_ms: Any,
+    slots: Any,
+    rows: Any,
+    used: int,
+    coverage: Any,
+) -> Any:
     """Take batches from row `start` on, until the end, a problem, or `rows` is full: (next row, rows used, problem).
 
     `coverage[0].end_offset` is the next offset expected.
     """
-    (base_offset, last_offset, producer_id, producer_epoch, last_sequence, max_timestamp_ms, attributes,
-     record_count, marker_type, coordinator_epoch, marker_timestamp_ms) = columns  # fmt: skip
     covered = coverage[0]
     expected = covered["end_offset"]
     newest, newest_of_producers = covered["max_timestamp_ms"], covered["max_producer_timestamp_ms"]
@@ -167,14 +182,29 @@ def digest(start: int, columns: Any, slots: Any, rows: Any, used: int, coverage:
 
 
 @compiled
-def replay(columns: Any, slots: Any, entries: Any, used: int, links: Any, completed: Any) -> Any:
+def replay(
+    base_offset: Any,
+    last_offset: Any,
+    producer_id: Any,
+    producer_epoch: Any,
+    last_sequence: Any,
+    max_timestamp_ms: Any,
+    attributes: Any,
+    record_count: Any,
+    marker_type: Any,
+    coordinator_epoch: Any,
+    marker_timestamp_ms: Any,
+    slots: Any,
+    entries: Any,
+    used: int,
+    links: Any,
+    completed: Any,
+) -> Any:
     """Apply all batches to `entries`, which has a free row per batch of a producer: (next row, rows used, completed, problem).
 
     `links` is the list of open transactions, ascending by first offset, as rows of (before, after) with a sentinel in
     the last row: the earliest one of another producer is then found at once.
     """
-    (base_offset, last_offset, producer_id, producer_epoch, last_sequence, max_timestamp_ms, attributes,
-     record_count, marker_type, coordinator_epoch, marker_timestamp_ms) = columns  # fmt: skip
     done = np.int64(0)
     current = np.int64(-1)
     for at in range(len(base_offset)):

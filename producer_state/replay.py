@@ -60,7 +60,7 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     links = np.empty((capacity + 1, 2), np.int64)
     kernels.link_open(links, entries, used)
     completed = np.empty(int(np.count_nonzero(by_producers & (facts.attributes & CONTROL != 0))), _COMPLETED_DTYPE)
-    row, used, done, problem = kernels.replay(facts.columns(), slots, entries, used, links, completed)
+    row, used, done, problem = kernels.replay(*facts.columns(), slots, entries, used, links, completed)
     if problem != NO_PROBLEM:
         raise problem_at(facts, row, problem, state.end_offset)
     entries = entries[:used]
