@@ -103,9 +103,17 @@ def choose_snapshot(
     except CorruptSnapshot as error:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, f"the broker's cannot be read: {error}"), after
     comparison = compare_snapshots(
-        theirs, table.entries(), now_ms=log_time_ms, expiration_ms=producer_id_expiration_ms, exact=exact
+        theirs,
+        table.entries(),
+        now_ms=log_time_ms,
+        expiration_ms=producer_id_expiration_ms,
+        exact=exact,
+        log_start_offset=known.start_offset,
     )
     if comparison.conformance is Conformance.WRONG:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
+    if not exact:
+        # Replay of a cleaned log knows less than the broker did when it wrote the log: go on from what the broker knew.
+        after = KnownState(ProducerTable.from_entries(segment.end_offset, theirs), known.start_offset, exact)
     broker = SnapshotProvenance(SnapshotOrigin.BROKER, exact, known.start_offset, expiration.window_ms)
     return ChosenSnapshot(found, broker, comparison, comparison.describe()), after
