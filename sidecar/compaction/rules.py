@@ -1,0 +1,140 @@
+"""What the operator decides about compaction, and the order in which records of one key win."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from sidecar.errors import CorruptFile, SettingsError
+from sidecar.logformat.headers import LARGEST_POSITION
+from sidecar.logformat.record import Record
+
+DAY_MS: Final = 86_400_000
+VERSION_BYTES: Final = 8
+"""A version header holds a big-endian signed integer of exactly this size, as Kafka's long serializer writes it."""
+
+MAP_SLOT_BYTES: Final = 24
+"""A slot of Kafka's map: an MD5 and an offset. Source: SkimpyOffsetMap."""
+
+
+class Strategy(StrEnum):
+    """Which of the records of a key stays. Source: KIP-280."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    HEADER = "header"
+
+
+class LegacyFormat(StrEnum):
+    """What becomes of messages of magic 0 and 1 that stay."""
+
+    KEEP = "keep"
+    CONVERT = "convert"  # to magic 2, even where nothing is lost: what brokers from 4.0 on do
+
+
+class LegacyLastBatch(StrEnum):
+    """How the end of an output segment is kept where its last message is a legacy one that lost."""
+
+    EMPTY_V2 = "empty_v2"
+    KEEP_RECORD = "keep_record"  # the last record stays although it lost: for logs whose formats must not be mixed
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """Settings of one compaction, named after Kafka's; the clock is part of them.
+
+    `header`: name of the version header, for `Strategy.HEADER`. A blank one means `Strategy.OFFSET` (KIP-280).
+    `strict_headers`: a malformed version fails the partition; otherwise its record counts as one without version.
+    `kafka_4_3`: end as Kafka 4.3.0 would: the last batch of the round is kept instead of that of each output segment,
+    and legacy messages become magic 2. `exact_keys`: keys are compared byte by byte, not by their 128-bit hash alone.
+    `max_map_bytes`: the reference only: a map of Kafka's size, which makes for partial rounds.
+    """
+
+    now_ms: int
+    strategy: Strategy = Strategy.OFFSET
+    header: str = ""
+    strict_headers: bool = False
+    delete_retention_ms: int = DAY_MS
+    segment_bytes: int = 1024**3
+    segment_index_bytes: int = 10 * 1024**2
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_dirty_ratio: float = 0.5
+    legacy_format: LegacyFormat = LegacyFormat.KEEP
+    legacy_last_batch: LegacyLastBatch = LegacyLastBatch.EMPTY_V2
+    kafka_4_3: bool = False
+    exact_keys: bool = False
+    max_map_bytes: int | None = None
+    map_load_factor: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.delete_retention_ms < 0 or self.min_compaction_lag_ms < 0 or self.max_compaction_lag_ms < 1:
+            raise SettingsError(
+                "delete_retention_ms and lags cannot be negative, max_compaction_lag_ms must be 1 or more"
+            )
+        if not 0 < self.segment_bytes <= LARGEST_POSITION:
+            raise SettingsError(f"segment_bytes {self.segment_bytes}: expected 1 to {LARGEST_POSITION}")
+        if self.max_map_bytes is not None and self.max_map_keys < 1:
+            raise SettingsError(f"max_map_bytes {self.max_map_bytes}: there must be room for one key at least")
+
+    @property
+    def effective_strategy(self) -> Strategy:
+        """The strategy that counts: a blank header name falls back to the offset."""
+        return Strategy.OFFSET if self.strategy is Strategy.HEADER and not self.header_name else self.strategy
+
+    @property
+    def header_name(self) -> str:
+        """The name as it is compared: trimmed, case and all."""
+        return self.header.strip()
+
+    @property
+    def converts_legacy(self) -> bool:
+        """Whether messages of magic 0 and 1 leave as magic 2."""
+        return self.kafka_4_3 or self.legacy_format is LegacyFormat.CONVERT
+
+    @property
+    def max_map_keys(self) -> int:
+        """How many keys a round may cover. Source: SkimpyOffsetMap.slots, Cleaner.buildOffsetMapForSegment."""
+        if self.max_map_bytes is None:
+            return 2**63 - 1
+        return int(self.max_map_bytes // MAP_SLOT_BYTES * self.map_load_factor)
+
+    @property
+    def new_horizon_ms(self) -> int:
+        """The delete horizon of what becomes deletable now; a clock at the end of time must not wrap it around."""
+        return min(self.now_ms + self.delete_retention_ms, 2**63 - 1)
+
+
+SortKey = tuple[int, int, int]
+"""(1 if there is a version, version or timestamp, offset): the greatest of a key's records wins."""
+
+
+def sort_key(record: Record, rules: CompactionRules) -> SortKey:
+    """The rank of a record among those of its key. Raises CorruptFile for a malformed version in strict mode."""
+    match rules.effective_strategy:
+        case Strategy.OFFSET:
+            return 0, 0, record.offset
+        case Strategy.TIMESTAMP:
+            return 0, record.timestamp_ms, record.offset
+        case Strategy.HEADER:
+            found, version = version_of(record, rules.header_name)
+            if found and version is None and rules.strict_headers:
+                raise malformed_version(record.offset, rules.header_name)
+            return (0, 0, record.offset) if version is None else (1, version, record.offset)
+
+
+def version_of(record: Record, name: str) -> tuple[bool, int | None]:
+    """Whether the record has such a header, and the version in the last one, None where that is malformed."""
+    values = [value for header, value in record.headers if header == name]
+    if not values:
+        return False, None
+    last = values[-1]
+    valid = last is not None and len(last) == VERSION_BYTES
+    return True, int.from_bytes(last, signed=True) if valid and last is not None else None
+
+
+def malformed_version(offset: int, name: str) -> CorruptFile:
+    """The error of strict mode."""
+    what = f"header {name!r} holds no version (expected {VERSION_BYTES} bytes); correct the producer, or switch strict mode off"
+    return CorruptFile(what, offset=offset)
