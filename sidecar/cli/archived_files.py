@@ -43,15 +43,6 @@ _NAMES = {
 }
 
 
-def archive_of(path: Path) -> tuple[Path, str] | None:
-    """The directory of the archive that a local file belongs to, and the file's key; None if it lies in none."""
-    path = path.absolute()
-    if len(path.parents) <= ROOT_ELEMENTS + 1 or not path.name.endswith((INDEXES_SUFFIX, ".json")):
-        return None
-    archive = path.parents[ROOT_ELEMENTS + 1]
-    return archive, path.relative_to(archive).as_posix()
-
-
 def archived_content(store: ObjectStore, key: str, *, records: bool = False) -> Content:
     """The content of an object.
 

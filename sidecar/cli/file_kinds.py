@@ -10,6 +10,7 @@ from typing import Any
 
 from producer_state.snapshot import CorruptSnapshot, describe
 from sidecar.errors import CorruptFile, PartitionError, SettingsError
+from sidecar.logformat import offset_index, time_index, transaction_index
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.index_dump import DUMPED_SUFFIXES, dump_index, dump_leader_epochs
 from sidecar.logformat.meta_properties import read_meta_properties
@@ -35,8 +36,17 @@ KNOWN = (
     "partition.metadata, and in an archive *.indexes, commits and checkpoints"
 )
 
+ENTRY_BYTES = {
+    Suffix.OFFSET_INDEX: offset_index.ENTRY.itemsize,
+    Suffix.TIME_INDEX: time_index.ENTRY.itemsize,
+    Suffix.TRANSACTION_INDEX: transaction_index.ENTRY.itemsize,
+}
+ASCENDING = {"offset", "position", "timestamp_ms", "last_offset"}
+
 _RENAMED = re.compile(r"\.(?:deleted|swap|cleaned)$")
 _BASE_OFFSET = re.compile(r"[0-9]{20}(?=[.-])")
+ARCHIVE_PARENTS = 6
+"""Folders above an object: segments, incarnation, partition, topic, cluster, and the archive itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,18 @@ class Content:
 
     rows: Iterable[Mapping[str, Any]] = ()
     whole: Mapping[str, Any] | None = None
+
+
+def archive_of(path: Path) -> tuple[Path, str] | None:
+    """The directory of the archive that a local file belongs to, and the file's key.
+
+    None if the file is of a kind that explains itself, or lies in no archive.
+    """
+    path = path.absolute()
+    if len(path.parents) < ARCHIVE_PARENTS or not path.name.endswith((".indexes", ".json")):
+        return None
+    archive = path.parents[ARCHIVE_PARENTS - 1]
+    return archive, path.relative_to(archive).as_posix()
 
 
 def content_of(path: Path, *, records: bool = False, base_offset: int | None = None) -> Content:
@@ -87,7 +109,8 @@ def small_content(name: str, data: bytes, base_offset: int, file: str) -> Conten
     if suffix == Suffix.SNAPSHOT:
         return Content(whole=read_snapshot_file(data, file))
     if suffix in DUMPED_SUFFIXES:
-        return Content(rows=dump_index(Suffix(suffix), data, base_offset, file))
+        rows = dump_index(Suffix(suffix), data, base_offset, file)
+        return Content(rows=_until_they_fall(rows, ENTRY_BYTES[Suffix(suffix)], base_offset, file))
     if name == LEADER_EPOCH_CHECKPOINT:
         return Content(rows=dump_leader_epochs(data, file))
     if name in OFFSET_CHECKPOINTS:
@@ -98,6 +121,21 @@ def small_content(name: str, data: bytes, base_offset: int, file: str) -> Conten
         return Content(whole={"kind": "meta_properties", "version": found.version, **ids})
     topic_id = read_partition_metadata(data, file)
     return Content(whole={"kind": "partition_metadata", "version": 0, "topic_id": topic_id})
+
+
+def _until_they_fall(
+    rows: Iterator[Mapping[str, int]], entry_bytes: int, base_offset: int, file: str
+) -> Iterator[Mapping[str, int]]:
+    """Rows as long as they can be those of an index: no field that ascends falls, no offset lies below the base."""
+    before: Mapping[str, int] = {}
+    for number, row in enumerate(rows):
+        lowest = {"offset": base_offset, "position": 0, "last_offset": base_offset, **before}
+        for name in ASCENDING & row.keys():
+            if row[name] < lowest.get(name, row[name]):
+                found = f"{name} {row[name]}, expected {lowest[name]} or more"
+                raise CorruptFile(found, file=file, position=number * entry_bytes)
+        yield row
+        before = row
 
 
 def read_snapshot_file(data: bytes, file: str) -> Mapping[str, Any]:

@@ -61,12 +61,12 @@ def _from_archive(options: GlobalOptions, archive: str, key: str, *, records: bo
 
 
 def _from_disk(target: str, *, records: bool, base_offset: int | None) -> Content:
-    from sidecar.cli.archived_files import archive_of, archived_content
-    from sidecar.cli.file_kinds import content_of
+    from sidecar.cli.file_kinds import archive_of, content_of
 
     place = archive_of(Path(target))
     if place is None:
         return content_of(Path(target), records=records, base_offset=base_offset)
+    from sidecar.cli.archived_files import archived_content
     from sidecar.storage import open_store
     from sidecar.store_settings import StoreSettings
 

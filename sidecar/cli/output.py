@@ -62,7 +62,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         table.add_row(*(value if isinstance(value, Text) else Text(shown(value)) for value in row))
     # Where stdout is no terminal, no line is cut or wrapped.
     width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
-    console = Console(file=sys.stdout, no_color=not colors, highlight=False, width=width)
+    console = Console(file=sys.stdout, color_system="auto" if colors else None, highlight=False, width=width)
     with console.capture() as captured:
         console.print(table)
     lines = [line.rstrip() for line in captured.get().splitlines()]

@@ -71,7 +71,7 @@ class _Bar:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[latest]}", markup=False),
-            console=Console(file=sys.stderr, no_color=not colors),
+            console=Console(file=sys.stderr, color_system="auto" if colors else None),
         )
         self._task = self._rich.add_task("", total=None, segments="0", latest="")
 

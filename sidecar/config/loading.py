@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from sidecar.config.environment import read_environment, variable_of
 from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
-from sidecar.config.paths import all_settings, did_you_mean
+from sidecar.config.paths import all_sections, all_settings, did_you_mean
 from sidecar.errors import SettingsError
 
 DEFAULT = "default"
@@ -88,9 +88,13 @@ def _flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in tree.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and path not in all_settings():
+        if "." in str(name):
+            raise SettingsError(f"{path}: write sections as mappings, not with dots")
+        if path in all_sections() and value is None:
+            continue  # a heading under which everything is commented out
+        if isinstance(value, Mapping) and value and path not in all_settings():
             values.update(_flattened(value, f"{path}."))
-        elif value is not None or path in all_settings():
+        else:
             values[path] = value
     return values
 

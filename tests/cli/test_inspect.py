@@ -1,0 +1,143 @@
+"""`inspect` of local files: the JSON that tools rely on, tables for people, and damaged input."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sidecar.logformat.records import Record, build_batch
+from tests.cli.running import in_this_process as tiered_sidecar
+from tests.golden import golden
+
+BATCH_KEYS = {"position", "size_bytes", "base_offset", "last_offset", "record_count", "magic", "codec", "crc", "crc_ok"}
+RECORD_KEYS = [
+    *("offset", "batch_base_offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "producer_id"),
+    *("producer_epoch", "sequence", "leader_epoch", "transactional", "control"),
+]
+ENTRY_KEYS = [
+    *("producer_id", "producer_epoch", "last_sequence", "last_offset", "offset_delta", "last_timestamp_ms"),
+    *("coordinator_epoch", "current_txn_first_offset"),
+]
+
+
+@pytest.fixture(scope="module")
+def partition() -> Path:
+    return golden("3.9.1") / "logs" / "transactions-0"
+
+
+def test_a_snapshot_is_one_object(partition: Path) -> None:
+    (shown,) = tiered_sidecar("inspect", max(partition.glob("*.snapshot")), "--json").lines()
+    assert list(shown) == ["kind", "version", "entries"]
+    assert (shown["kind"], shown["version"]) == ("snapshot", 1)
+    assert [list(entry) for entry in shown["entries"]] == [ENTRY_KEYS] * len(shown["entries"])
+    transactions = {entry["current_txn_first_offset"] for entry in shown["entries"]}
+    assert None in transactions
+
+
+def test_a_log_is_one_line_per_batch_or_per_record(partition: Path) -> None:
+    log = min(partition.glob("*.log"))
+    batches = tiered_sidecar("inspect", log, "--json").lines()
+    assert all(batch.keys() >= BATCH_KEYS for batch in batches)
+    assert sum(batch["size_bytes"] for batch in batches) == log.stat().st_size
+    records = tiered_sidecar("inspect", log, "--records", "--json").lines()
+    assert all(list(record) == RECORD_KEYS for record in records)
+    assert len(records) == sum(batch["record_count"] for batch in batches)
+    assert {record["control"] for record in records} >= {None, "abort"}
+    assert base64.b64decode(next(record["value"] for record in records if record["value"]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keys"),
+    [
+        ("*.index", ["offset", "position"]),
+        ("*.timeindex", ["timestamp_ms", "offset"]),
+        ("*.txnindex", ["producer_id", "first_offset", "last_offset", "last_stable_offset"]),
+        ("leader-epoch-checkpoint", ["epoch", "start_offset"]),
+        ("../replication-offset-checkpoint", ["topic", "partition", "offset"]),
+    ],
+)
+def test_indexes_and_checkpoints_are_one_line_per_entry(partition: Path, pattern: str, keys: list[str]) -> None:
+    file = min(partition.parent.glob(f"transactions-0/{pattern}")) if ".." not in pattern else partition / pattern
+    rows = tiered_sidecar("inspect", file, "--json").lines()
+    assert rows
+    assert [list(row) for row in rows] == [keys] * len(rows)
+    table = tiered_sidecar("inspect", file).out.splitlines()
+    assert table[0].split() == keys
+    assert len(table) == len(rows) + 1
+
+
+def test_the_ids_of_broker_and_topic(partition: Path) -> None:
+    (meta,) = tiered_sidecar("inspect", partition.parent / "meta.properties", "--json").lines()
+    assert (meta["kind"], meta["version"], meta["broker_id"]) == ("meta_properties", 1, 1)
+    (metadata,) = tiered_sidecar("inspect", partition / "partition.metadata", "--json").lines()
+    assert len(metadata["topic_id"]) == 22
+    assert metadata["topic_id"] in tiered_sidecar("inspect", partition / "partition.metadata").out
+
+
+def test_a_cut_log_prints_what_is_good_and_says_where_it_ends(partition: Path, tmp_path: Path) -> None:
+    log = min(partition.glob("*.log"))
+    cut = tmp_path / log.name
+    whole = tiered_sidecar("inspect", log, "--json").lines()
+    cut.write_bytes(log.read_bytes()[:-1])
+    for records in ([], ["--records"]):
+        outcome = tiered_sidecar("inspect", cut, "--json", *records)
+        assert outcome.code == 3
+        (line,) = outcome.err.splitlines()
+        assert str(cut) in line
+        assert f"at byte {whole[-1]['position']}" in line
+        if not records:
+            assert outcome.lines() == whole[:-1]
+
+
+@pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex", "snapshot"])
+@pytest.mark.parametrize("content", [b"\xff" * 1000, bytes(range(256)) * 3 + b"x", b"\x00" * 999])
+def test_garbage_is_one_line_with_the_file(suffix: str, content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / f"00000000000000000007.{suffix}"
+    file.write_bytes(content)
+    outcome = tiered_sidecar("inspect", file, "--json")
+    if suffix in {"index", "timeindex"} and not any(content):
+        assert (outcome.code, outcome.out) == (0, "")  # an index that its broker has not trimmed yet
+        return
+    assert outcome.code == 3, outcome
+    (line,) = outcome.err.splitlines()
+    assert str(file) in line
+    for row in outcome.out.splitlines():
+        json.loads(row)
+
+
+@pytest.mark.parametrize(
+    "name", ["leader-epoch-checkpoint", "log-start-offset-checkpoint", "partition.metadata", "meta.properties"]
+)
+def test_garbled_text_is_one_line_with_the_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"version=7\n\xff\xfe")
+    outcome = tiered_sidecar("inspect", tmp_path / name)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert len(outcome.err.splitlines()) == 1
+    assert str(tmp_path / name) in outcome.err
+
+
+def test_renamed_files_and_free_names(partition: Path, tmp_path: Path) -> None:
+    index = max(partition.glob("*.index"))
+    expected = tiered_sidecar("inspect", index, "--json").out
+    shutil.copy(index, tmp_path / f"{index.name}.deleted")
+    assert tiered_sidecar("inspect", tmp_path / f"{index.name}.deleted", "--json").out == expected
+    shutil.copy(index, tmp_path / "mine.index")
+    assert "--base-offset" in tiered_sidecar("inspect", tmp_path / "mine.index").err
+    base_offset = str(int(index.name[:20]))
+    assert tiered_sidecar("inspect", tmp_path / "mine.index", "--base-offset", base_offset, "--json").out == expected
+    shutil.copy(min(partition.glob("*.log")), tmp_path / "mine.log")
+    assert tiered_sidecar("inspect", tmp_path / "mine.log", "--json").code == 0
+
+
+def test_control_characters_of_records_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "00000000000000000000.log"
+    record = Record(offset=0, timestamp_ms=0, key=b"\x1b[31m\x07key", value=b"\x9b\xff" + b"v" * 100)
+    log.write_bytes(build_batch([record], base_offset=0, last_offset=0))
+    shown = tiered_sidecar("inspect", log, "--records").out
+    assert "key" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown

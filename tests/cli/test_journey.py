@@ -1,0 +1,176 @@
+"""Back-fill, status, verify and inspect on what a real broker wrote, through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import ROOT, command, environment, in_this_process, tiered_sidecar
+from tests.golden import golden
+
+ONE_TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def log_dir() -> Path:
+    return golden("3.9.1") / "logs"
+
+
+@pytest.fixture(scope="module")
+def archive(log_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("journey")
+    outcome = tiered_sidecar(*backfill(log_dir, directory), "--json")
+    assert outcome.code == 0, outcome.err
+    (report,) = outcome.lines()
+    assert report["kind"] == "backfill"
+    assert {row["topic"] for row in report["partitions"]} == {ONE_TOPIC}
+    assert all(row["segments_uploaded"] == row["segments_planned"] > 0 for row in report["partitions"])
+    return directory / "archive"
+
+
+def backfill(log_dir: Path, directory: Path) -> list[str]:
+    return [
+        *("backfill", "--log-dir", str(log_dir), "--archive", str(directory / "archive"), "--assume-leader"),
+        *("--state-dir", str(directory / "state"), "--topic", ONE_TOPIC),
+    ]
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(log_dir: Path, tmp_path: Path) -> None:
+    outcome = tiered_sidecar(*backfill(log_dir, tmp_path), "--dry-run", "--json")
+    (report,) = outcome.lines()
+    assert report["dry_run"] is True
+    assert report["planned"]["orders-0"][0]["base_offset"] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_logged_where_there_is_no_terminal_and_quiet_silences_it(log_dir: Path, tmp_path: Path) -> None:
+    events = [json.loads(line) for line in tiered_sidecar(*backfill(log_dir, tmp_path)).err.splitlines()]
+    assert {"progress", "segment_committed"} <= {event["event"] for event in events}
+    shutil.rmtree(tmp_path / "archive")
+    quiet = tiered_sidecar(*backfill(log_dir, tmp_path), "--quiet")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert "orders-0" in quiet.out
+
+
+def test_a_terminal_gets_a_bar_and_stdout_stays_clean(log_dir: Path, tmp_path: Path) -> None:
+    outside, inside = pty.openpty()
+    try:
+        done = subprocess.run(
+            command(*backfill(log_dir, tmp_path), "--json"),
+            stdout=subprocess.PIPE,
+            stderr=inside,
+            check=True,
+            cwd=ROOT,
+            env=environment(TERM="xterm-256color"),
+        )
+        shown = os.read(outside, 65536).decode(errors="replace")
+    finally:
+        os.close(inside)
+        os.close(outside)
+    assert json.loads(done.stdout)["exit_code"] == 0
+    assert "segments" in shown
+    assert "segment_committed" not in shown
+
+
+def test_status_has_one_line_per_partition(archive: Path) -> None:
+    outcome = in_this_process("status", "--archive", archive, "--json")
+    assert outcome.code == 0
+    rows = outcome.lines()
+    assert [(row["topic"], row["partition"]) for row in rows] == [(ONE_TOPIC, 0), (ONE_TOPIC, 1)]
+    wanted = {
+        "topic",
+        "partition",
+        "topic_id",
+        "start_offset",
+        "end_offset",
+        "segments",
+        "bytes",
+        "leader_epoch",
+        "holes",
+    }
+    for row in rows:
+        assert wanted <= row.keys()
+        assert row["version"] == 1
+        assert row["start_offset"] == 0
+        assert row["segments"] > 0
+    table = in_this_process("status", "--archive", f"file://{archive}")
+    assert "orders-1" in table.out
+    assert in_this_process("status", "--archive", archive, "--topic", "other").out == ""
+
+
+@pytest.mark.parametrize("deep", [[], ["--deep"]])
+def test_a_whole_archive_verifies(archive: Path, deep: list[str]) -> None:
+    outcome = in_this_process("verify", "--archive", archive, "--json", *deep)
+    assert outcome.code == 0
+    for row in outcome.lines():
+        assert row["problems"] == []
+        assert {segment["state"] for segment in row["segments"]} == {"FOUND"}
+
+
+def test_a_damaged_archive_is_exit_code_4(archive: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "archive"
+    shutil.copytree(archive, copy)
+    victim = min(copy.rglob("*.log"))
+    victim.write_bytes(victim.read_bytes()[:-1])
+    outcome = in_this_process("verify", "--archive", copy, "--json")
+    assert outcome.code == 4
+    problems = [problem for row in outcome.lines() for problem in row["problems"]]
+    assert [problem["key"] for problem in problems] == [victim.relative_to(copy).as_posix()]
+    table = in_this_process("verify", "--archive", copy)
+    assert table.code == 4
+    assert victim.name in table.err
+
+
+def test_an_archived_object_is_inspected_by_key_or_by_path(archive: Path, log_dir: Path) -> None:
+    key = min(archive.rglob("*.log")).relative_to(archive).as_posix()
+    by_key = in_this_process("inspect", "--archive", archive, key, "--json")
+    by_path = in_this_process("inspect", archive / key, "--json")
+    source = in_this_process("inspect", log_dir / "orders-0" / f"{Path(key).name[:20]}.log", "--json")
+    assert by_key.code == by_path.code == source.code == 0
+    assert by_key.out == by_path.out == source.out != ""
+    assert in_this_process("inspect", archive / key).code == 0
+
+
+def test_an_indexes_object_is_cut_into_its_parts(archive: Path, log_dir: Path) -> None:
+    key = min(archive.rglob("*.indexes")).relative_to(archive).as_posix()
+    outcome = in_this_process("inspect", "--archive", archive, key, "--json")
+    assert outcome.code == 0, outcome.err
+    rows = outcome.lines()
+    base_offset = Path(key).name[:20]
+    for part, name in (("offset_index", "index"), ("time_index", "timeindex")):
+        original = in_this_process("inspect", log_dir / "orders-0" / f"{base_offset}.{name}", "--json").lines()
+        assert [row for row in rows if row["part"] == part] == [{"part": part, **row} for row in original]
+    assert outcome.out == in_this_process("inspect", archive / key, "--json").out
+    assert "[producer_snapshot]" in in_this_process("inspect", archive / key).out
+
+
+def test_commits_are_inspected_and_a_damaged_one_is_refused(archive: Path, tmp_path: Path) -> None:
+    commit = min(archive.rglob("commits/*.json"))
+    (shown,) = in_this_process("inspect", commit, "--json").lines()
+    assert shown["number"] == 0
+    copy = tmp_path / "archive"
+    shutil.copytree(archive, copy)
+    damaged = copy / commit.relative_to(archive)
+    damaged.write_bytes(damaged.read_bytes()[:-2])
+    outcome = in_this_process("inspect", damaged)
+    assert outcome.code == 3
+    assert damaged.name in outcome.err
+    status = in_this_process("status", "--archive", copy, "--json")
+    assert status.code == 3
+    assert [row["problem"] is None for row in status.lines()].count(False) == 1
+
+
+def test_a_missing_object_is_exit_code_6(archive: Path) -> None:
+    key = min(archive.rglob("*.log")).relative_to(archive).as_posix()
+    missing = key.replace(Path(key).name[21:43], "AAAAAAAAAAAAAAAAAAAAAA")
+    assert in_this_process("inspect", "--archive", archive, missing).code == 6
+    orphan = missing.replace(".log", ".indexes")
+    outcome = in_this_process("inspect", "--archive", archive, orphan)
+    assert outcome.code == 3
+    assert "no live commit" in outcome.err

@@ -1,0 +1,294 @@
+"""Settings: precedence, sources, refusals, secrets."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.config import Settings, load_settings, read_assignments
+from sidecar.config.environment import variable_of
+from sidecar.config.paths import all_sections, all_settings
+from sidecar.errors import SettingsError
+
+URL = {"store.url": "s3://bucket/prefix"}
+
+
+def a_file(directory: Path, text: str) -> Path:
+    path = directory / "sidecar.yaml"
+    path.write_text(text)
+    return path
+
+
+def refusal(**arguments: Any) -> str:
+    with pytest.raises(SettingsError) as raised:
+        load_settings(**arguments)
+    return str(raised.value)
+
+
+def test_a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default(tmp_path: Path) -> None:
+    file = a_file(tmp_path, "store: {url: /archive}\nrun: {workers: 3, uploads_ahead: 3, max_queue: 3}\n")
+    environment = {"TIERED_SIDECAR__RUN__WORKERS": "4", "TIERED_SIDECAR__RUN__UPLOADS_AHEAD": "4"}
+    loaded = load_settings(flags={"run.workers": 5}, config_file=file, environment=environment)
+    run = loaded.settings.run
+    assert (run.workers, run.uploads_ahead, run.max_queue, run.scan_interval_s) == (5, 4, 3, 30.0)
+    shown = loaded.shown()
+    assert [
+        shown[f"run.{name}"]["source"] for name in ("workers", "uploads_ahead", "max_queue", "scan_interval_s")
+    ] == [
+        "flag",
+        "environment TIERED_SIDECAR__RUN__UPLOADS_AHEAD",
+        str(file),
+        "default",
+    ]
+
+
+@pytest.mark.parametrize("section", ["", *sorted(f"{section}." for section in all_sections())])
+def test_a_misspelt_key_is_refused_in_every_section(section: str, tmp_path: Path) -> None:
+    known = [path for path in all_settings() if path.startswith(section) and "." not in path.removeprefix(section)]
+    known += [path for path in all_sections() if path.startswith(section) and "." not in path.removeprefix(section)]
+    right = max(known, key=len)
+    wrong = right[:-2] + right[-1] + right[-2]
+    tree: dict[str, Any] = {"store": {"url": "/archive"}}
+    place = tree
+    for name in wrong.split(".")[:-1]:
+        place = place.setdefault(name, {})
+    place[wrong.rpartition(".")[2]] = {}
+    file = a_file(tmp_path, json.dumps(tree))
+    assert refusal(config_file=file) == f"{wrong} ({file}): unknown setting; did you mean {right}?"
+    if section:
+        message = refusal(environment={variable_of(wrong): "1"}, flags=URL)
+        assert message == f"{wrong} (environment {variable_of(wrong)}): unknown setting; did you mean {right}?"
+
+
+def test_a_key_in_the_wrong_section_is_led_to_the_right_one(tmp_path: Path) -> None:
+    message = refusal(config_file=a_file(tmp_path, "store: {url: /archive, region: eu-west-1}"))
+    assert message.endswith("unknown setting; did you mean store.s3.region?")
+
+
+def test_every_wrong_value_is_named_at_once_with_its_source(tmp_path: Path) -> None:
+    file = a_file(tmp_path, "store: {url: /archive}\nrun: {workers: 99}\nlog: {level: loud}\n")
+    message = refusal(config_file=file, environment={"TIERED_SIDECAR__HTTP__BIND": "localhost"})
+    lines = message.splitlines()
+    assert len(lines) == 3
+    assert f"run.workers ({file}): Input should be less than or equal to 64, found 99" in lines
+    assert any(line.startswith(f"log.level ({file}): ") and line.endswith("found 'loud'") for line in lines)
+    assert any(line.startswith("http.bind (environment TIERED_SIDECAR__HTTP__BIND): ") for line in lines)
+
+
+def test_a_missing_archive_is_said_with_the_ways_to_set_it() -> None:
+    assert refusal().startswith("store.url: not set, and there is no default")
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    secret = "wJalrXUtnFEMI-K7MDENG"
+    secret_file = tmp_path / "key"
+    secret_file.write_text(f"{secret}\n")
+    environment = {
+        "TIERED_SIDECAR__STORE__S3__ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+        "TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY_FILE": str(secret_file),
+    }
+    loaded = load_settings(flags=URL, environment=environment)
+    found = loaded.settings.store.s3.secret_access_key
+    assert found is not None
+    assert found.get_secret_value() == secret
+    shown = json.dumps(loaded.shown()) + repr(loaded) + str(loaded.settings.model_dump(mode="json"))
+    assert secret not in shown
+    assert "AKIA" not in shown
+    assert set(loaded.secrets()) == {secret, "AKIAIOSFODNN7EXAMPLE"}
+    assert loaded.shown()["store.s3.secret_access_key"] == {
+        "value": "********",
+        "source": "environment TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY_FILE",
+    }
+
+
+def test_a_wrong_secret_is_refused_without_being_repeated(tmp_path: Path) -> None:
+    file = a_file(tmp_path, "store: {url: /archive, s3: {secret_access_key: [hunter22]}}")
+    assert "hunter22" not in refusal(config_file=file)
+    assert "hunter22" not in refusal(flags={"store.url": "s3://user:hunter22@bucket/prefix"})
+
+
+def test_a_secret_given_twice_is_refused(tmp_path: Path) -> None:
+    secret_file = tmp_path / "key"
+    secret_file.write_text("x")
+    name = variable_of("store.s3.access_key_id")
+    assert "set twice" in refusal(flags=URL, environment={name: "a", f"{name}_FILE": str(secret_file)})
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", b"x" * 70_000])
+def test_a_file_that_holds_no_secret_is_refused(content: bytes, tmp_path: Path) -> None:
+    secret_file = tmp_path / "key"
+    secret_file.write_bytes(content)
+    variable = f"{variable_of('store.s3.access_key_id')}_FILE"
+    assert str(secret_file) in refusal(flags=URL, environment={variable: str(secret_file)})
+    assert "nowhere" in refusal(flags=URL, environment={variable: str(tmp_path / "nowhere")})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a,b", ("a", "b")), ('["a{1,2}", "b"]', ("a{1,2}", "b")), ("a", ("a",)), ("a, b", ("a", "b"))],
+)
+def test_lists_in_variables(text: str, expected: tuple[str, ...]) -> None:
+    environment = {"TIERED_SIDECAR__TOPICS__INCLUDE": text}
+    assert load_settings(flags=URL, environment=environment).settings.topics.include == expected
+
+
+def test_null_unsets_and_empty_is_not_set() -> None:
+    environment = {
+        "TIERED_SIDECAR__HTTP__BIND": "null",
+        "TIERED_SIDECAR__RUN__WORKERS": "",
+        "TIERED_SIDECAR_CONFIG": "x",
+    }
+    settings = load_settings(flags=URL, environment=environment).settings
+    assert settings.http.bind is None
+    assert settings.http.address is None
+    assert settings.run.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("store: {url: /a}\nstore: {url: /b}\n", "line 2, column 1: key 'store' stands here twice"),
+        ("store: [", "line 1, column 9"),
+        ("- a\n", "expected a mapping of sections, found a list"),
+        ("store: /archive\n", "store"),
+        ("\x00", "no YAML"),
+        ("a: *b\n", "undefined alias"),
+        ("store.url: /archive\n", "not with dots"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_the_place(text: str, expected: str, tmp_path: Path) -> None:
+    file = a_file(tmp_path, text)
+    message = refusal(config_file=file)
+    assert str(file) in message or expected in {"store", "not with dots"}
+    assert expected in message
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in refusal(config_file=tmp_path / "nowhere.yaml")
+    (tmp_path / "latin1.yaml").write_bytes(b"store: {url: /\xe9}")
+    assert "at byte 14" in refusal(config_file=tmp_path / "latin1.yaml")
+
+
+def test_empty_sections_and_files_are_defaults(tmp_path: Path) -> None:
+    file = a_file(tmp_path, "# nothing yet\nrun:\nhttp: {}\n")
+    assert load_settings(flags=URL, config_file=file).settings == load_settings(flags=URL).settings
+
+
+@pytest.mark.parametrize("url", ["/kafka/logs/archive", "file:///kafka/logs/archive", "/kafka/logs"])
+def test_the_archive_may_not_lie_in_a_log_dir(url: str) -> None:
+    message = refusal(flags={"store.url": url, "broker.log_dirs": ["/kafka/logs"]})
+    assert "never written to" in message
+
+
+def test_the_state_may_not_lie_in_a_log_dir_not_even_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "logs")
+    flags = {**URL, "broker.log_dirs": [tmp_path / "logs"], "run.state_dir": tmp_path / "link" / "state"}
+    assert "run.state_dir" in refusal(flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("bind", "address"),
+    [
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:9308", ("::1", 9308)),
+        (":80", ("", 80)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_addresses(bind: str, address: tuple[str, int]) -> None:
+    assert load_settings(flags={**URL, "http.bind": bind}).settings.http.address == address
+
+
+@pytest.mark.parametrize("bind", ["", "9308", "localhost", "::1:9308", "host:99999", "host:-1", "host:٣"])
+def test_wrong_addresses_are_refused(bind: str) -> None:
+    assert "http.bind" in refusal(flags={**URL, "http.bind": bind})
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("topics.include", ["("]),
+        ("broker.cluster_id", "a/b"),
+        ("broker.cluster_id", ".."),
+        ("run.scan_interval_s", float("nan")),
+        ("run.scan_interval_s", float("inf")),
+        ("run.scan_interval_s", 0),
+        ("broker.settle_ms", -1),
+        ("store.single_writer", "perhaps"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(path: str, value: object) -> None:
+    assert refusal(flags={**URL, path: value}).startswith(f"{path} (flag): ")
+
+
+def test_assignments_take_any_setting_but_secrets() -> None:
+    assert read_assignments(["run.workers=4", "topics.include=a,b", "http.bind=null", "run.workers=5"]) == {
+        "run.workers": "5",
+        "topics.include": ["a", "b"],
+        "http.bind": None,
+    }
+    for wrong in ("store.s3.secret_access_key=x", "run.worker=1", "run=1", "run.workers", "=", 'topics.include=["'):
+        with pytest.raises(SettingsError):
+            read_assignments([wrong])
+
+
+def test_settings_do_not_change() -> None:
+    settings = load_settings(flags=URL).settings
+    with pytest.raises(ValueError, match="frozen"):
+        settings.run.workers = 3
+    assert hash(settings) == hash(load_settings(flags=URL).settings)
+
+
+def test_every_setting_says_what_it_means_and_the_schema_is_closed() -> None:
+    for path, setting in all_settings().items():
+        assert setting.field.description, path
+    schema = Settings.model_json_schema()
+    for definition in [schema, *schema["$defs"].values()]:
+        if definition["type"] == "object":
+            assert definition["additionalProperties"] is False
+
+
+def test_quantities_carry_their_unit() -> None:
+    unitless = {"broker_id", "assume_leader", "workers", "uploads_ahead", "max_queue", "max_connections", "attempts"}
+    for path, setting in all_settings().items():
+        name = path.rpartition(".")[2]
+        if any(kind in str(setting.field.annotation) for kind in ("int", "float")) and name not in unitless:
+            assert {"ms", "s", "bytes", "concurrency"} & set(name.split("_")), path
+
+
+@given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=4))
+def test_any_environment_is_taken_or_refused(variables: dict[str, str]) -> None:
+    environment = {f"TIERED_SIDECAR__{name}": value for name, value in variables.items()}
+    try:
+        loaded = load_settings(flags=URL, environment=environment)
+    except SettingsError:
+        return
+    assert loaded.settings.store.url == URL["store.url"]
+
+
+@given(st.sampled_from(sorted(all_settings())), st.text(max_size=20))
+def test_any_text_for_any_setting_is_taken_or_refused(path: str, text: str) -> None:
+    with suppress(SettingsError):
+        load_settings(flags=URL, environment={variable_of(path): text})
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=6,
+    )
+)
+def test_any_yaml_value_is_taken_or_refused(value: object) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        file = a_file(Path(directory), json.dumps({"store": {"url": "/archive"}, "run": value}))
+        with suppress(SettingsError):
+            load_settings(config_file=file)

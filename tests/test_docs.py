@@ -1,0 +1,32 @@
+"""The reference pages say what the code does, and every command and option stands in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.cli.docs import commands, pages
+from sidecar.cli.options import OPTION_NAMES
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_the_page_is_what_the_code_would_write(name: str) -> None:
+    written = (DOCS / name).read_text(encoding="utf-8")
+    assert written == pages()[name], f"run: python -m sidecar.cli.docs   (docs/{name} is out of date)"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_command_and_each_of_its_options_is_explained(name: str, command: object) -> None:
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert getattr(command, "help", ""), f"{name} has no help text"
+    assert section, f"docs/cli.md has no section on {name}"
+    for parameter in getattr(command, "params", []):
+        assert parameter.help, f"{name} {parameter.name} has no help text"
+        if parameter.name not in {*OPTION_NAMES, "help"} and parameter.param_type_name == "option":
+            assert parameter.opts[0] in section

@@ -1,0 +1,109 @@
+"""Logs: one JSON object per event, no secrets, no bytes of records, not even in a traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar.config import LogSettings
+from sidecar.logs import configure_logging
+
+SECRET = "wJalrXUtnFEMI-K7MDENG"
+
+
+@pytest.fixture(autouse=True)
+def logging_restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level, configured = list(root.handlers), root.level, structlog.get_config()
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:], root.level = handlers, level
+    structlog.configure(**configured)
+
+
+def configured(**settings: str) -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging(LogSettings.model_validate(settings), secrets=[SECRET, "", "abc"], stream=stream)
+    return stream
+
+
+def events(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_a_json_object_with_time_and_level() -> None:
+    stream = configured()
+    structlog.get_logger("x").info("segment_committed", base_offset=7, topic="a\nb")
+    (event,) = events(stream)
+    assert event["event"] == "segment_committed"
+    assert (event["base_offset"], event["topic"], event["level"]) == (7, "a\nb", "info")
+    assert event["timestamp"].endswith("Z")
+
+
+def test_context_is_on_every_line() -> None:
+    stream = configured()
+    with structlog.contextvars.bound_contextvars(partition="orders-0"):
+        structlog.get_logger().warning("x")
+    assert events(stream)[0]["partition"] == "orders-0"
+
+
+def test_the_level_holds_for_us_and_the_libraries() -> None:
+    stream = configured(level="error")
+    structlog.get_logger().warning("quiet")
+    logging.getLogger("botocore").warning("quiet")
+    structlog.get_logger().error("loud")
+    logging.getLogger("botocore").error("loud")
+    assert [event["event"] for event in events(stream)] == ["loud", "loud"]
+
+
+def test_debug_never_opens_the_logs_of_libraries() -> None:
+    stream = configured(level="debug")
+    logging.getLogger("botocore.auth").debug("StringToSign %s", SECRET)
+    logging.getLogger("botocore.auth").info("StringToSign %s", SECRET)
+    structlog.get_logger().debug("ours")
+    assert [event["event"] for event in events(stream)] == ["ours"]
+
+
+def test_secrets_are_blotted_out_wherever_they_turn_up() -> None:
+    stream = configured()
+    log = structlog.get_logger()
+    log.info(
+        "put", note=f"with {SECRET}", secret_access_key="x", headers={"Authorization": "AWS4 y"}, nested=[{"note": SECRET}]
+    )
+    log.info("url", url="https://user:pass@host/b?X-Amz-Signature=0123&X-Amz-Credential=AK%2F1&part=2")
+    logging.getLogger("boto").warning("failed: %s", ValueError(SECRET))
+    text = stream.getvalue()
+    for hidden in (SECRET, "AWS4", "pass", "0123", "AK%2F1", '"x"'):
+        assert hidden not in text
+    assert "part=2" in text
+    assert "abc" not in text  # too short to be blotted out, and nothing said it
+
+
+def test_bytes_and_local_variables_are_not_written() -> None:
+    for settings in ({"format": "json"}, {"format": "console"}):
+        stream = configured(**settings)
+        record_value = b"card 4111"
+        try:
+            int(f"no number {len(record_value)}")
+        except ValueError:
+            structlog.get_logger().error("failed", value=record_value, exc_info=True)
+            logging.getLogger("x").exception("failed too")
+        text = stream.getvalue()
+        assert "4111" not in text
+        assert "<9 bytes>" in text
+        assert text.count("Traceback") == 2
+        assert "record_value =" not in text
+
+
+def test_console_lines_are_for_people() -> None:
+    stream = configured(format="console")
+    structlog.get_logger().info("segment_committed", base_offset=7)
+    assert "segment_committed" in stream.getvalue()
+    assert "base_offset=7" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()

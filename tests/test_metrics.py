@@ -1,0 +1,149 @@
+"""Metrics: names, events, ages that grow by themselves, and no label that grows with the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sidecar.clock import ManualClock
+from sidecar.errors import ObjectMissing
+from sidecar.metrics import MeteredStore, Metrics
+from sidecar.metrics.registry import PREFIX, Stage
+from sidecar.model import (
+    ArchivedSegment,
+    FileIdentity,
+    ObjectKey,
+    Part,
+    PartName,
+    SegmentFiles,
+    SnapshotOrigin,
+    SnapshotProvenance,
+    TopicPartition,
+)
+from sidecar.ports import PartitionFacts
+from tests.fakes.memory_store import MemoryStore
+
+NOW_MS = 1_700_000_000_000
+ORDERS = TopicPartition("orders", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    facts: PartitionFacts
+    segments: tuple[SegmentFiles, ...] = ()
+    waiting: tuple[SegmentFiles, ...] = ()
+
+
+def facts(*, leads: bool = True) -> PartitionFacts:
+    return PartitionFacts(ORDERS, None, leads, 1, 100, 0)
+
+
+def a_segment(age_s: float = 0) -> SegmentFiles:
+    log = FileIdentity(Path("/logs/orders-0/0.log"), 1, 10, int((NOW_MS / 1000 - age_s) * 1e9))
+    return SegmentFiles(ORDERS, Path("/logs"), 0, 10, log, None, None, None, None)
+
+
+def an_entry() -> ArchivedSegment:
+    snapshot = SnapshotProvenance(SnapshotOrigin.REBUILT, exact=True)
+    parts = (Part(PartName.LOG, 0, 100, 0), Part(PartName.OFFSET_INDEX, 0, 8, 0))
+    key = ObjectKey("k")
+    return ArchivedSegment("id", 0, 10, key, key, parts, (), 0, 0, 1, snapshot)
+
+
+def values(metrics: Metrics) -> dict[str, float]:
+    """Samples by name and labels, as Prometheus reads them."""
+    page, _ = metrics.exposition()
+    return {
+        sample.name + "".join(f",{name}={value}" for name, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def metrics(clock: ManualClock) -> Metrics:
+    return Metrics(clock)
+
+
+def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
+    metrics.planned([Plan(facts(), segments=(a_segment(60), a_segment(30)))], NOW_MS)
+    metrics.uploaded(108, 1.5)
+    metrics.committed(an_entry(), "equal")
+    found = values(metrics)
+    assert found[f"{PREFIX}_segments_total,result=ok,stage=uploaded"] == 1
+    assert found[f"{PREFIX}_bytes_total,stage=committed"] == 108
+    assert found[f"{PREFIX}_snapshots_total,origin=rebuilt"] == 1
+    assert found[f"{PREFIX}_snapshots_total,origin=broker"] == 0
+    assert found[f"{PREFIX}_snapshot_conformance_total,result=equal"] == 1
+    assert found[f"{PREFIX}_upload_duration_seconds_sum"] == 1.5
+    assert found[f"{PREFIX}_pending_segments"] == 1
+
+
+def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -> None:
+    metrics.planned([Plan(facts(), waiting=(a_segment(60),))], NOW_MS)
+    clock.advance_ms(40_000)
+    found = values(metrics)
+    assert found[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(100, abs=0.01)
+    assert found[f"{PREFIX}_broker_facts_age_seconds"] == 40
+    metrics.committed(an_entry(), "absent")
+    assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
+
+
+def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
+    led, followed = facts(), facts(leads=False)
+    segments = (a_segment(),)
+    plans = [Plan(led, segments), Plan(led, (), segments), Plan(led), Plan(followed, (), segments)]
+    metrics.planned(plans, NOW_MS)
+    metrics.round_ended(stopped=2)
+    found = values(metrics)
+    states = {
+        state: found[f"{PREFIX}_partitions,state={state}"]
+        for state in ("ready", "waiting", "idle", "not_led", "stopped")
+    }
+    assert states == {"ready": 1, "waiting": 1, "idle": 1, "not_led": 1, "stopped": 2}
+    assert found[f"{PREFIX}_pending_segments"] == 2
+    assert found[f"{PREFIX}_last_success_timestamp_seconds"] == 0
+    metrics.round_ended(stopped=0)
+    assert values(metrics)[f"{PREFIX}_last_success_timestamp_seconds"] == NOW_MS / 1000
+
+
+def test_failures_are_counted_by_kind(metrics: Metrics) -> None:
+    metrics.failed("StoreUnavailable")
+    metrics.failed("CorruptFile", Stage.UPLOADED)
+    metrics.orphans(3)
+    found = values(metrics)
+    assert found[f"{PREFIX}_errors_total,kind=StoreUnavailable"] == 1
+    assert found[f"{PREFIX}_segments_total,result=failed,stage=uploaded"] == 1
+    assert found[f"{PREFIX}_orphan_objects"] == 3
+
+
+def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
+    store = MeteredStore(MemoryStore(), metrics)
+    store.put_if_absent(ObjectKey("a"), b"x")
+    assert store.read(ObjectKey("a")) == b"x"
+    with pytest.raises(ObjectMissing):
+        store.read(ObjectKey("b"))
+    assert [found.key for found in store.list("")] == ["a"]
+    found = values(metrics)
+    assert found[f"{PREFIX}_store_requests_total,operation=read,result=ok"] == 1
+    assert found[f"{PREFIX}_store_requests_total,operation=read,result=ObjectMissing"] == 1
+    assert found[f"{PREFIX}_store_requests_total,operation=list,result=ok"] == 1
+
+
+def test_no_label_grows_with_the_broker(metrics: Metrics) -> None:
+    labels = {label for family in metrics.families for label in family.labels}
+    assert labels == {"version", "python", "stage", "result", "state", "kind", "origin", "operation"}
+
+
+def test_two_registries_do_not_know_each_other(clock: ManualClock) -> None:
+    one, other = Metrics(clock), Metrics(clock)
+    one.failed("X")
+    assert f"{PREFIX}_errors_total,kind=X" not in values(other)
