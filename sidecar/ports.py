@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 
@@ -96,6 +96,10 @@ class ObjectStore(Protocol):
         """End such an upload without an object."""
         ...
 
+    def close(self) -> None:
+        """Give back threads and connections; the store is not used afterwards."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
@@ -131,4 +135,16 @@ class BrokerFacts(Protocol):
 
     def refresh(self) -> None:
         """Read everything anew."""
+        ...
+
+
+class TaskEngine(Protocol):
+    """Runs many tasks that know nothing of each other: in this process, in a pool of processes, or on Spark."""
+
+    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+        """The function's answers in the order of the tasks, as they come; memory does not grow with their number.
+
+        `function` must be importable by name, tasks must go through pickle. What it raises ends the run; a worker that
+        dies is a SidecarError.
+        """
         ...

@@ -132,13 +132,21 @@ class Metrics:
             "operation",
             "result",
         )
+        self._store_calls = 0
+        self._gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
+            self.store_calls_in_progress
+        )
         self._show_zeros()
 
-    def planned(self, plans: Sequence[PlannedPartition], now_ms: int) -> None:
-        """A look at the disks is over. Resets the counts of partitions, except those that are stopped."""
+    def planned(self, plans: Sequence[PlannedPartition], now_ms: int, stopped: Sequence[SegmentFiles] = ()) -> None:
+        """A look at the disks is over. Resets the counts of partitions, except those that are stopped.
+
+        Args:
+            stopped: segments not known to be archived, of partitions that could not be planned: they grow old all the same.
+        """
         self.facts_read(now_ms)
         conditions = dict.fromkeys(PartitionCondition, 0)
-        pending: list[SegmentFiles] = []
+        pending: list[SegmentFiles] = list(stopped)
         for plan in plans:
             conditions[_condition(plan)] += 1
             if plan.facts.leads:
@@ -190,9 +198,21 @@ class Metrics:
         """So many objects are known to be in no commit."""
         self._orphans.set(count)
 
-    def store_request(self, operation: str, result: str) -> None:
-        """One call to the store has ended."""
+    def store_call_begins(self) -> None:
+        """One call to the store is under way."""
+        with self._lock:
+            self._store_calls += 1
+
+    def store_call_ends(self, operation: str, result: str) -> None:
+        """It has ended."""
+        with self._lock:
+            self._store_calls -= 1
         self._store_requests.labels(operation, result).inc()
+
+    def store_calls_in_progress(self) -> int:
+        """How many calls are with the store now. Each has time limits of its own."""
+        with self._lock:
+            return self._store_calls
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The page for Prometheus and its content type, in the format that the `Accept` header prefers."""

@@ -22,13 +22,14 @@ class MeteredStore:
     @contextmanager
     def _counted(self, operation: str) -> Iterator[None]:
         result = "ok"
+        self._metrics.store_call_begins()
         try:
             yield
         except SidecarError as error:
             result = type(error).__name__
             raise
         finally:
-            self._metrics.store_request(operation, result)
+            self._metrics.store_call_ends(operation, result)
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`."""
@@ -79,3 +80,7 @@ class MeteredStore:
         """See `ObjectStore`."""
         with self._counted("abort_upload"):
             self._store.abort_upload(upload)
+
+    def close(self) -> None:
+        """See `ObjectStore`."""
+        self._store.close()

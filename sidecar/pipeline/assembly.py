@@ -87,11 +87,13 @@ def open_tools(
     clock: Clock | None = None,
     metrics: Metrics | None = None,
     stop: Event | None = None,
+    beat: Callable[[], None] = lambda: None,
 ) -> Iterator[Tools]:
     """Everything the pipeline works with; the store has shown that it can do what the archive needs.
 
     Args:
         repeats: see `policy_of`.
+        stop, beat: see `Tools`.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
     Raises SettingsError, StoreError.
@@ -104,6 +106,7 @@ def open_tools(
         configured.broker_id()
         metrics = metrics or Metrics(clock)
         store = MeteredStore(open_store(settings.store, clock), metrics)
+        resources.callback(store.close)
         if read_only:
             directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="tiered-sidecar-")))
         else:
@@ -120,4 +123,5 @@ def open_tools(
             policy=policy_of(settings, repeats=repeats),
             instance=f"{socket.gethostname()}/{os.getpid()}",
             stop=stop or Event(),
+            beat=beat,
         )

@@ -14,9 +14,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.model import ObjectKey, SegmentFiles
 
+_log = structlog.get_logger(__name__)
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
     segment_id TEXT PRIMARY KEY, root TEXT NOT NULL, base_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
@@ -91,20 +96,30 @@ class Journal:
             raise
 
     def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+                raise
+            # The journal is only a hint: a damaged one is set aside, its leftovers will be counted by `verify`.
+            damaged = self._path.with_suffix(".damaged")
+            _log.warning("journal_set_aside", path=str(damaged), reason=str(error))
+            self._path.replace(damaged)
+            for suffix in ("-wal", "-shm"):
+                # SQLite would play the damaged journal's log back into the new one.
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.executescript(_SCHEMA)
-        except sqlite3.DatabaseError as error:
+            _check_pages(connection)
+        except BaseException:
             connection.close()
-            if "disk" in str(error) or "full" in str(error):
-                raise
-            # The journal is only a hint: a damaged one is set aside, its leftovers will be counted by `verify`.
-            self._path.replace(self._path.with_suffix(".damaged"))
-            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.executescript(_SCHEMA)
+            raise
         return connection
 
     @contextmanager
@@ -171,3 +186,12 @@ class Journal:
         with self._guard:
             self._connection.close()
             os.close(self._lock_fd)
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
+    """Raise DatabaseError for damage that SQLite would find only when it comes across it."""
+    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if finding != "ok":
+        damage = sqlite3.DatabaseError(finding)
+        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise damage

@@ -61,6 +61,7 @@ class PartitionArchiver:
         self._adopt: str | None = None
         self._position: LogPosition | None = None
         self._topic_id = files.topic_id
+        self._last_end_offset: int | None = None
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now. Reads the archive only the first time."""
@@ -77,10 +78,10 @@ class PartitionArchiver:
             accept_hole=self._tools.policy.record_lost,
         )
 
-    @property
-    def state(self) -> PartitionState | None:
-        """The archive's state as last seen, None before the first look."""
-        return self._state
+    def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
+        """Rolled segments above what is known to be archived, for a partition that cannot be planned now."""
+        end_offset = -1 if self._last_end_offset is None else self._last_end_offset
+        return tuple(segment for segment in files.segments if segment.end_offset > end_offset)
 
     def archive(self, plan: PartitionPlan, uploads: Executor, done: Done = lambda _: None) -> PartitionOutcome:
         """Archive the planned segments. Never raises a SidecarError: it stands in the outcome.
@@ -105,7 +106,8 @@ class PartitionArchiver:
         except SidecarError as error:
             outcome.reason, outcome.error = str(error), error
             self._forget()
-        outcome.end_offset = self._state.end_offset if self._state else None
+        outcome.end_offset = self._last_end_offset if self._state is None else self._state.end_offset
+        self._last_end_offset = outcome.end_offset
         outcome.waiting += len(plan.segments) - len(outcome.archived)
         return outcome
 
@@ -133,9 +135,11 @@ class PartitionArchiver:
         outcome: PartitionOutcome,
         done: Done,
     ) -> None:
+        if not plan.segments and not plan.facts.leads:
+            return  # What an earlier leadership left behind is for the broker that leads now, or for our next turn.
         state = self._open(plan.files)
         resumed = settle_attempts(self._tools, state, plan.segments)
-        if not plan.segments:
+        if not plan.segments or self._is_draining(outcome):
             return
         if plan.hole is not None:
             state = self._record_lost(plan, plan.hole)
@@ -144,17 +148,14 @@ class PartitionArchiver:
         in_flight: InFlight = deque()
         try:
             for segment in plan.segments:
-                if self._tools.stop.is_set():
-                    outcome.reason = "draining: the process was asked to stop"
+                if self._is_draining(outcome):
                     break
                 try:
-                    prepared, position = self._prepare(segment, plan, position, checkpoint, resumed)
+                    prepared, position, blocker = self._prepare(segment, plan, position, checkpoint, resumed)
                 except SidecarError:
                     self._commit_all(in_flight, plan.facts, outcome, done)  # What came before is good.
                     raise
-                if blocker := undecided_transaction(
-                    plan.files, segment, prepared.reading.state, plan.facts.stable_end_offset
-                ):
+                if blocker:
                     prepared.close()
                     outcome.reason = blocker
                     break
@@ -162,8 +163,9 @@ class PartitionArchiver:
                 if len(in_flight) > self._tools.policy.uploads_ahead - 1:
                     self._commit_next(in_flight, plan.facts, outcome, done)
             self._commit_all(in_flight, plan.facts, outcome, done)
-            # Commits have passed the numbers for which earlier attempts were kept.
-            settle_attempts(self._tools, self._opened()[0], ())
+            if not self._tools.stop.is_set():
+                # Commits have passed the numbers for which earlier attempts were kept.
+                settle_attempts(self._tools, self._opened()[0], ())
         finally:
             self._abandon(in_flight)
 
@@ -174,11 +176,27 @@ class PartitionArchiver:
         position: LogPosition,
         checkpoint: LeaderEpochs | None,
         resumed: dict[int, Attempt],
-    ) -> tuple[PreparedSegment, LogPosition]:
+    ) -> tuple[PreparedSegment, LogPosition, str]:
+        """The segment, open; the position after it; and which open transaction keeps it from being archived, if any."""
+        self._tools.beat()
         root = self._opened()[0].lineage.root
         attempt = resumed.pop(segment.base_offset, None)
         log_start_offset = plan.facts.log_start_offset
-        return prepare_segment(self._tools, root, segment, position, checkpoint, log_start_offset, attempt)
+        prepared, after = prepare_segment(self._tools, root, segment, position, checkpoint, log_start_offset, attempt)
+        try:
+            stable_end_offset = plan.facts.stable_end_offset
+            blocker = undecided_transaction(
+                plan.files, segment, prepared.reading.state, stable_end_offset, self._tools.beat
+            )
+        except SidecarError:
+            prepared.close()
+            raise
+        return prepared, after, blocker
+
+    def _is_draining(self, outcome: PartitionOutcome) -> bool:
+        if self._tools.stop.is_set():
+            outcome.reason = "draining: the process was asked to stop"
+        return self._tools.stop.is_set()
 
     def _commit_all(self, in_flight: InFlight, facts: PartitionFacts, outcome: PartitionOutcome, done: Done) -> None:
         while in_flight:
@@ -204,9 +222,9 @@ class PartitionArchiver:
         finally:
             prepared.close()
         self._adopt, self._position = None, position
-        self._tools.journal.end(prepared.attempt.segment_id)
         self._report(prepared, entry, outcome)
         done(entry)
+        self._tools.journal.end(prepared.attempt.segment_id)
 
     def _report(self, prepared: PreparedSegment, entry: ArchivedSegment, outcome: PartitionOutcome) -> None:
         outcome.archived.append(entry)
@@ -257,9 +275,9 @@ class PartitionArchiver:
 
     def _abandon(self, in_flight: InFlight) -> None:
         for prepared, future, _ in in_flight:
-            if not future.cancel():
-                # The transfer must end before its objects are removed, and its descriptor stays open until then.
-                future.exception()
+            # The transfer must end before its objects are removed, and its descriptor stays open until then.
+            if not future.cancel() and not isinstance(error := future.exception(), SidecarError | None):
+                _log.error("transfer_crashed", segment=str(prepared.segment), exc_info=error)
             prepared.close()
             if self._tools.stop.is_set():
                 continue  # The journal knows it; the next start goes on with it.

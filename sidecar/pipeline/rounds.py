@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,10 +28,16 @@ Done = Callable[[TopicPartition, ArchivedSegment], None]
 
 @dataclass(slots=True)
 class RoundReport:
-    """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed."""
+    """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed.
+
+    `resting`: how partitions ended that failed not long ago and were left alone this time.
+    `look_again_s`: when the next round will have something to do for all that is known now.
+    """
 
     outcomes: list[PartitionOutcome] = field(default_factory=list)
     problems: tuple[ScanProblem, ...] = ()
+    resting: list[PartitionOutcome] = field(default_factory=list)
+    look_again_s: float = math.inf
 
     @property
     def errors(self) -> list[SidecarError]:
@@ -48,6 +55,14 @@ class RoundReport:
         return codes.pop() if len(codes) == 1 and not worked else 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A partition that failed: it is left alone until `until_s`, so that its fault does not cost every round."""
+
+    until_s: float
+    outcome: PartitionOutcome
+
+
 class Rounds:
     """Archives partition after partition; keeps what it learned of each between rounds."""
 
@@ -55,7 +70,7 @@ class Rounds:
         self._tools = tools
         self._scan = scan
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
-        self._resting: dict[TopicPartition, float] = {}
+        self._resting: dict[TopicPartition, _Rest] = {}
 
     def plan(self) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
         """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest."""
@@ -65,10 +80,12 @@ class Rounds:
             _log.error("scan_problem", path=str(problem.path), error=str(problem.error))
         report = RoundReport(problems=found.problems)
         now_s = self._tools.clock.monotonic_s()
-        self._resting = {tp: until_s for tp, until_s in self._resting.items() if until_s > now_s}
-        present = {files.topic_partition for files in found.partitions}
+        present = {files.topic_partition: files for files in found.partitions}
+        self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in present}
+        report.resting = [rest.outcome for rest in self._resting.values()]
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in present}
         work: list[tuple[PartitionArchiver, PartitionPlan]] = []
+        stopped = [segment for tp in self._resting for segment in self._archivers[tp].unarchived(present[tp])]
         with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
             awake = [files for files in found.partitions if files.topic_partition not in self._resting]
             planned = pool.map(self._plan_one, awake)
@@ -77,9 +94,9 @@ class Rounds:
                     work.append((archiver, plan))
                 else:
                     report.outcomes.append(outcome)
-        work = self._within_queue(sorted(work, key=lambda item: item[1].deletion_order))
-        self._tools.metrics.planned([plan for _, plan in work], self._tools.clock.now_ms())
-        return work, report
+                    stopped += archiver.unarchived(outcome.files)
+        self._tools.metrics.planned([plan for _, plan in work], self._tools.clock.now_ms(), stopped)
+        return self._within_queue(sorted(work, key=lambda item: item[1].deletion_order)), report
 
     def _within_queue(
         self, work: list[tuple[PartitionArchiver, PartitionPlan]]
@@ -90,8 +107,9 @@ class Rounds:
         for archiver, plan in work:
             kept, later = plan.segments[:room], plan.segments[room:]
             room -= len(kept)
-            reason = plan.reason if not later else "the queue is full; the next round goes on"
-            cut.append((archiver, replace(plan, segments=kept, waiting=(*later, *plan.waiting), reason=reason)))
+            if later:
+                plan = replace(plan, reason="the queue is full; the next round goes on", look_again_ms=0)
+            cut.append((archiver, replace(plan, segments=kept, waiting=(*later, *plan.waiting))))
         return cut
 
     def _plan_one(self, files: PartitionFiles) -> tuple[PartitionArchiver, PartitionPlan | None, PartitionOutcome]:
@@ -116,13 +134,25 @@ class Rounds:
         """Archive what was planned. One partition's fault never stops another's work."""
         with _pools(self._tools) as (partitions, uploads):
             futures = [partitions.submit(self._archive_one, archiver, plan, uploads, done) for archiver, plan in work]
-            report.outcomes += [future.result() for future in futures]
+            try:
+                report.outcomes += [future.result() for future in futures]
+            except BaseException:
+                # Ctrl-C, or a fault of our own: what has not begun must not begin, the rest ends at the next segment.
+                self._tools.stop.set()
+                partitions.shutdown(wait=False, cancel_futures=True)
+                raise
         report.outcomes.sort(key=lambda outcome: outcome.files.topic_partition)
-        resting = len(self._resting)
         for outcome in report.outcomes:
             self._tell(outcome)
-        self._tools.metrics.round_ended(len(report.errors) + resting)
+        self._tools.metrics.round_ended(len(report.errors) + len(report.resting))
+        report.look_again_s = self._look_again_s(report)
         return report
+
+    def _look_again_s(self, report: RoundReport) -> float:
+        now_s = self._tools.clock.monotonic_s()
+        waiting = [outcome.look_again_ms for outcome in report.outcomes if outcome.look_again_ms is not None]
+        rests_s = [max(0.0, rest.until_s - now_s) for rest in self._resting.values()]
+        return min([math.inf, *rests_s, *(milliseconds / 1000 for milliseconds in waiting)])
 
     def _archive_one(
         self, archiver: PartitionArchiver, plan: PartitionPlan, uploads: Executor, done: Done
@@ -146,8 +176,8 @@ class Rounds:
     def _tell(self, outcome: PartitionOutcome) -> None:
         if outcome.error is not None:
             self._tools.metrics.failed(type(outcome.error).__name__)
-            rest_s = self._tools.clock.monotonic_s() + self._tools.policy.retry_wait_s
-            self._resting[outcome.files.topic_partition] = rest_s
+            until_s = self._tools.clock.monotonic_s() + self._tools.policy.retry_wait_s
+            self._resting[outcome.files.topic_partition] = _Rest(until_s, outcome)
             _log.error("partition_stopped", partition=str(outcome.files.topic_partition), error=str(outcome.error))
         elif outcome.reason:
             _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=outcome.reason)

@@ -45,7 +45,8 @@ def random_id() -> str:
 class Tools:
     """Components, clock and policy. `stop` is set when the process should drain.
 
-    `instance` tells this process apart in commits (host and process id).
+    `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
+    store, at least once per file that is read through.
     """
 
     store: ObjectStore
@@ -57,3 +58,4 @@ class Tools:
     instance: str
     stop: Event = field(default_factory=Event)
     new_id: Callable[[], str] = random_id
+    beat: Callable[[], None] = lambda: None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.names import Suffix, file_name
@@ -9,7 +11,11 @@ from sidecar.model import PartitionFiles, SegmentFiles
 
 
 def undecided_transaction(
-    files: PartitionFiles, segment: SegmentFiles, at_end: ProducerTable, stable_end_offset: int
+    files: PartitionFiles,
+    segment: SegmentFiles,
+    at_end: ProducerTable,
+    stable_end_offset: int,
+    beat: Callable[[], None] = lambda: None,
 ) -> str:
     """Why the segment may not be archived yet, "" if it may.
 
@@ -29,6 +35,7 @@ def undecided_transaction(
     for path, base_offset in paths:
         if base_offset >= stable_end_offset or not waiting:
             break
+        beat()
         # The active segment's tail may be half written; batches below the stable end are whole.
         for columns in scan_file(path, base_offset=base_offset):
             markers = (columns.marker_type >= 0) & (columns.base_offset < stable_end_offset)

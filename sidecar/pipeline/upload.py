@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sidecar.archive.keys import below
-from sidecar.errors import ObjectDamaged, StoreError
+from sidecar.errors import ObjectDamaged, StagingFull, StoreError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline.bundle import PreparedSegment
 from sidecar.pipeline.journal import Attempt
@@ -66,9 +66,9 @@ def discard(tools: Tools, attempt: Attempt) -> None:
 
 
 def discard_quietly(tools: Tools, attempt: Attempt) -> bool:
-    """`discard`, leaving the attempt in the journal for the next start if the store does not answer."""
+    """`discard`, leaving the attempt in the journal for the next start if store or journal cannot do it now."""
     try:
         discard(tools, attempt)
-    except StoreError:
+    except (StoreError, StagingFull):
         return False
     return True

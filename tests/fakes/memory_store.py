@@ -64,6 +64,9 @@ class MemoryStore:
         self._hits: Counter[Fault] = Counter()
         self._lock = threading.Lock()
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def _begin(self, operation: str, key: str) -> FaultKind | None:
         """Count the call and raise its fault; LOST_ANSWER and LIE are left to the caller."""
         self.before(operation, key)

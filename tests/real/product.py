@@ -80,7 +80,7 @@ def store_of(settings: Mapping[str, str]) -> Iterator[ObjectStore]:
     try:
         yield store
     finally:
-        store.close()  # type: ignore[attr-defined]
+        store.close()
 
 
 def parts_of(store: ObjectStore, root: str, segment: ArchivedSegment) -> dict[PartName, bytes]:

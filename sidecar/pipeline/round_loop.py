@@ -1,0 +1,133 @@
+"""Round after round: opens the tools as soon as the store allows it, and tells Health what it meets."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from threading import Event
+from typing import Any
+
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.config import Settings
+from sidecar.discovery.watch import Hint
+from sidecar.errors import SidecarError, StoreError, StoreUnsafe
+from sidecar.http import Health
+from sidecar.metrics import Metrics
+from sidecar.pipeline.assembly import open_tools, scanner
+from sidecar.pipeline.partition import PartitionOutcome
+from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.tools import Tools
+
+_log = structlog.get_logger(__name__)
+
+CONDITIONS = ("settings", "store", "log_dirs", "first_round")
+START_WAIT_S_FIRST = 1.0
+START_WAIT_S_MAX = 60.0
+BEAT_S = 1.0
+PAUSE_S_MIN = 0.05
+
+
+class RoundLoop:
+    """The work of `run`, for a thread of its own. It beats at least every `BEAT_S` while it waits."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, metrics: Metrics, health: Health, stop: Event, wake: Event
+    ) -> None:
+        """Args: stop: drain and return; wake: look at the disks now. Who sets `stop` sets `wake` too."""
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._health = health
+        self._stop = stop
+        self._wake = wake
+
+    def run(self) -> None:
+        """Until `stop` is set. Raises SidecarError where trying again is no use."""
+        wait_s = START_WAIT_S_FIRST
+        while not self._stop.is_set():
+            try:
+                with open_tools(
+                    self._settings,
+                    repeats=True,
+                    clock=self._clock,
+                    metrics=self._metrics,
+                    stop=self._stop,
+                    beat=self._health.beat,
+                ) as tools:
+                    self._health.met("settings")
+                    self._health.met("store")
+                    self._rounds(tools)
+                return
+            except StoreError as error:
+                # The store may come back; a process that ends would only be started again.
+                self._metrics.failed(type(error).__name__)
+                self._health.unmet("store", str(error))
+                if isinstance(error, StoreUnsafe) or (not error.retryable and wait_s >= START_WAIT_S_MAX):
+                    raise
+                _log.error("store_not_usable", error=str(error), next_try_s=wait_s)
+            self._pause(wait_s)
+            wait_s = min(2 * wait_s, START_WAIT_S_MAX)
+
+    def _rounds(self, tools: Tools) -> None:
+        rounds = Rounds(tools, scanner(self._settings))
+        with ExitStack() as resources:
+            if self._settings.run.watch:
+                resources.enter_context(Hint(self._settings.broker.log_dirs, self._wake))
+            while not self._stop.is_set():
+                self._wake.clear()
+                if self._stop.is_set():
+                    return  # Set before `clear`: nobody would wake us.
+                report = self._round(rounds)
+                self._pause(min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)))
+
+    def _pause(self, seconds: float) -> None:
+        until_s = self._clock.monotonic_s() + seconds
+        while (left_s := until_s - self._clock.monotonic_s()) > 0:
+            self._health.beat()
+            if self._wake.wait(min(left_s, BEAT_S)):
+                return
+
+    def _round(self, rounds: Rounds) -> RoundReport:
+        self._health.beat()
+        try:
+            report = rounds.run_once(lambda _partition, _segment: self._health.beat())
+        except SidecarError as error:
+            # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
+            self._metrics.failed(type(error).__name__)
+            self._health.unmet("log_dirs", str(error))
+            _log.error("round_failed", error=str(error))
+            return RoundReport()
+        self._health.met("first_round")
+        self._show(report)
+        return report
+
+    def _show(self, report: RoundReport) -> None:
+        outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
+        unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
+        store_errors = [str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)]
+        for condition, reasons in (("log_dirs", unreadable), ("store", store_errors)):
+            if reasons:
+                self._health.unmet(condition, reasons[0])
+            else:
+                self._health.met(condition)
+        self._health.publish(
+            {
+                "round_ended_ms": self._clock.now_ms(),
+                "partitions": [_row(outcome) for outcome in outcomes],
+                "problems": [str(problem.error) for problem in report.problems],
+            }
+        )
+
+
+def _row(outcome: PartitionOutcome) -> dict[str, Any]:
+    topic_partition = outcome.files.topic_partition
+    return {
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
+        "archived_end_offset": outcome.end_offset,
+        "segments_archived": len(outcome.archived),
+        "segments_waiting": outcome.waiting,
+        "reason": outcome.reason,
+        "error": type(outcome.error).__name__ if outcome.error else None,
+    }
