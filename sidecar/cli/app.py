@@ -7,7 +7,7 @@ import platform
 import typer
 
 from sidecar import __version__
-from sidecar.cli import archiving, configuring, inspecting, reporting
+from sidecar.cli import archiving, configuring, inspecting, reporting, snapshots
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
 
 JSON_VERSION = 1
@@ -20,6 +20,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+)
+producer_snapshots = typer.Typer(
+    help="Producer snapshots of a broker's directories: rebuild, check, and create the missing ones.",
+    no_args_is_help=True,
 )
 config = typer.Typer(help="Show, check and describe the settings.", no_args_is_help=True)
 
@@ -41,4 +45,7 @@ for command in (archiving.backfill, archiving.run, reporting.status, reporting.v
     app.command()(with_global_options(command))
 for command in (configuring.show, configuring.validate, configuring.schema):
     config.command()(with_global_options(command))
+for command in (snapshots.rebuild, snapshots.check, snapshots.heal):
+    producer_snapshots.command()(with_global_options(command))
+app.add_typer(producer_snapshots, name="snapshots")
 app.add_typer(config, name="config")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,12 +91,7 @@ def run(
     settings = options.settings({**flags, "http.bind": http_bind})
     from sidecar import daemon
 
-    exit_code = daemon.run(settings)
-    if exit_code == daemon.EXIT_NOT_DRAINED:
-        # The interpreter's own way out would wait for the transfers that were just given up.
-        sys.stderr.flush()
-        os._exit(exit_code)
-    return exit_code
+    return daemon.run(settings)
 
 
 def _flags(

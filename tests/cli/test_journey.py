@@ -6,7 +6,9 @@ import json
 import os
 import pty
 import shutil
+import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -174,3 +176,44 @@ def test_a_missing_object_is_exit_code_6(archive: Path) -> None:
     outcome = in_this_process("inspect", "--archive", archive, orphan)
     assert outcome.code == 3
     assert "no live commit" in outcome.err
+
+
+def test_an_interrupted_back_fill_is_exit_code_130_and_goes_on_where_it_was(log_dir: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command(*backfill(log_dir, tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=environment(),
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if json.loads(line)["event"] == "segment_committed":
+                break
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=60)
+    assert b"Traceback" not in rest
+    assert process.returncode in {130, 0}  # 0 if it was through before the signal came
+    assert tiered_sidecar(*backfill(log_dir, tmp_path)).code == 0
+    (found, *_) = in_this_process("verify", "--archive", tmp_path / "archive", "--json").lines()
+    assert found["problems"] == []
+    assert found["orphans"] == []
+
+
+def test_run_serves_its_state_and_ends_cleanly_on_sigterm(log_dir: Path, tmp_path: Path) -> None:
+    arguments = ["run", *backfill(log_dir, tmp_path)[1:], "--http-bind", "127.0.0.1:0"]
+    with subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, cwd=ROOT, env=environment()) as process:
+        assert process.stderr is not None
+        events: dict[str, dict[str, object]] = {}
+        for line in process.stderr:
+            event = json.loads(line)
+            events[event["event"]] = event
+            if {"http_listening", "segment_committed"} <= events.keys():
+                break
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{events['http_listening']['port']}/status", timeout=30
+        ) as answer:
+            assert json.load(answer)["version"] == 1
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest

@@ -1,0 +1,82 @@
+"""The reports of `snapshots` for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.cli.output import print_table, remark
+
+if TYPE_CHECKING:
+    from sidecar.pipeline.snapshots.check import CheckReport
+    from sidecar.pipeline.snapshots.heal_report import HealReport
+    from sidecar.pipeline.snapshots.rebuild import RebuildReport
+
+OFFSETS_SHOWN = 6
+
+
+def show_rebuilt(report: RebuildReport, *, colors: bool) -> None:
+    """One row per partition."""
+    rows = [
+        (
+            str(partition.files.topic_partition),
+            partition.start_offset,
+            "broker's snapshot" if partition.from_snapshot else "log",
+            len(partition.snapshots),
+            partition.snapshots[-1].producers if partition.snapshots else None,
+            all(snapshot.exact for snapshot in partition.snapshots),
+            partition.problem,
+        )
+        for partition in report.partitions
+    ]
+    columns = ["partition", "replayed from#", "known there", "snapshots#", "producers at the end#", "exact", "problem"]
+    print_table("Rebuilt producer snapshots", columns, rows, colors=colors)
+
+
+def show_checked(report: CheckReport, *, colors: bool) -> None:
+    """One row per snapshot that is not equal, and a count of those that are."""
+    rows = []
+    equal = 0
+    for partition in report.partitions:
+        name = str(partition.files.topic_partition)
+        for snapshot in partition.snapshots:
+            if snapshot.result == "equal":
+                equal += 1
+            else:
+                rows.append((name, snapshot.offset, str(snapshot.result), snapshot.producers, snapshot.what))
+        if partition.problem:
+            rows.append((name, None, "stopped", None, partition.problem))
+    if rows:
+        columns = ["partition", "offset#", "result", "producers#", "what"]
+        print_table("Producer snapshots that are not equal to the replay", columns, rows, colors=colors)
+    remark(f"{equal} snapshots equal the replay of their log")
+
+
+def show_healed(report: HealReport, *, colors: bool) -> None:
+    """One row per partition in which there was something to do."""
+    rows = [
+        (
+            str(healing.plan.files.topic_partition),
+            _offsets(healing.plan.missing),
+            len(healing.created),
+            len(healing.replaced),
+            len(healing.verified),
+            healing.exact,
+            "; ".join(part for part in (healing.problem, *healing.mismatches) if part),
+        )
+        for healing in report.worth_showing
+    ]
+    if rows:
+        title = "Missing producer snapshots (nothing was written)" if report.dry_run else "Healed producer snapshots"
+        columns = ["partition", "missing", "created#", "replaced#", "broker's own confirmed#", "exact", "problem"]
+        print_table(title, columns, rows, colors=colors)
+    created = sum(len(healing.created) for healing in report.healings)
+    replaced = sum(len(healing.replaced) for healing in report.healings)
+    remark(f"{len(report.healings)} partitions looked at, {created} snapshots created, {replaced} replaced")
+    wrong = sum(len(healing.wrong_empty) for healing in report.healings)
+    if wrong:
+        remark(f"{wrong} empty snapshots hide producers whom a broker must know; --replace-empty replaces them")
+
+
+def _offsets(offsets: tuple[int, ...]) -> str:
+    shown = " ".join(map(str, offsets[:OFFSETS_SHOWN]))
+    return f"{shown} and {len(offsets) - OFFSETS_SHOWN} more" if len(offsets) > OFFSETS_SHOWN else shown

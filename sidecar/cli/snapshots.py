@@ -1,0 +1,214 @@
+"""`snapshots rebuild|check|heal`: producer snapshots of a broker's directories."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.archiving import Excluded, Topics
+from sidecar.cli.options import GlobalOptions
+from sidecar.errors import SettingsError
+
+if TYPE_CHECKING:
+    from sidecar.config import Settings
+    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.pipeline.snapshots.folding import Forgetting
+    from sidecar.ports import TaskEngine
+
+JSON_VERSION = 1
+NEVER = "never"
+
+_NO_ARCHIVE = "memory://none"
+"""The settings demand an archive; these commands look at none."""
+
+
+class EngineName(StrEnum):
+    """AUTO: Spark where a master other than local is configured, else LOCAL."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+Directories = Annotated[
+    list[Path],
+    typer.Argument(metavar="DIR...", help="A partition directory, a log directory, or several.", show_default=False),
+]
+NowMs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Leave out producers expired at this very moment (ms). Default: those expired when the newest batch was written.",
+    ),
+]
+ExpirationMs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|never", help="The brokers' producer.id.expiration.ms. Default: broker.producer_id_expiration_ms."
+    ),
+]
+Engine = Annotated[EngineName, typer.Option(help="Where the log is read.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes that read. Default: one per core.")]
+
+
+def rebuild(
+    options: GlobalOptions,
+    directory: Directories,
+    out: Annotated[Path, typer.Option(metavar="OUT", help="Where the files go: a directory of your own.")],
+    now_ms: NowMs = None,
+    producer_id_expiration_ms: ExpirationMs = None,
+    engine: Engine = EngineName.AUTO,
+    workers: Workers = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
+) -> int:
+    """Write the producer snapshot of every segment base above the first, by replaying the log.
+
+    One partition directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
+    """
+    settings = _settings(options, topic, exclude)
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.cli.snapshot_tables import show_rebuilt
+    from sidecar.pipeline.snapshots.rebuild import rebuild as replay
+    from sidecar.pipeline.snapshots.targets import find_targets
+
+    targets = find_targets(directory, _topics(settings))
+    forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
+    with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
+        report = replay(targets, out, _engine(settings, engine, workers), forgetting, watcher=progress)
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        for partition in report.partitions:
+            print_json({"kind": "snapshots_rebuild", "version": JSON_VERSION, **partition.to_json()})
+    else:
+        show_rebuilt(report, colors=options.colors)
+    _tell(report.problems)
+    return report.exit_code
+
+
+def check(
+    options: GlobalOptions,
+    directory: Directories,
+    now_ms: NowMs = None,
+    producer_id_expiration_ms: ExpirationMs = None,
+    engine: Engine = EngineName.AUTO,
+    workers: Workers = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
+) -> int:
+    """Compare every producer snapshot found with the log; exit code 4 if one is wrong."""
+    settings = _settings(options, topic, exclude)
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.cli.snapshot_tables import show_checked
+    from sidecar.pipeline.snapshots.check import check as compare
+    from sidecar.pipeline.snapshots.targets import find_targets
+
+    targets = find_targets(directory, _topics(settings))
+    forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
+    with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
+        report = compare(targets, _engine(settings, engine, workers), forgetting, watcher=progress)
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        for partition in report.partitions:
+            print_json({"kind": "snapshots_check", "version": JSON_VERSION, **partition.to_json()})
+    else:
+        show_checked(report, colors=options.colors)
+    _tell(report.problems)
+    return report.exit_code
+
+
+def heal(
+    options: GlobalOptions,
+    log_dir: Annotated[
+        list[Path],
+        typer.Argument(metavar="LOG_DIR...", help="The log directories of a stopped broker.", show_default=False),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what is missing, and write nothing.")] = False,
+    replace_empty: Annotated[
+        bool,
+        typer.Option(
+            "--replace-empty",
+            help="Also replace empty snapshots that hide producers; the old file is kept as <name>.empty.",
+        ),
+    ] = False,
+    now_ms: NowMs = None,
+    producer_id_expiration_ms: ExpirationMs = None,
+    workers: Workers = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
+) -> int:
+    """Create the producer snapshots that a stopped broker lacks, so that its own tiering works after the start.
+
+    Only files named <base>.snapshot that do not exist are created, with owner, group and mode of their .log. The broker's
+    lock is held meanwhile: a broker that is started refuses to start. Safe to interrupt, and to run again.
+    """
+    settings = _settings(options, topic, exclude)
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.cli.snapshot_tables import show_healed
+    from sidecar.pipeline.snapshots.heal import heal as give_snapshots
+
+    forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
+    with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
+        report = give_snapshots(
+            log_dir,
+            _topics(settings),
+            _engine(settings, EngineName.LOCAL, workers),
+            forgetting,
+            dry_run=dry_run,
+            replace_empty=replace_empty,
+            watcher=progress,
+        )
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        print_json(report.as_json())
+    else:
+        show_healed(report, colors=options.colors)
+    _tell(report.problems)
+    return report.exit_code
+
+
+def _settings(options: GlobalOptions, topics: list[str] | None, excluded: list[str] | None) -> Settings:
+    flags = {"store.url": _NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
+    return options.settings(flags, calm=True)
+
+
+def _topics(settings: Settings) -> TopicFilter:
+    from sidecar.discovery.topic_filter import TopicFilter
+
+    return TopicFilter(settings.topics.include, settings.topics.exclude)
+
+
+def _forgetting(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:
+    from sidecar.clock import SystemClock
+    from sidecar.pipeline.snapshots.folding import Forgetting
+
+    expiration_ms = settings.broker.producer_id_expiration_ms
+    if expiration == NEVER:
+        expiration_ms = None
+    elif expiration is not None:
+        if not expiration.isdecimal() or int(expiration) < 1:
+            raise SettingsError(
+                f"--producer-id-expiration-ms {expiration}: expected milliseconds, 1 or more, or '{NEVER}'"
+            )
+        expiration_ms = int(expiration)
+    return Forgetting(SystemClock().now_ms() if now_ms is None else now_ms, expiration_ms, now_ms)
+
+
+def _engine(settings: Settings, name: EngineName, workers: int | None) -> TaskEngine:
+    from sidecar.pipeline.snapshots.local_engine import LocalEngine
+
+    return LocalEngine(workers)
+
+
+def _tell(problems: tuple[str, ...]) -> None:
+    from sidecar.cli.output import remark
+
+    for problem in problems:
+        remark(f"problem: {problem}")
