@@ -45,7 +45,7 @@ for command in (archiving.backfill, archiving.run, reporting.status, reporting.v
     app.command()(with_global_options(command))
 for command in (configuring.show, configuring.validate, configuring.schema):
     config.command()(with_global_options(command))
-for command in (snapshots.rebuild, snapshots.check, snapshots.heal):
-    producer_snapshots.command()(with_global_options(command))
+for snapshot_command in (snapshots.rebuild, snapshots.check, snapshots.heal):
+    producer_snapshots.command()(with_global_options(snapshot_command))
 app.add_typer(producer_snapshots, name="snapshots")
 app.add_typer(config, name="config")

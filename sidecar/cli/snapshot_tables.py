@@ -34,7 +34,7 @@ def show_rebuilt(report: RebuildReport, *, colors: bool) -> None:
 
 def show_checked(report: CheckReport, *, colors: bool) -> None:
     """One row per snapshot that is not equal, and a count of those that are."""
-    rows = []
+    rows: list[tuple[str, int | None, str, int | None, str]] = []
     equal = 0
     for partition in report.partitions:
         name = str(partition.files.topic_partition)

@@ -1,0 +1,93 @@
+"""`snapshots heal`: gives a stopped broker the producer snapshots that its own tiering needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import PartitionError
+from sidecar.model import PartitionFiles
+from sidecar.pipeline.snapshots.counting import Counting, Watcher
+from sidecar.pipeline.snapshots.folding import Forgetting, PartitionJob, fold
+from sidecar.pipeline.snapshots.heal_plan import Healing, HealPlan, plan_healing
+from sidecar.pipeline.snapshots.heal_report import HealReport
+from sidecar.pipeline.snapshots.heal_writer import HealWriter
+from sidecar.pipeline.snapshots.healer import Healer
+from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
+from sidecar.pipeline.snapshots.placing import remove_leftovers
+from sidecar.ports import TaskEngine
+
+
+def heal(
+    log_dirs: Sequence[Path],
+    topics: TopicFilter,
+    engine: TaskEngine,
+    forgetting: Forgetting,
+    *,
+    dry_run: bool = False,
+    replace_empty: bool = False,
+    watcher: Watcher | None = None,
+) -> HealReport:
+    """Create the missing `<base>.snapshot` files in the log dirs of a stopped broker; nothing else is touched.
+
+    Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
+    goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to.
+
+    Args:
+        dry_run: only plan; with `replace_empty` the log is read to judge the empty ones.
+        replace_empty: also replace empty snapshots that hide producers whom a broker must know now.
+    """
+    with ExitStack() as resources:
+        locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in _distinct(log_dirs)}
+        found = scan_log_dirs(list(locks), topics)
+        states = {path: read_log_dir_state(path) for path in locks}
+        healings = [_planned(files, states[files.log_dir], replace_empty=replace_empty) for files in found.partitions]
+        if not dry_run:
+            for healing in healings:
+                _remove_leftovers(healing)
+        work = [
+            (healing, job)
+            for healing in healings
+            if healing.plan.suspects or (healing.plan.missing and not dry_run)
+            if (job := _job(healing)) is not None
+        ]
+        jobs = [job for _, job in work]
+        with HealWriter(locks) as writer:
+            writing = None if dry_run else writer
+            healers = [Healer(healing, job, forgetting, writing) for healing, job in work]
+            for index, event in fold(jobs, engine, Counting(jobs, watcher)):
+                healers[index].take(event)
+            writer.finish()
+    return HealReport(tuple(healings), tuple(str(problem.error) for problem in found.problems), dry_run)
+
+
+def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
+    # The same directory under two names would be locked twice, and closing one lock of a process ends the other.
+    return list({path.resolve(): path for path in reversed(log_dirs)}.values())[::-1]
+
+
+def _planned(files: PartitionFiles, state: LogDirState, *, replace_empty: bool) -> Healing:
+    log_start_offset = state.log_start.offsets.get(files.topic_partition)
+    try:
+        return Healing(plan_healing(files, log_start_offset, replace_empty=replace_empty))
+    except PartitionError as error:
+        return Healing(HealPlan(files, ()), problem=str(error))
+
+
+def _remove_leftovers(healing: Healing) -> None:
+    try:
+        remove_leftovers(healing.plan.files.directory)
+    except PartitionError as error:
+        healing.problem = str(error)
+
+
+def _job(healing: Healing) -> PartitionJob | None:
+    try:
+        return healing.plan.job()
+    except PartitionError as error:
+        healing.problem = str(error)
+        return None

@@ -1,0 +1,60 @@
+"""What `snapshots heal` found and did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sidecar.errors import PartitionError, VerificationMismatch
+from sidecar.pipeline.snapshots.heal_plan import Healing
+
+
+@dataclass(frozen=True, slots=True)
+class HealReport:
+    """Every partition looked at, ascending, and what could not be looked at."""
+
+    healings: tuple[Healing, ...]
+    problems: tuple[str, ...]
+    dry_run: bool
+
+    @property
+    def worth_showing(self) -> list[Healing]:
+        """Those in which there was something to do."""
+        return [
+            healing for healing in self.healings if healing.plan.missing or healing.plan.suspects or healing.problem
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3 if a partition was not healed completely, 4 if a broker's own snapshot disagrees with the replay."""
+        if any(healing.mismatches for healing in self.healings):
+            return VerificationMismatch.exit_code
+        if self.problems or any(healing.problem for healing in self.healings):
+            return PartitionError.exit_code
+        return 0
+
+    def as_json(self) -> dict[str, Any]:
+        """One object, for `--json`. Partitions that lack nothing are only counted."""
+        rows = [_row(healing) for healing in self.worth_showing]
+        counts = {"partitions": len(self.healings), "created": sum(len(healing.created) for healing in self.healings)}
+        counts["missing"] = sum(len(healing.plan.missing) for healing in self.healings)
+        counts["replaced"] = sum(len(healing.replaced) for healing in self.healings)
+        found: dict[str, Any] = {"kind": "snapshots_heal", "version": 1, "dry_run": self.dry_run, "counts": counts}
+        return {**found, "partitions": rows, "problems": list(self.problems), "exit_code": self.exit_code}
+
+
+def _row(healing: Healing) -> dict[str, Any]:
+    files = healing.plan.files
+    return {
+        "topic": files.topic_partition.topic,
+        "partition": files.topic_partition.partition,
+        "directory": str(files.directory),
+        "missing": list(healing.plan.missing),
+        "created": sorted(healing.created),
+        "replaced": sorted(healing.replaced),
+        "verified": healing.verified,
+        "mismatches": healing.mismatches,
+        "wrong_empty": healing.wrong_empty,
+        "exact": healing.exact,
+        "problem": healing.problem,
+    }

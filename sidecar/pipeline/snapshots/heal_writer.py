@@ -1,0 +1,73 @@
+"""Writes healed snapshots on threads: each waits for the disk, none for another."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sidecar.errors import PartitionError
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.pipeline.snapshots.heal_plan import Healing
+from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
+from sidecar.pipeline.snapshots.placing import place_snapshot, sync_directory
+from sidecar.pipeline.snapshots.planning import log_start, segment_bases, snapshot_path
+
+THREADS: Final = 8
+WAITING: Final = 64
+"""Partitions whose files are not written yet; bounds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSnapshot:
+    """Content for `<offset>.snapshot`."""
+
+    offset: int
+    content: bytes
+    replaces_empty: bool
+
+
+class HealWriter:
+    """A context manager. Takes a partition's snapshots, and enters into its `Healing` what came of them."""
+
+    def __init__(self, locks: Mapping[Path, LogDirLock]) -> None:
+        self._locks = locks
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="heal")
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._pool.shutdown(cancel_futures=kind is not None)
+
+    def write(self, healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
+        """Write them in ascending order, then make their names durable. Raises LogDirRefused once a lock is lost."""
+        self._waiting.append(self._pool.submit(self._write, healing, snapshots))
+        while len(self._waiting) > WAITING:
+            self._waiting.popleft().result()
+
+    def finish(self) -> None:
+        """Wait for everything. Raises LogDirRefused."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    def _write(self, healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
+        files = healing.plan.files
+        self._locks[files.log_dir].require_held()
+        bases = sorted({log_start(files), *segment_bases(files)})
+        try:
+            for snapshot in snapshots:
+                # A snapshot at the log's end has no .log of that name: the segment it ends is its neighbour.
+                base = max(base for base in bases if base <= snapshot.offset)
+                neighbour = files.directory / file_name(base, Suffix.LOG)
+                path = snapshot_path(files, snapshot.offset)
+                place_snapshot(path, snapshot.content, neighbour, replaces_empty=snapshot.replaces_empty)
+                (healing.replaced if snapshot.replaces_empty else healing.created).append(snapshot.offset)
+            sync_directory(files.directory)
+        except PartitionError as error:
+            healing.problem = healing.problem or str(error)

@@ -1,0 +1,65 @@
+"""Holds a snapshot that a broker left against the state that replay gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.table import Expiration, ProducerTable
+from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.pipeline.snapshots.folding import Forgetting, PartitionJob, StateAt
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`problem`: why the file is no snapshot, "" if it is one; then `comparison` says the rest. `entry_count`: its producers."""
+
+    comparison: Comparison | None
+    entry_count: int = 0
+    problem: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a broker that loads it does not know what the log says."""
+        return self.comparison is None or self.comparison.conformance is Conformance.WRONG
+
+    def describe(self) -> str:
+        """For people."""
+        return self.problem if self.comparison is None else self.comparison.describe()
+
+
+def judge(path: Path, job: PartitionJob, state: StateAt, forgetting: Forgetting) -> Verdict:
+    """Compare the file with the state at its offset.
+
+    A broker leaves out who is expired by its clock when it writes. That is not later than any loader's clock, so the file's
+    modification time is taken for it; where that was lost (an older one), the newest timestamp in the log is.
+
+    Raises SegmentChanged if the file is gone, PartitionError if it cannot be read.
+    """
+    try:
+        data, mtime_ms = path.read_bytes(), path.stat().st_mtime_ns // 1_000_000
+    except FileNotFoundError as error:
+        raise SegmentChanged(f"{path}: vanished; look again") from error
+    except OSError as error:
+        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        theirs = read_snapshot(data)
+    except CorruptSnapshot as error:
+        return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
+    written_ms = max(state.log_time_ms, mtime_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
+    comparison = compare_snapshots(
+        theirs,
+        state.table.unexpired(Expiration(0, None)).entries(),
+        now_ms=min(written_ms, forgetting.now_ms),
+        expiration_ms=forgetting.producer_id_expiration_ms,
+        exact=state.exact,
+        log_start_offset=0 if job.from_snapshot else job.start.end_offset,
+    )
+    return Verdict(comparison, len(theirs))
+
+
+def unexpired_now(state: StateAt, forgetting: Forgetting) -> ProducerTable:
+    """Whom a broker that starts now would know from a complete snapshot; fewer rather than more."""
+    return state.table.unexpired(Expiration(forgetting.now_ms, forgetting.producer_id_expiration_ms))

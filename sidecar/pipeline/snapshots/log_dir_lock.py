@@ -1,0 +1,127 @@
+"""Keeps brokers away from a log dir while we write into it, by Kafka's own lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sidecar.errors import SidecarError
+from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK
+
+
+class LogDirRefused(SidecarError):
+    """A log dir in which nothing may be written now; the message says what to do."""
+
+
+class LogDirLock:
+    """Holds `.lock` of one log dir as a broker does: a context manager. A broker that is started meanwhile refuses to start.
+
+    The lock is a POSIX record lock, as Java's FileChannel.tryLock takes it, so that the kernel ends it with our process.
+    Trap: closing any descriptor of the file in this process ends it too.
+    Source: LogManager.lockLogDirs, kafka.utils.FileLock.
+    """
+
+    def __init__(self, log_dir: Path, *, read_only: bool = False) -> None:
+        """Args: read_only: nothing will be written; see that no broker runs, and do not hinder one from starting."""
+        self._log_dir = log_dir
+        self._path = log_dir / LOCK
+        self._read_only = read_only
+        self._descriptor: int | None = None
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises LogDirRefused."""
+        with self._resources:
+            self._take()
+            self._require_clean_shutdown()
+            self._resources = self._resources.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._resources.close()
+        self._descriptor = None
+
+    def require_held(self) -> None:
+        """Raise LogDirRefused if the lock no longer keeps brokers away: its file was removed, or the broker's mark is gone."""
+        if self._read_only:
+            return
+        if self._descriptor is None:
+            raise RuntimeError(f"{self._path} is not locked")
+        try:
+            present, ours = self._path.stat(), os.fstat(self._descriptor)
+            same = (present.st_dev, present.st_ino) == (ours.st_dev, ours.st_ino)
+        except OSError:
+            same = False
+        if not same or not (self._log_dir / CLEAN_SHUTDOWN).exists():
+            raise LogDirRefused(
+                f"{self._log_dir}: its lock file was replaced or a broker has started meanwhile; nothing more is written. "
+                f"Stop the broker and run again: what is done is done and stays"
+            )
+
+    def _take(self) -> None:
+        descriptor, made = self._opened()
+        if descriptor is None:
+            return
+        self._resources.callback(os.close, descriptor)
+        if made:
+            # Before the lock is let go: who has opened the file meanwhile finds it held, and gives up.
+            self._resources.callback(self._path.unlink, missing_ok=True)
+        kind = fcntl.LOCK_SH if self._read_only else fcntl.LOCK_EX
+        try:
+            fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise LogDirRefused(
+                f"{self._log_dir}: a broker, or another run of this command, is using it ({LOCK} is held); stop the broker, "
+                f"wait until it has ended, and run again"
+            ) from error
+        except OSError as error:
+            raise LogDirRefused(
+                f"{self._path}: cannot be locked ({error.strerror}), so nobody can tell whether a broker is running; "
+                f"run on the machine, and on the file system, that the broker uses"
+            ) from error
+        if self._read_only:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN)
+        self._descriptor = descriptor
+
+    def _opened(self) -> tuple[int | None, bool]:
+        """A descriptor of the lock file, None where there is none and none is needed; and whether we made the file."""
+        access = os.O_RDONLY if self._read_only else os.O_RDWR
+        try:
+            return os.open(self._path, access | os.O_CLOEXEC), False
+        except FileNotFoundError:
+            return (None, False) if self._read_only else (self._made(), True)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _made(self) -> int:
+        """A lock file where there is none, as in a copy; it goes when we go, so that nothing of ours stays."""
+        self._require_clean_shutdown()
+        try:
+            owner = self._log_dir.stat()
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unusable(error) from error
+        if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        return descriptor
+
+    def _unusable(self, error: OSError) -> LogDirRefused:
+        return LogDirRefused(
+            f"{self._path}: cannot be opened for writing ({error.strerror}); run as the broker's user (or root), with the "
+            f"log directory mounted read-write"
+        )
+
+    def _require_clean_shutdown(self) -> None:
+        if (self._log_dir / CLEAN_SHUTDOWN).exists():
+            return
+        if not self._log_dir.is_dir():
+            raise LogDirRefused(f"{self._log_dir}: no such directory")
+        raise LogDirRefused(
+            f"{self._log_dir}: the last broker here did not shut down cleanly ({CLEAN_SHUTDOWN} is missing), so the end of "
+            f"its logs may be damaged and will be cut at the next start. Start the broker (for an upgrade: the old version), "
+            f"let it recover, stop it cleanly, and run again"
+        )

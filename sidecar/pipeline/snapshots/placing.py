@@ -1,0 +1,113 @@
+"""Puts a snapshot into a broker's partition directory: whole or not at all, never over another file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sidecar.errors import PartitionError
+
+TEMPORARY_SUFFIX: Final = ".heal.tmp"
+ASIDE_SUFFIX: Final = ".empty"
+"""A broker takes no notice of names that end like these; after `.deleted` it would remove the file."""
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+def place_snapshot(path: Path, content: bytes, neighbour: Path, *, replaces_empty: bool = False) -> None:
+    """Create a file with the owner, group and mode of its neighbour; the caller syncs the directory (`sync_directory`).
+
+    Args:
+        neighbour: the `.log` beside it.
+        replaces_empty: there is an empty snapshot of that name; it is kept aside with `.empty` at the end of its name.
+
+    Raises PartitionError: the disk is full or read-only, the owner cannot be set, or the file exists.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    try:
+        # One left by a run that was killed; the lock says that it is nobody's.
+        temporary.unlink(missing_ok=True)
+        _write(temporary, content, neighbour)
+        if replaces_empty:
+            _keep_aside(path)
+            temporary.replace(path)
+        else:
+            _rename_without_overwriting(temporary, path)
+    except OSError as error:
+        raise _ours(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what a killed run left behind: files that never got their name. Raises PartitionError."""
+    try:
+        for path in directory.glob(f"*{TEMPORARY_SUFFIX}"):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _ours(directory, error) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable. Raises PartitionError."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _ours(directory, error) from error
+
+
+def _write(path: Path, content: bytes, neighbour: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        wanted, found = neighbour.stat(), os.fstat(descriptor)
+        if (found.st_uid, found.st_gid) != (wanted.st_uid, wanted.st_gid):
+            os.fchown(descriptor, wanted.st_uid, wanted.st_gid)
+        os.fchmod(descriptor, wanted.st_mode & 0o7777)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _rename_without_overwriting(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links. Looking first is enough: nobody else writes here while we hold the lock.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        temporary.rename(path)
+
+
+def _keep_aside(path: Path) -> None:
+    aside = path.with_name(path.name + ASIDE_SUFFIX)
+    if not aside.exists():
+        try:
+            os.link(path, aside)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            aside.write_bytes(path.read_bytes())
+
+
+def _ours(path: Path, error: OSError) -> PartitionError:
+    advice = {
+        errno.ENOSPC: "no space left on the disk: make room and run again",
+        errno.EDQUOT: "the disk quota is used up: make room and run again",
+        errno.EROFS: "the file system is mounted read-only: mount it read-write",
+        errno.EEXIST: "exists already; it was left alone. Run again",
+    }
+    denied = "run as the broker's user, or as root, so that the file gets the owner of its .log"
+    what = advice.get(error.errno or 0) or (denied if isinstance(error, PermissionError) else str(error.strerror))
+    return PartitionError(f"{path}: cannot be written: {what}")

@@ -1,0 +1,22 @@
+"""Imported by the server from which worker processes fork: each kernel is loaded once, not once per worker."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from producer_state.digest import DigestBuilder
+from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.building import build_batch
+from sidecar.logformat.record import Record
+
+
+def warm_up() -> None:
+    """Call every kernel of a digest once."""
+    batch = build_batch([Record(0, 0, None, b"")], producer_id=0, producer_epoch=0, base_sequence=0)
+    builder = DigestBuilder(0)
+    for columns in scan_bytes(batch, base_offset=0):
+        builder.add(columns.facts())
+    builder.finish(int(np.int64(1)))
+
+
+warm_up()

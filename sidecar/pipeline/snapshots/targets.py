@@ -1,0 +1,69 @@
+"""The partitions that a path on the command line means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name, parse_file_name
+from sidecar.model import PartitionFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Partitions in ascending order, and what could not be listed.
+
+    `single`: one partition directory was named, and nothing else.
+    """
+
+    partitions: tuple[PartitionFiles, ...]
+    problems: tuple[str, ...]
+    single: bool
+
+
+def find_targets(paths: Sequence[Path], topics: TopicFilter) -> Targets:
+    """Each path is a partition directory, or a log dir with such directories in it.
+
+    Raises SettingsError for a path that is neither.
+    """
+    partitions: list[PartitionFiles] = []
+    problems: list[str] = []
+    log_dirs: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            raise SettingsError(f"{path}: no such directory")
+        if not _holds_segments(path):
+            log_dirs.append(path)
+            continue
+        try:
+            partitions.append(_named_partition(path))
+        except PartitionError as error:
+            problems.append(str(error))
+    found = scan_log_dirs(log_dirs, topics, internal_topics=True)
+    partitions += found.partitions
+    problems += [str(problem.error) for problem in found.problems]
+    if not partitions and not problems:
+        raise SettingsError(f"{', '.join(map(str, paths))}: neither a partition directory nor one with such in it")
+    ascending = sorted(partitions, key=lambda files: files.topic_partition)
+    return Targets(tuple(ascending), tuple(problems), single=len(paths) == 1 and not log_dirs)
+
+
+def _holds_segments(path: Path) -> bool:
+    names = (parse_file_name(entry.name) for entry in path.iterdir())
+    return any(name is not None and name.suffix is Suffix.LOG for name in names)
+
+
+def _named_partition(path: Path) -> PartitionFiles:
+    path = path.absolute()
+    name = parse_directory_name(path.name)
+    if name is None or name.state is not DirectoryState.LIVE:
+        raise SettingsError(
+            f"{path}: holds segments, but its name is not that of a partition directory (expected <topic>-<number>); "
+            f"name the copy as the broker does"
+        )
+    return read_partition_directory(name.topic_partition, path.parent, path)
