@@ -104,9 +104,17 @@ def _options(parameters: Iterator[Any]) -> list[str]:
     for parameter in parameters:
         is_argument = parameter.param_type_name == "argument"
         names = [str(parameter.metavar)] if is_argument else [*parameter.opts, *parameter.secondary_opts]
-        value = "" if is_argument or parameter.is_flag else f" {parameter.metavar}"
+        value = "" if is_argument or parameter.is_flag else f" {_value_name(parameter)}"
         rows.append(f"| {_cell(', '.join(f'`{name}{value}`' for name in names))} | {_cell(parameter.help or '')} |")
     return ["| Option | Meaning |", "|---|---|", *rows] if rows else []
+
+
+def _value_name(parameter: Any) -> str:
+    """What stands for the value of an option: its metavar, or the values there are."""
+    if parameter.metavar:
+        return str(parameter.metavar)
+    kind = parameter.bare_type
+    return "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else "VALUE"
 
 
 def _setting_row(setting: Setting) -> str:
