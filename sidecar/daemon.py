@@ -73,15 +73,20 @@ def _supervise(
     worker: _Worker, health: Health, metrics: Metrics, flags: _Flags, drain_timeout_s: float, clock: Clock
 ) -> None:
     """Wait for the worker's end; after the signal to drain, for so long."""
-    deadline_s: float | None = None
-    while worker.is_alive() and (deadline_s is None or clock.monotonic_s() < deadline_s):
-        if flags.stop.is_set() and deadline_s is None:
-            deadline_s = clock.monotonic_s() + drain_timeout_s
-            _log.info("draining", signal_number=flags.signal_number, drain_timeout_s=drain_timeout_s)
+
+    def wait(seconds: float) -> None:
+        # The worker beats while it works. A call to the store ends by its own time limits: waiting for it is no stall.
         if metrics.store_calls_in_progress():
-            # The worker beats while it works. A call to the store ends by its own time limits: waiting for it is no stall.
             health.beat()
-        worker.join(TICK_S if deadline_s is None else min(TICK_S, max(0.0, deadline_s - clock.monotonic_s())))
+        worker.join(seconds)
+
+    while worker.is_alive() and not flags.stop.is_set():
+        wait(TICK_S)
+    if flags.signal_number:
+        _log.info("draining", signal_number=flags.signal_number, drain_timeout_s=drain_timeout_s)
+    deadline_s = clock.monotonic_s() + drain_timeout_s
+    while worker.is_alive() and (left_s := deadline_s - clock.monotonic_s()) > 0:
+        wait(min(TICK_S, left_s))
 
 
 def _end_at_once(code: int) -> None:
