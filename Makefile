@@ -31,6 +31,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs.
+conformance: setup
+	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py
+
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
