@@ -1,0 +1,226 @@
+"""How fast is the producer state of a log rebuilt, compared with a broker's own replay?
+
+Question    Seconds to read, check and replay the same segments: a 4.3.0 broker recovering after an unclean shutdown, and us.
+Input       (a) segments of 256 MiB in batches of about 130 KB; (b) segments of 128 MiB in one-record batches of 184 bytes;
+            all in the page cache. Both sides verify every CRC-32C. The broker also rebuilds its indexes, we also digest.
+Unit        GB/s (10^9 bytes) and million batches/s. The broker: between its own log lines "Recovering unflushed segment"
+            and "Completed load"; the first segment is left out, on which its JVM warms up. Ours: warm, after one run.
+Promise     one core: >= 3 x the broker on (a), >= 30 x on (b); two cores >= 1.8 x one.
+Run         python -m benchmarks.snapshot_replay [--rounds 5] [--json result.json]           (--tiny: without a broker)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from crc32c import crc32c
+
+from benchmarks.segments import MIB, write_log_dir
+from sidecar.pipeline.snapshots.splitting import parts_of
+from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask, digest_group, unpacked
+
+_HEADER = struct.Struct(">qiibI")
+_BODY = struct.Struct(">hiqqqhii")
+_RECORD = b"\xf4\x01\x00\x00\x00\x10abcdefgh\xd2\x01" + b"x" * 105 + b"\x00"
+TOPIC = "measured"
+LINE_TIME = re.compile(r"^\[([0-9-]+ [0-9:]+,[0-9]+)\]")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An input: how its log dir is made."""
+
+    name: str
+    promise: float
+    write: Callable[[Path, int, int], Path]
+    segment_mib: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """Medians over the rounds, for everything but the first segment."""
+
+    case: str
+    batches: int
+    size_bytes: int
+    broker_s: float | None
+    one_core_s: float
+    two_cores_s: float
+
+
+def write_single_records(directory: Path, segments: int, segment_bytes: int) -> Path:
+    """A log dir with one partition of one-record batches of 184 bytes from ten producers."""
+    partition = directory / f"{TOPIC}-0"
+    partition.mkdir(parents=True)
+    offset = 0
+    for _ in range(segments):
+        with (partition / f"{offset:020d}.log").open("wb") as file:
+            for _ in range(segment_bytes // 184):
+                body = _BODY.pack(0, 0, 1_760_000_000_000, 1_760_000_000_000, 4000 + offset % 10, 0, offset // 10, 1)
+                body += _RECORD
+                file.write(_HEADER.pack(offset, 9 + len(body), 0, 2, crc32c(body)) + body)
+                offset += 1
+    (partition / f"{offset:020d}.log").touch()
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    return directory
+
+
+CASES = (
+    Case("a: 130 KB batches", 3.0, write_log_dir, 256),
+    Case("b: one-record batches", 30.0, write_single_records, 128),
+)
+
+
+def main() -> int:
+    """Measure and print; 1 if a promise is broken (never with --tiny)."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--segments", type=int, default=4)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    rounds, segments = (1, 2) if arguments.tiny else (arguments.rounds, arguments.segments)
+    results = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for case in CASES:
+            size_bytes = 64 * 1024 if arguments.tiny else case.segment_mib * MIB
+            log_dir = case.write(Path(scratch) / case.name[0], segments, size_bytes)
+            results.append(_measure(case, log_dir, Path(scratch), rounds, with_broker=not arguments.tiny))
+            shutil.rmtree(log_dir)
+    verdicts = [_print(case, result) for case, result in zip(CASES, results, strict=True)]
+    kept = all(verdicts)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    return 0 if kept or arguments.tiny else 1
+
+
+def _measure(case: Case, log_dir: Path, scratch: Path, rounds: int, *, with_broker: bool) -> Result:
+    logs = sorted((log_dir / f"{TOPIC}-0").glob("*.log"))
+    tasks = [
+        SegmentTask(LocalSegment(str(path), path.stat().st_size), int(path.stem), int(following.stem))
+        for path, following in pairwise(logs)
+    ][1:]
+    for path in logs:
+        path.read_bytes()
+    one, two, broker = [], [], []
+    _run(tasks, 1), _run(tasks, 2)
+    for turn in range(rounds):
+        one.append(_run(tasks, 1))
+        two.append(_run(tasks, 2))
+        if with_broker and turn < 2:
+            broker += _broker_recovery_s(log_dir, scratch / f"broker-{case.name[0]}-{turn}", len(tasks))
+    batches = sum(int(logs[n + 1].stem) - int(path.stem) for n, path in enumerate(logs[:-1]) if n)
+    batches = batches if case.name.startswith("b") else batches // 1000
+    size_bytes = sum(task.size_bytes for task in tasks)
+    median = statistics.median
+    return Result(case.name, batches, size_bytes, median(broker) if broker else None, median(one), median(two))
+
+
+def _run(tasks: Sequence[SegmentTask], cores: int) -> float:
+    """Wall seconds for all segments, split as the product splits them; processes are up and warm before the clock starts."""
+    groups = [(part,) for task in tasks for part in parts_of(task)]
+    small = replace(tasks[0], end_offset=None, cuts=(tasks[0].base_offset + 1,))
+    if cores == 1:
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(before)})
+        try:
+            digest_group((small,))
+            return _timed(map(digest_group, groups))
+        finally:
+            os.sched_setaffinity(0, before)
+    with ProcessPoolExecutor(cores, multiprocessing.get_context("forkserver")) as pool:
+        list(pool.map(digest_group, [(small,)] * 8 * cores))
+        return _timed(pool.map(digest_group, groups))
+
+
+def _timed(answers: Iterable[bytes]) -> float:
+    started = time.perf_counter()
+    for answer in answers:
+        for digested in unpacked(answer):
+            assert not digested.problem, digested.problem
+    return time.perf_counter() - started
+
+
+def _broker_recovery_s(log_dir: Path, directory: Path, segments: int) -> list[float]:
+    """Seconds that a fresh 4.3.0 broker takes for these segments, all but the first, from its own log lines."""
+    from tests.servers.kafka import KafkaBroker
+
+    broker = KafkaBroker("4.3.0", directory, heap_mb=1024)
+    with broker:
+        _create_topic(broker.bootstrap)
+        broker.stop()
+        partition = broker.log_dirs[0] / f"{TOPIC}-0"
+        for file in partition.iterdir():
+            if file.name != "partition.metadata":
+                file.unlink()
+        for file in (log_dir / f"{TOPIC}-0").iterdir():
+            if file.suffix in {".log", ".index", ".timeindex"} or file.name == "leader-epoch-checkpoint":
+                os.link(file, partition / file.name) if file.suffix == ".log" and file.stat().st_size else shutil.copy(
+                    file, partition / file.name
+                )
+        (broker.log_dirs[0] / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        (broker.log_dirs[0] / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+        seen = len(broker.log_text())
+        broker.start()
+        return _seconds(broker.log_text()[seen:], segments)
+
+
+def _seconds(log_text: str, segments: int) -> list[float]:
+    lines = [
+        line
+        for line in log_text.splitlines()
+        if f"{TOPIC}-0" in line and ("Recovering unflushed segment" in line or "Completed load" in line)
+    ]
+    stamps = [datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f") for line in lines if (match := LINE_TIME.match(line))]  # noqa: DTZ007 - differences only
+    # First line: the first segment begins; then one line per segment; the empty active one; the end of the load.
+    if len(stamps) < segments + 2:
+        raise RuntimeError(f"the broker's log has {len(stamps)} of the expected lines:\n" + "\n".join(lines))
+    return [(stamps[segments + 1] - stamps[1]).total_seconds()]
+
+
+def _create_topic(bootstrap: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    config = {"segment.bytes": str(1 << 30), "retention.ms": "-1", "file.delete.delay.ms": "100"}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
+
+
+def _print(case: Case, result: Result) -> bool:
+    print(f"{result.case}: {result.size_bytes / 1e6:.0f} MB, {result.batches} batches, without the first segment")
+    times = {
+        "broker 4.3.0": result.broker_s,
+        "ours, one core": result.one_core_s,
+        "ours, two cores": result.two_cores_s,
+    }
+    for name, seconds in times.items():
+        if seconds:
+            print(
+                f"  {name:16s} {seconds:8.3f} s  {result.size_bytes / seconds / 1e9:6.2f} GB/s  "
+                f"{result.batches / seconds / 1e6:7.2f} M batches/s"
+            )
+    scaling = result.one_core_s / result.two_cores_s
+    ratio = result.broker_s / result.one_core_s if result.broker_s else None
+    print(f"  two cores: {scaling:.2f} x one (promised 1.8)", end="")
+    print(f"; one core: {ratio:.1f} x the broker (promised {case.promise:g})" if ratio else "")
+    return scaling >= 1.8 and (ratio is None or ratio >= case.promise)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
