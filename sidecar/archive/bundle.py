@@ -20,6 +20,9 @@ EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 FLAT_LEADER_EPOCHS = b"0\n1\n0 0\n"
 """Leader-epoch text with the single epoch 0 from offset 0."""
 
+INDEXES_BYTES_MAX = 256 * 1024 * 1024
+"""Readers take a `.indexes` object into memory whole; no writer makes a larger one."""
+
 REQUIRED_PARTS = frozenset(set(PartName) - {PartName.TRANSACTION_INDEX})
 
 

@@ -55,9 +55,10 @@ class BrokerSettings(Section):
     place."""
     snapshot_grace_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 5_000
     """How long a producer snapshot that is not there may still come: a roll writes it a moment after the new `.log`."""
-    producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = 86_400_000
-    """The brokers' `producer.id.expiration.ms`: rebuilt snapshots leave out producers that were idle for longer. `null`
-    leaves out nobody."""
+    producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = 604_800_000
+    """How long brokers remember an idle producer; rebuilt snapshots leave out those that were idle for longer. Never less
+    than what any broker uses: `producer.id.expiration.ms` (1 day by default) or, on brokers that do not have it yet,
+    `transactional.id.expiration.ms` (7 days). More is harmless. `null` leaves out nobody."""
 
     @field_validator("cluster_id")
     @classmethod

@@ -27,6 +27,9 @@ ENTRY = np.dtype(
 )
 
 
+_COLUMNS = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionIndex:
     """Columns of equal length n, in marker order. Offsets are absolute; `last_offset` is the abort marker's."""
@@ -121,6 +124,7 @@ class TransactionIndexCheck:
 
     An entry is right if its producer's abort marker stands at exactly `last_offset`. Entries that a rebuild does not have
     are no fault: brokers up to 2.7 indexed empty transactions, and compaction removes the data of aborted ones.
+    What lacks an aborted transaction of the log, or hides its beginning, is to be `merged` with the rebuilt one.
     `data` is None where the file is absent, which is how a broker says "none".
     """
 
@@ -187,17 +191,34 @@ class TransactionIndexCheck:
         row = np.minimum(np.searchsorted(index.last_offset, rebuilt.last_offset), len(index) - 1)
         missing = np.flatnonzero(index.last_offset[row] != rebuilt.last_offset)
         if missing.size:
-            return disagrees(f"transaction index: lacks {_entry(rebuilt, int(missing[0]))}")
-        # Lower offsets than ours are harmless and legal after compaction; higher ones hide aborted records.
+            return rebuild(f"the transaction index lacks {_entry(rebuilt, int(missing[0]))}")
+        # Lower offsets than ours are harmless and legal after compaction; higher ones hide aborted records. A broker that
+        # started from an empty producer snapshot writes such entries.
         wrong = np.flatnonzero(
             (index.first_offset[row] > rebuilt.first_offset)
             | (index.last_stable_offset[row] > rebuilt.last_stable_offset)
         )
         if wrong.size:
             ours = int(wrong[0])
-            self._fail(int(row[ours]), f"{_entry(index, int(row[ours]))}, the log says {_entry(rebuilt, ours)}")
-            return self._verdict or FINE
+            return rebuild(
+                f"the transaction index has {_entry(index, int(row[ours]))}, the log says {_entry(rebuilt, ours)}"
+            )
         return FINE
+
+
+def merged(broker: bytes | memoryview | None, rebuilt: bytes) -> bytes:
+    """The entries of both, and of two for the same marker the lower offsets: readers then miss no aborted record.
+
+    Replay that began without the state at the segment's base does not know how early a transaction began, and a broker
+    that lost its state does not either. A fragment at the end of the broker's file is left out.
+    """
+    theirs, ours = read_transaction_index(broker or b""), read_transaction_index(rebuilt)
+    columns = {name: np.concatenate([getattr(theirs, name), getattr(ours, name)]) for name in _COLUMNS}
+    last_offset, group = np.unique(columns["last_offset"], return_inverse=True)
+    lowest = {name: np.full(len(last_offset), np.iinfo(np.int64).max) for name in _COLUMNS}
+    for name in _COLUMNS:
+        np.minimum.at(lowest[name], group, columns[name])
+    return TransactionIndex(**{**lowest, "last_offset": last_offset}).to_bytes()
 
 
 def _entry(index: TransactionIndex, row: int) -> str:

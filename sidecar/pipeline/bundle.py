@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from sidecar.archive.bundle import assemble_indexes, log_part
+from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
+from sidecar.errors import PartitionError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, Part, SegmentFiles
 from sidecar.pipeline.journal import Attempt
@@ -50,6 +51,7 @@ class PreparedSegment:
             snapshot=self.snapshot.provenance,
             source_path=str(segment.log.path),
             source_mtime_ns=segment.log.mtime_ns,
+            source_size_bytes=segment.log.size_bytes,
             first_batch_crc=built.first_batch_crc,
             last_batch_crc=built.last_batch_crc,
         )
@@ -100,6 +102,7 @@ def prepare_segment(
             position.known,
             reading,
             log_time_ms=largest_ms,
+            now_ms=now_ms,
             producer_id_expiration_ms=tools.policy.producer_id_expiration_ms,
         )
         indexes, parts = assemble_indexes(
@@ -109,12 +112,20 @@ def prepare_segment(
             reading.leader_epochs.text_for_bundle(segment.end_offset),
             reading.transaction_index,
         )
+        _check_size(segment, len(indexes))
         attempt = resumed or _fresh_attempt(root, segment, tools.new_id(), now_ms)
     except BaseException:
         os.close(descriptor)
         raise
     prepared = PreparedSegment(segment, descriptor, reading, snapshot, indexes, parts, attempt)
     return prepared, LogPosition(known, largest_ms)
+
+
+def _check_size(segment: SegmentFiles, indexes_bytes: int) -> None:
+    if indexes_bytes > INDEXES_BYTES_MAX:
+        raise PartitionError(
+            f"{segment}: indexes and snapshot take {indexes_bytes} bytes, readers take {INDEXES_BYTES_MAX}"
+        )
 
 
 def _fresh_attempt(root: str, segment: SegmentFiles, segment_id: str, now_ms: int) -> Attempt:

@@ -71,7 +71,7 @@ def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
             return KnownState(ProducerTable.from_snapshot(base_offset, content), base_offset, exact=True)
         except (CorruptSnapshot, OSError):
             pass  # A snapshot that cannot be read tells no more than one that is not there.
-    return KnownState(ProducerTable.blank(base_offset), base_offset, exact=True)
+    return KnownState(ProducerTable.blank(base_offset), base_offset, exact=base_offset == 0)
 
 
 def choose_snapshot(
@@ -80,6 +80,7 @@ def choose_snapshot(
     reading: SegmentReading,
     *,
     log_time_ms: int,
+    now_ms: int,
     producer_id_expiration_ms: int | None,
 ) -> tuple[ChosenSnapshot, KnownState]:
     """Decide, and give the state from which the next segment goes on.
@@ -87,6 +88,7 @@ def choose_snapshot(
     Args:
         known: the state at the segment's base.
         log_time_ms: the largest batch timestamp so far, capped by the wall clock: no loader's clock will be behind it.
+        now_ms: the wall clock.
 
     Raises SegmentChanged if the snapshot file is not the one that was listed.
     """
@@ -96,7 +98,7 @@ def choose_snapshot(
     rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)
     after = KnownState(table, known.start_offset, exact)
     found = read_whole(segment.snapshot)
-    if found is None:
+    if found is None or segment.snapshot is None:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
     try:
         theirs = read_snapshot(found)
@@ -105,7 +107,8 @@ def choose_snapshot(
     comparison = compare_snapshots(
         theirs,
         table.entries(),
-        now_ms=log_time_ms,
+        # The broker forgot producers by its own clock when it wrote the file, perhaps long after the last batch.
+        now_ms=max(log_time_ms, min(now_ms, segment.snapshot.mtime_ns // 1_000_000)),
         expiration_ms=producer_id_expiration_ms,
         exact=exact,
         log_start_offset=known.start_offset,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +16,9 @@ from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, comp
 from sidecar.logformat.offset_index import OffsetIndexCheck
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.time_index import TimeIndexCheck
-from sidecar.logformat.transaction_index import TransactionIndexCheck
+from sidecar.logformat.transaction_index import TransactionIndexCheck, merged
 from sidecar.model import FileIdentity, SegmentFiles
-from sidecar.pipeline.sources import read_whole
+from sidecar.pipeline.sources import SMALL_FILE_BYTES_MAX, read_whole, reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +60,15 @@ def read_segment(
     """
     name = str(segment.log.path)
     scanner = SegmentScanner(
-        lambda position, buffer: os.preadv(descriptor, [buffer], position),
+        reader(descriptor, segment.log),
         segment.log.size_bytes,
         base_offset=segment.base_offset,
         file=name,
     )
-    offsets = OffsetIndexCheck(read_whole(segment.offset_index), segment.base_offset)
-    times = TimeIndexCheck(read_whole(segment.time_index), segment.base_offset)
+    # What is larger than its log could need is no index; it is rebuilt without being read.
+    limit_bytes = max(SMALL_FILE_BYTES_MAX, segment.log.size_bytes // 4)
+    offsets = OffsetIndexCheck(read_whole(segment.offset_index, limit_bytes), segment.base_offset)
+    times = TimeIndexCheck(read_whole(segment.time_index, limit_bytes), segment.base_offset)
     aborted = TransactionIndexCheck(read_whole(segment.transaction_index), segment.base_offset)
     epochs = (
         LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
@@ -98,6 +99,7 @@ def read_segment(
         for check in (offsets, times, aborted):
             check.add(columns)
     scanner.require_exact()
+    looks_cleaned = looks_cleaned or expected_offset < segment.end_offset
     built = builder.finish(completed)
     replaced: list[str] = []
     offset_index = _choose(
@@ -106,7 +108,7 @@ def read_segment(
     time_index = _choose(times.finish(built.time_index), times.data, built.time_index, segment.time_index, replaced)
     verdict = aborted.finish(built.transaction_index)
     transaction_index = _choose(
-        verdict, aborted.data, built.transaction_index or None, segment.transaction_index, replaced
+        verdict, aborted.data, _merged(aborted.data, built), segment.transaction_index, replaced
     )
     return SegmentReading(
         built=built,
@@ -119,6 +121,13 @@ def read_segment(
         completed=tuple(completed),
         looks_cleaned=looks_cleaned,
     )
+
+
+def _merged(found: bytes | memoryview | None, built: BuiltIndexes) -> bytes | None:
+    try:
+        return merged(found, built.transaction_index) or None
+    except CorruptFile:
+        return built.transaction_index or None
 
 
 def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
@@ -145,8 +154,8 @@ def _choose(
             return rebuilt
         case IndexState.DISAGREES:
             raise CorruptFile(
-                f"{verdict.reason}: the index disagrees with its log; compare with a replica, or stop the broker, delete the "
-                f"index and let it be rebuilt",
+                f"{verdict.reason}: the index disagrees with its log; compare with a replica, or stop the broker and delete the "
+                f"segment's .index file (whichever index is wrong): at its start the broker then rebuilds all three",
                 file=str(file.path) if file else "",
                 position=verdict.position,
             )

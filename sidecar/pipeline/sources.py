@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.model import FileIdentity, SegmentFiles
+
+SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
+"""An index has 10 MiB by default even when it was never trimmed; a snapshot of a million producers has 46 MB."""
 
 
 def identity_of(path: Path, status: os.stat_result) -> FileIdentity:
@@ -49,16 +52,34 @@ def opened(file: FileIdentity) -> Iterator[int]:
         os.close(descriptor)
 
 
-def read_whole(file: FileIdentity | None) -> bytes | None:
-    """All bytes of a small file, None if there is none. Raises SegmentChanged when it is not the one listed."""
-    if file is None:
+def reader(descriptor: int, file: FileIdentity) -> Callable[[int, memoryview], int]:
+    """Fills a buffer from a position of an open file, and says how far. It raises PartitionError for a failing disk."""
+
+    def read_at(position: int, buffer: memoryview) -> int:
+        try:
+            return os.preadv(descriptor, [buffer], position)
+        except OSError as error:
+            raise PartitionError(
+                f"{file.path}, at byte {position}: cannot be read ({error.strerror}): check the disk; the partition stops here"
+            ) from error
+
+    return read_at
+
+
+def read_whole(file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MAX) -> bytes | None:
+    """All bytes of a small file, None if there is none or if it is larger than any such file can rightly be.
+
+    Raises SegmentChanged when it is not the one listed, PartitionError when it cannot be read.
+    """
+    if file is None or file.size_bytes > limit_bytes:
         return None
+    content = bytearray(file.size_bytes + 1)
+    filled = 0
     with opened(file) as descriptor:
-        content = bytearray()
-        while chunk := os.pread(descriptor, min(1 << 20, file.size_bytes + 1 - len(content)), len(content)):
-            content += chunk
-            if len(content) > file.size_bytes:
-                break
+        read_at = reader(descriptor, file)
+        while filled < len(content) and (count := read_at(filled, memoryview(content)[filled:])):
+            filled += count
+    del content[filled:]
     if len(content) != file.size_bytes:
         raise SegmentChanged(f"{file.path}: {len(content)} bytes read where {file.size_bytes} were listed")
     return bytes(content)

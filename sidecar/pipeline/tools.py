@@ -29,7 +29,7 @@ class Policy:
     workers: int = 2
     uploads_ahead: int = 2
     settling: Settling = field(default_factory=lambda: Settling(settle_ms=5_000, snapshot_grace_ms=5_000))
-    producer_id_expiration_ms: int | None = 86_400_000
+    producer_id_expiration_ms: int | None = 604_800_000
     index_interval_bytes: int = 4096
     record_lost: bool = False
     max_queue: int = 1_000_000

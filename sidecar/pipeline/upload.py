@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import structlog
+
 from sidecar.archive.keys import below
-from sidecar.errors import ObjectDamaged, StagingFull, StoreError
+from sidecar.errors import ObjectDamaged, ObjectMissing, StagingFull, StoreDenied, StoreError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline.bundle import PreparedSegment
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
 from sidecar.storage import BytesSource, FileSource
+
+_log = structlog.get_logger(__name__)
 
 
 def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
@@ -29,7 +33,11 @@ def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
         tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
     key = below(attempt.root, attempt.indexes_key)
     tools.store.upload(key, BytesSource(prepared.indexes))
-    if tools.store.read(key) != prepared.indexes:
+    try:
+        is_there = tools.store.read(key) == prepared.indexes
+    except ObjectMissing:
+        is_there = False
+    if not is_there:
         raise ObjectDamaged(f"{key}: reads back other bytes than were sent: check the store's disks and proxies")
     entry = prepared.archived(log_crc32c)
     tools.metrics.uploaded(entry.size_bytes, tools.clock.monotonic_s() - started_s)
@@ -58,10 +66,14 @@ def resumable(tools: Tools, attempt: Attempt) -> bool:
 def discard(tools: Tools, attempt: Attempt) -> None:
     """Remove what an attempt left in the store; it was never committed, so no reader can know it."""
     keys = [below(attempt.root, attempt.log_key), below(attempt.root, attempt.indexes_key)]
-    for key in keys:
-        for unfinished in tools.store.unfinished_uploads(key):
-            tools.store.abort_upload(unfinished)
     tools.store.delete(keys)
+    try:
+        for key in keys:
+            for unfinished in tools.store.unfinished_uploads(key):
+                tools.store.abort_upload(unfinished)
+    except StoreDenied as error:
+        # Whoever may not list uploads has a lifecycle rule that ends them; trying again would change nothing.
+        _log.warning("unfinished_uploads_not_listed", key=keys[0], reason=str(error))
     tools.journal.end(attempt.segment_id)
 
 

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from producer_state.snapshot import read_snapshot
 from producer_state.wire import ProducerStateError
-from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
+from sidecar.archive.bundle import INDEXES_BYTES_MAX, cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectMissing, SegmentChanged
 from sidecar.logformat import offset_index, time_index, transaction_index
@@ -19,7 +19,6 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
 
-INDEXES_BYTES_MAX = 256 * MIB
 WINDOW_BYTES = 8 * MIB
 
 

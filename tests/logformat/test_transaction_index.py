@@ -7,14 +7,15 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from producer_state.replay import CompletedTransaction
 
+from producer_state.replay import CompletedTransaction
 from sidecar.errors import CorruptFile
 from sidecar.logformat.index_verdict import IndexState, IndexVerdict
 from sidecar.logformat.transaction_index import (
     TransactionIndexCheck,
     check_as_broker,
     from_completed,
+    merged,
     read_transaction_index,
 )
 from tests.logformat.placed_batches import ABORT, COMMIT, Placed, chunks_of
@@ -142,9 +143,6 @@ def test_an_absent_or_cut_index_is_rebuilt(data: bytes | None) -> None:
         (entries((5, 100, 107, 108)), "no abort marker"),
         (entries((11, 102, 106, 100)), "no abort marker"),
         (entries((10, 102, 106, 100), (10, 120, 130, 131)), "behind the last batch"),
-        (entries((11, 108, 108, 109)), "lacks entry 0 (producer 10"),
-        (entries((10, 103, 106, 100)), "the log says"),
-        (entries((10, 102, 106, 107)), "the log says"),
         (entries((10, 102, 106, 108)), "impossible"),
         (entries((10, 107, 106, 100)), "impossible"),
         (entries((10, 10, 99, 100)), "impossible"),
@@ -155,3 +153,35 @@ def test_an_index_that_contradicts_its_log_disagrees(data: bytes, reason: str, r
     verdict = verdict_of(data, entries(RIGHT), rows=rows)
     assert verdict.state is IndexState.DISAGREES
     assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (entries((11, 108, 108, 109)), "lacks entry 0 (producer 10"),
+        (entries((10, 103, 106, 100)), "the log says"),
+        (entries((10, 102, 106, 107)), "the log says"),
+    ],
+)
+def test_an_index_that_hides_aborted_records_is_rebuilt(data: bytes, reason: str, rows: int) -> None:
+    verdict = verdict_of(data, entries(RIGHT), rows=rows)
+    assert verdict.state is IndexState.REBUILD
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("broker", "rebuilt", "expected"),
+    [
+        ((), (), ()),
+        ((), ((10, 102, 106, 100),), ((10, 102, 106, 100),)),
+        (((10, 102, 106, 100),), (), ((10, 102, 106, 100),)),
+        (((10, 103, 106, 107),), ((10, 102, 106, 107),), ((10, 102, 106, 107),)),
+        (((10, 90, 106, 100),), ((10, 102, 106, 101),), ((10, 90, 106, 100),)),
+        (((11, 108, 108, 109),), ((10, 102, 106, 100),), ((10, 102, 106, 100), (11, 108, 108, 109))),
+    ],
+)
+def test_merged_indexes_hide_nothing_that_either_shows(
+    broker: tuple[tuple[int, ...], ...], rebuilt: tuple[tuple[int, ...], ...], expected: tuple[tuple[int, ...], ...]
+) -> None:
+    assert merged(entries(*broker) + b"\0", entries(*rebuilt)) == entries(*expected)
