@@ -78,7 +78,7 @@ class S3Settings(StoreSection):
     """How long to wait for a connection."""
     read_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """How long to wait for the next bytes of an answer."""
-    part_bytes: Annotated[int, Field(ge=5 * _MIB, le=512 * _MIB)] = 8 * _MIB
+    part_bytes: Annotated[int, Field(ge=5 * _MIB, le=512 * _MIB)] = 16 * _MIB
     """Size of a multipart part; objects up to this size go in one request. Grows by itself beyond 10,000 parts."""
     concurrency: Annotated[int, Field(ge=1, le=64)] = 4
     """Parts in flight over all uploads together: memory is about `part_bytes` times this."""

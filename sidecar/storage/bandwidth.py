@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import os
 import threading
 
 from sidecar.clock import Clock
@@ -28,15 +28,31 @@ class BandwidthLimit:
             self._clock.sleep_s(turn_s - now_s)
 
 
-class PacedBody(io.BytesIO):
+class PacedBody:
     """A request body that takes its bytes from a limit block by block, so that a part is no burst."""
 
-    def __init__(self, body: bytes, limit: BandwidthLimit) -> None:
-        super().__init__(body)
+    def __init__(self, body: bytes | bytearray, limit: BandwidthLimit) -> None:
+        self._body = memoryview(body)
+        self._position = 0
         self._limit = limit
 
-    def read(self, size: int | None = -1, /) -> bytes:
+    def __len__(self) -> int:
+        return len(self._body)
+
+    def read(self, size: int | None = -1) -> bytes:
         """Read, after waiting."""
-        block = super().read(size)
+        end = len(self._body) if size is None or size < 0 else self._position + size
+        block = bytes(self._body[self._position : end])
+        self._position += len(block)
         self._limit.take(len(block))
         return block
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Botocore and urllib3 rewind with it and look for the length."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: len(self._body)}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Bytes read so far."""
+        return self._position

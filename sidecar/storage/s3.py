@@ -16,6 +16,7 @@ from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, Upl
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import KeyPrefix
+from sidecar.storage.part_buffers import PartBuffers
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3_client import make_client
 from sidecar.storage.s3_listing import list_folders, list_objects, list_unfinished_uploads
@@ -46,6 +47,7 @@ class S3Store:
         client = make_client(settings.s3)
         self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier)
         self._pool = ThreadPoolExecutor(settings.s3.concurrency, thread_name_prefix="s3-upload")
+        self._buffers = PartBuffers(settings.s3.part_bytes)
         self._limit = limit
 
     def close(self) -> None:
@@ -90,7 +92,7 @@ class S3Store:
         if source.size_bytes <= part_bytes:
             # In a worker, so that small objects too count against the bound of buffers in memory.
             return self._pool.submit(upload.put_whole).result()
-        return begin_multipart(upload, part_bytes).run(self._pool)
+        return begin_multipart(upload, part_bytes, self._buffers).run(self._pool)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import ObjectDamaged, SidecarError
 from sidecar.ports import MIB, UploadReceipt
-from sidecar.storage.checksums import combine_parts, composite_text, crc32c_of, to_text
+from sidecar.storage.checksums import combine_parts, composite_text, to_text
+from sidecar.storage.part_buffers import PartBuffers
 from sidecar.storage.s3_upload import Upload
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ class SentPart:
 class MultipartUpload:
     """One multipart upload from creation to completion, or to its abort."""
 
-    def __init__(self, upload: Upload, upload_id: str, part_bytes: int, *, whole_checksum: bool) -> None:
+    def __init__(self, upload: Upload, upload_id: str, buffers: PartBuffers, *, whole_checksum: bool) -> None:
         """Args: whole_checksum: the store agreed to check the whole object against one CRC-32C."""
         self._upload = upload
         self._whole_checksum = whole_checksum
         self._s3 = upload.s3
-        self._part_bytes = part_bytes
+        self._buffers = buffers
         self._target = {**upload.s3.address(upload.key), "UploadId": upload_id}
         self._cancelled = threading.Event()
 
@@ -76,8 +77,8 @@ class MultipartUpload:
     def _send_parts(self, pool: ThreadPoolExecutor) -> list[SentPart]:
         size_bytes = self._upload.source.size_bytes
         futures: list[Future[SentPart | None]] = [
-            pool.submit(self._send_part, 1 + position // self._part_bytes, position)
-            for position in range(0, size_bytes, self._part_bytes)
+            pool.submit(self._send_part, 1 + position // self._buffers.part_bytes, position)
+            for position in range(0, size_bytes, self._buffers.part_bytes)
         ]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
@@ -93,18 +94,18 @@ class MultipartUpload:
         if self._cancelled.is_set():
             return None
         upload = self._upload
-        body = bytes(upload.source.read_at(position, min(self._part_bytes, upload.source.size_bytes - position)))
-        crc32c = crc32c_of(body)
+        size_bytes = min(self._buffers.part_bytes, upload.source.size_bytes - position)
+        with self._buffers.part(upload.source, position, size_bytes) as (body, crc32c):
 
-        def put() -> str:
-            upload.count_request()
-            answer = self._s3.client.upload_part(
-                **self._target, PartNumber=number, Body=upload.paced(body), **self._s3.checksum(crc32c)
-            )
-            return answer["ETag"]
+            def put() -> str:
+                upload.count_request()
+                answer = self._s3.client.upload_part(
+                    **self._target, PartNumber=number, Body=upload.paced(body), **self._s3.checksum(crc32c)
+                )
+                return answer["ETag"]
 
-        etag = self._s3.repeat(f"UploadPart {number} of", upload.key, put)
-        return SentPart(number, etag, crc32c, len(body))
+            etag = self._s3.repeat(f"UploadPart {number} of", upload.key, put)
+        return SentPart(number, etag, crc32c, size_bytes)
 
     def _complete(self, parts: list[SentPart], crc32c: int) -> None:
         listed: list[CompletedPartTypeDef] = [
@@ -138,9 +139,10 @@ class MultipartUpload:
             )
 
 
-def begin_multipart(upload: Upload, part_bytes: int) -> MultipartUpload:
-    """Open a multipart upload with parts of at least `part_bytes`."""
+def begin_multipart(upload: Upload, wanted_part_bytes: int, buffers: PartBuffers) -> MultipartUpload:
+    """Open a multipart upload with parts of at least `wanted_part_bytes`; `buffers` are used if they have that size."""
     s3 = upload.s3
+    part_bytes = part_size_bytes(upload.source.size_bytes, wanted_part_bytes)
     # FULL_OBJECT lets the store prove the whole object by one CRC instead of by a list of its parts.
     checksum: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if s3.checksums else {}
 
@@ -152,7 +154,7 @@ def begin_multipart(upload: Upload, part_bytes: int) -> MultipartUpload:
     return MultipartUpload(
         upload,
         answer["UploadId"],
-        part_size_bytes(upload.source.size_bytes, part_bytes),
+        buffers if buffers.part_bytes == part_bytes else PartBuffers(part_bytes),
         # A store that knows only checksums of checksums would take ours of the whole for a wrong one of those.
         whole_checksum=s3.checksums and answer.get("ChecksumType") == "FULL_OBJECT",
     )

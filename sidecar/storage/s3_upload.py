@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from sidecar.errors import ObjectDamaged, ObjectExists, ObjectMissing, OutcomeUnknown, SidecarError, StoreUnavailable
 from sidecar.model import ObjectKey
@@ -56,9 +56,12 @@ class Upload:
         with self._lock:
             self._requests += 1
 
-    def paced(self, body: bytes) -> bytes | PacedBody:
-        """The body as the bandwidth limit wants it; without a limit bytes go to the socket in one call."""
-        return body if self._limit is None else PacedBody(body, self._limit)
+    def paced(self, body: bytes | bytearray) -> bytes:
+        """The body as the bandwidth limit wants it; without a limit it goes to the socket in one call.
+
+        The stubs name fewer types than botocore takes: bytearray and whatever reads are fine with it.
+        """
+        return cast("bytes", body if self._limit is None else PacedBody(body, self._limit))
 
     def settled(self, operation: str, call: Callable[[], Answer], crc32c: int) -> Answer | None:
         """Make the object come into being; None if an answer was lost but the object is there as it should be.

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import Protocol, runtime_checkable
 
 from sidecar.errors import PartitionError, SegmentChanged
+
+
+@runtime_checkable
+class ReadsInto(Protocol):
+    """A source that fills a caller's buffer, so that memory can be used again."""
+
+    def read_into(self, position: int, buffer: memoryview) -> None:
+        """Fill all of `buffer` from `position`; raises SegmentChanged if the source has become shorter."""
+        ...
 
 
 class FileSource:
@@ -22,22 +32,24 @@ class FileSource:
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """See `UploadSource`. Raises PartitionError if the file system fails to read."""
-        pieces: list[bytes] = []
-        missing_bytes = size_bytes
-        while missing_bytes > 0:
+        buffer = bytearray(size_bytes)
+        self.read_into(position, memoryview(buffer))
+        return bytes(buffer)
+
+    def read_into(self, position: int, buffer: memoryview) -> None:
+        """See `ReadsInto`. Raises PartitionError if the file system fails to read."""
+        filled_bytes = 0
+        while filled_bytes < len(buffer):
             try:
-                piece = os.pread(self._descriptor, missing_bytes, position + size_bytes - missing_bytes)
+                read_bytes = os.preadv(self._descriptor, [buffer[filled_bytes:]], position + filled_bytes)
             except OSError as error:
                 raise PartitionError(f"{self._name}, at byte {position}: cannot be read: {error.strerror}") from error
-            if not piece:
-                end = position + size_bytes - missing_bytes
+            if read_bytes == 0:
                 raise SegmentChanged(
-                    f"{self._name}: ends at byte {end} but had {self.size_bytes} bytes when it was listed;"
-                    " it was truncated or replaced meanwhile and will be looked at again"
+                    f"{self._name}: ends at byte {position + filled_bytes} but had {self.size_bytes} bytes when it was"
+                    " listed; it was truncated or replaced meanwhile and will be looked at again"
                 )
-            pieces.append(piece)
-            missing_bytes -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            filled_bytes += read_bytes
 
 
 class BytesSource:
