@@ -1,0 +1,306 @@
+"""`rebuild` and `check` on built directories and on damaged ones, here and in a pool of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer_state.snapshot import read_snapshot, write_snapshot
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import SettingsError
+from sidecar.logformat.building import build_batch
+from sidecar.logformat.record import Record
+from sidecar.pipeline.backfill import Progress
+from sidecar.pipeline.snapshots import folding
+from sidecar.pipeline.snapshots.check import Checking, CheckReport, check
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.local_engine import LocalEngine, WorkerDied
+from sidecar.pipeline.snapshots.rebuild import RebuildReport, rebuild
+from sidecar.pipeline.snapshots.splitting import parts_of
+from sidecar.pipeline.snapshots.targets import find_targets
+from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask, digest_segment, unpacked
+from tests.golden import golden, wall_clock_ms
+from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, log_dir_of, snapshots_in, tree
+
+KEEP_ALL = Forgetting(NOW_MS, None)
+
+
+def rebuilt(*paths: Path, out: Path, forgetting: Forgetting = KEEP_ALL, workers: int = 1) -> RebuildReport:
+    return rebuild(find_targets(paths, TopicFilter()), out, LocalEngine(workers), forgetting)
+
+
+def checked(*paths: Path, forgetting: Forgetting = KEEP_ALL) -> CheckReport:
+    return check(find_targets(paths, TopicFilter()), LocalEngine(1), forgetting)
+
+
+def results(checking: Checking) -> dict[int, str]:
+    return {snapshot.offset: str(snapshot.result) for snapshot in checking.snapshots}
+
+
+def test_a_partition_directory_goes_into_out_itself_and_a_log_dir_into_folders(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, partitions=2)
+    rebuilt(log_dir / "t-0", out=tmp_path / "one")
+    rebuilt(log_dir, out=tmp_path / "all")
+    assert snapshots_in(tmp_path / "one") == snapshots_in(tmp_path / "all" / "t-0") == [2, 4, 6]
+    assert snapshots_in(tmp_path / "all" / "t-1") == [2, 4, 6]
+    (entry,) = read_snapshot((tmp_path / "one" / f"{4:020d}.snapshot").read_bytes())
+    assert (entry.producer_id, entry.last_sequence, entry.last_offset, entry.offset_delta) == (1, 3, 3, 1)
+
+
+def test_several_workers_write_the_same_bytes(tmp_path: Path) -> None:
+    log_dirs = [golden(version) / "logs" for version in ("2.7.2", "3.9.1", "4.3.0")]
+    for log_dir in log_dirs:
+        for workers in (1, 2):
+            rebuilt(log_dir, out=tmp_path / log_dir.parent.name / str(workers), workers=workers)
+        alone, pooled = (tree(tmp_path / log_dir.parent.name / str(workers)) for workers in (1, 2))
+        assert alone == pooled
+        assert len(alone) > 25
+
+
+def test_every_snapshot_of_real_brokers_is_found_right(tmp_path: Path) -> None:
+    for version in ("2.7.2", "3.9.1", "4.3.0"):
+        forgetting = Forgetting(wall_clock_ms(version), DAY_MS)
+        report = checked(golden(version) / "logs", forgetting=forgetting)
+        found = [snapshot for partition in report.partitions for snapshot in partition.snapshots]
+        assert report.exit_code == 0
+        assert {str(snapshot.result) for snapshot in found} <= {"equal", "missing"}
+        assert sum(snapshot.result == "equal" for snapshot in found) >= 49
+        cleaned = checked(golden(version) / "compacted", forgetting=forgetting)
+        for partition in cleaned.partitions:
+            for snapshot in partition.snapshots:
+                assert snapshot.result in {"equal", "permissible", "missing"}
+                assert snapshot.result != "permissible" or "compaction" in snapshot.what or "no longer" in snapshot.what
+
+
+def test_wrong_corrupt_misnamed_and_unknown_snapshots(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=5)
+    directory = log_dir / "t-0"
+    rebuilt(directory, out=tmp_path / "out")
+    right = {offset: (tmp_path / "out" / f"{offset:020d}.snapshot").read_bytes() for offset in (2, 4, 6, 8)}
+
+    def put(offset: int, content: bytes) -> None:
+        (directory / f"{offset:020d}.snapshot").write_bytes(content)
+
+    put(0, write_snapshot([]))
+    put(2, right[2])
+    put(4, right[4][:-1] + b"\x00")
+    put(5, right[4])
+    put(6, right[4])
+    put(10, right[8])
+    put(11, right[8])
+    report = checked(directory)
+    (partition,) = report.partitions
+    expected = {
+        0: "unknown",
+        2: "equal",
+        4: "corrupt",
+        5: "corrupt",
+        6: "wrong",
+        8: "missing",
+        10: "wrong",
+        11: "corrupt",
+    }
+    assert results(partition) == expected
+    what = {snapshot.offset: snapshot.what for snapshot in partition.snapshots}
+    assert "checksum" in what[4]
+    assert "inside the batch [4, 5]" in what[5]
+    assert "last_offset 3, by the log 5" in what[6]
+    assert "the log ends at 10" in what[11]
+    assert report.exit_code == 4
+
+
+def test_the_end_of_the_active_segment_can_be_checked_while_it_grows(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=2)
+    directory = log_dir / "t-0"
+    active = directory / f"{2:020d}.log"
+    with active.open("ab") as log:
+        log.write(data(4, sequence=4, count=2))
+    entry = {"producer_id": 1, "producer_epoch": 0, "last_timestamp_ms": NOW_MS, "offset_delta": 1}
+    (directory / f"{4:020d}.snapshot").write_bytes(write_snapshot([_entry(last_sequence=3, last_offset=3, **entry)]))
+    with active.open("ab") as log:
+        log.write(data(6, sequence=6, count=2)[:50])  # a batch that is just being written
+    assert results(checked(directory).partitions[0]) == {2: "missing", 4: "equal"}
+
+
+def _entry(**fields: int) -> Any:
+    from producer_state.snapshot import ProducerEntry
+
+    return ProducerEntry(**fields)
+
+
+def test_producers_that_the_broker_had_already_forgotten_may_be_missing(tmp_path: Path) -> None:
+    """An idle topic: its segment is rolled days after the last write; by the newest batch alone nobody would be expired."""
+    log_dir = log_dir_of(tmp_path, segments=2)
+    path = log_dir / "t-0" / f"{2:020d}.snapshot"
+    path.write_bytes(write_snapshot([]))
+    forgetting = Forgetting(NOW_MS + 9 * DAY_MS, DAY_MS)
+    for written_ms, result in ((NOW_MS + DAY_MS // 2, "wrong"), (NOW_MS + DAY_MS, "permissible")):
+        os.utime(path, ns=(written_ms * 1_000_000, written_ms * 1_000_000))
+        assert results(checked(log_dir, forgetting=forgetting).partitions[0]) == {2: result}
+
+
+def test_the_snapshot_at_the_log_start_tells_of_producers_whose_batches_are_gone(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=4)
+    rebuilt(log_dir / "t-0", out=tmp_path / "whole")
+    directory = log_dir / "t-0"
+    old = _entry(producer_id=77, producer_epoch=3, last_sequence=9, last_offset=1, last_timestamp_ms=NOW_MS)
+    (directory / f"{0:020d}.log").unlink()
+    before = read_snapshot((tmp_path / "whole" / f"{2:020d}.snapshot").read_bytes())
+    (directory / f"{2:020d}.snapshot").write_bytes(write_snapshot([*before, old]))
+    (partition,) = rebuilt(directory, out=tmp_path / "rest").partitions
+    assert (partition.start_offset, partition.from_snapshot) == (2, True)
+    for offset in (4, 6):
+        whole, rest = (
+            read_snapshot((tmp_path / out / f"{offset:020d}.snapshot").read_bytes()) for out in ("whole", "rest")
+        )
+        assert rest == (*whole, old)
+
+
+def test_a_corrupt_batch_ends_the_replay_and_is_named(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=5)
+    log = log_dir / "t-0" / f"{4:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    report = rebuilt(log_dir, out=tmp_path / "out")
+    assert snapshots_in(tmp_path / "out" / "t-0") == [2, 4]
+    assert report.exit_code == 3
+    assert "checksum" in report.partitions[0].problem
+    assert str(log) in report.partitions[0].problem
+    (log_dir / "t-0" / f"{8:020d}.snapshot").write_bytes(write_snapshot([]))
+    assert results(checked(log_dir).partitions[0]) == {2: "missing", 4: "missing", 6: "missing", 8: "unknown"}
+
+
+def test_now_ms_leaves_out_who_is_expired_at_that_very_moment(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=2)
+    for as_of_ms, count in ((NOW_MS + DAY_MS - 1, 1), (NOW_MS + DAY_MS, 0)):
+        rebuilt(log_dir / "t-0", out=tmp_path / "out", forgetting=Forgetting(as_of_ms, DAY_MS, as_of_ms))
+        assert len(read_snapshot((tmp_path / "out" / f"{2:020d}.snapshot").read_bytes())) == count
+
+
+@pytest.mark.parametrize("where", ["logs", "logs/out", "logs/t-0", "logs/t-0/out"])
+def test_out_is_never_in_a_brokers_directory(tmp_path: Path, where: str) -> None:
+    log_dir = log_dir_of(tmp_path)
+    with pytest.raises(SettingsError, match="never written to"):
+        rebuilt(log_dir, out=tmp_path / where)
+
+
+def test_paths_that_are_no_broker_directories(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no such directory"):
+        find_targets([tmp_path / "absent"], TopicFilter())
+    with pytest.raises(SettingsError, match="neither a partition directory"):
+        find_targets([tmp_path], TopicFilter())
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / f"{0:020d}.log").touch()
+    with pytest.raises(SettingsError, match="<topic>-<number>"):
+        find_targets([tmp_path / "copy"], TopicFilter())
+
+
+def one_large_segment(parent: Path) -> SegmentTask:
+    """About 200 KB with a sound offset index that has an entry every 4 KB."""
+    from sidecar.logformat.batches import scan_bytes
+    from sidecar.logformat.rebuild import IndexBuilder
+
+    value = os.urandom(900)
+    log = b"".join(
+        build_batch(
+            [Record(offset, NOW_MS + offset, None, value)], producer_id=offset % 7, producer_epoch=0, base_sequence=0
+        )
+        for offset in range(0, 400, 2)
+    )
+    path = parent / "t-0" / f"{0:020d}.log"
+    path.parent.mkdir()
+    path.write_bytes(log)
+    builder = IndexBuilder(0, 4096)
+    for columns in scan_bytes(log, base_offset=0):
+        builder.add(columns)
+    path.with_suffix(".index").write_bytes(builder.finish([]).offset_index)
+    return SegmentTask(LocalSegment(str(path), len(log)), 0, 400)
+
+
+def test_parts_of_a_large_segment_give_the_digest_of_the_whole(tmp_path: Path) -> None:
+    task = one_large_segment(tmp_path)
+    parts = parts_of(task, 20_000)
+    assert len(parts) >= 8
+    assert sum(part.size_bytes for part in parts) == task.size_bytes
+    results = [digest_segment(part) for part in parts]
+    assert folding._joined(task, results) == digest_segment(task)
+    assert next(unpacked(results[0].to_bytes())) == results[0]
+
+
+@pytest.mark.parametrize("damage", ["position", "batch", "no index"])
+def test_a_wrong_index_or_a_damaged_batch_is_found_by_reading_the_whole(tmp_path: Path, damage: str) -> None:
+    task = one_large_segment(tmp_path)
+    path = Path(task.source.name)
+    index = path.with_suffix(".index")
+    if damage == "position":
+        entries = bytearray(index.read_bytes())
+        for at in range(7, len(entries), 8):
+            entries[at] ^= 1
+        index.write_bytes(entries)
+    elif damage == "batch":
+        log = bytearray(path.read_bytes())
+        log[100_000] ^= 1
+        path.write_bytes(log)
+    else:
+        index.unlink()
+    parts = parts_of(task, 20_000)
+    assert (len(parts) == 1) == (damage == "no index")
+    joined = folding._joined(task, [digest_segment(part) for part in parts])
+    assert joined == digest_segment(task)
+    assert bool(joined.problem) == (damage == "batch")
+
+
+def test_progress_ends_with_everything_read(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, partitions=3)
+    told: list[Progress] = []
+    rebuild(find_targets([log_dir], TopicFilter()), tmp_path / "out", LocalEngine(1), KEEP_ALL, watcher=told.append)
+    assert (told[0].segments_done, told[-1].segments_done, told[-1].segments_total) == (0, 9, 9)
+    assert told[-1].bytes_done == told[-1].bytes_total > 0
+
+
+def dies(_task: int) -> bytes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return b""
+
+
+def doubled(task: int) -> bytes:
+    return bytes([2 * task])
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_why() -> None:
+    with pytest.raises(WorkerDied, match="lack of memory"):
+        list(LocalEngine(2).run(dies, [1, 2, 3]))
+
+
+def test_answers_come_in_the_order_of_the_tasks() -> None:
+    assert list(LocalEngine(2).run(doubled, range(100))) == [bytes([2 * task]) for task in range(100)]
+
+
+class Counted:
+    """An engine that counts how far ahead of its consumer it is asked to go."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+        for task in tasks:
+            self.taken += 1
+            yield function(task)
+
+
+def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory does not grow with the log: nothing is read before what came before is folded."""
+    monkeypatch.setattr(folding, "GROUP_TASKS", 1)
+    engine = Counted()
+    targets = find_targets([log_dir_of(tmp_path, segments=9)], TopicFilter())
+    from sidecar.pipeline.snapshots.planning import plan_job, segment_bases
+
+    jobs = [plan_job(files, segment_bases(files)) for files in targets.partitions]
+    for reached, (_, event) in enumerate(folding.fold(jobs, engine)):
+        if isinstance(event, folding.StateAt):
+            assert engine.taken == reached + 1
+    assert engine.taken == 8
