@@ -1,0 +1,110 @@
+"""What tests do with a topic of a real broker: create, set, write by script, ask for offsets, read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from tests.golden import STORE
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_java import run_java
+
+TIMEOUT_S = 90.0
+_QUIET: dict[str, str | int] = {"log_level": 0}
+
+
+def admin_of(broker: KafkaBroker) -> AdminClient:
+    """A new client: one that has seen the broker before its restart would ask with leader epochs of then.
+
+    Hold it until its answers are there: they end with it.
+    """
+    return AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET})
+
+
+def create_topic(broker: KafkaBroker, topic: str, segment_bytes: int) -> None:
+    """One partition on this broker."""
+    # 4.x refuses segment.bytes below 1 MiB; its own tests use the internal setting.
+    name = "internal.segment.bytes" if broker.version.startswith("4.") else "segment.bytes"
+    new = NewTopic(topic, num_partitions=1, replica_assignment=[[broker.node_id]], config={name: str(segment_bytes)})
+    admin = admin_of(broker)
+    (created,) = admin.create_topics([new]).values()
+    created.result(TIMEOUT_S)
+
+
+def set_topic(broker: KafkaBroker, topic: str, settings: Mapping[str, str]) -> None:
+    """Change settings of a topic; those not named stay."""
+    entries = [ConfigEntry(name, text, incremental_operation=AlterConfigOpType.SET) for name, text in settings.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = admin_of(broker)
+    (done,) = admin.incremental_alter_configs([resource]).values()
+    done.result(TIMEOUT_S)
+
+
+def write(broker: KafkaBroker, script: str, scratch: Path, first_number: int = 0) -> None:
+    """Run a script of `tests/golden/Produce.java` with the client of the broker's own version."""
+    path = scratch / "script.txt"
+    path.write_text(script)
+    run_java(STORE / "Produce.java", broker.version, broker.bootstrap, str(path), str(first_number))
+
+
+def end_offset(broker: KafkaBroker, topic: str, *, committed: bool = False) -> int:
+    """The high watermark of partition 0, or, `committed`, its last stable offset."""
+    partition = TopicPartition(topic, 0)
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    admin = admin_of(broker)
+    found = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=level)
+    return int(found[partition].result(TIMEOUT_S).offset)
+
+
+def committed_offsets(broker: KafkaBroker, topic: str) -> list[int]:
+    """Offsets of all records of partition 0 that a read_committed consumer is given, from the log's start."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            **_QUIET,
+        }
+    )
+    offsets: list[int] = []
+    deadline_s = time.monotonic() + TIMEOUT_S  # noqa: TID251 - a real broker has no other clock
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while time.monotonic() < deadline_s:  # noqa: TID251
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                offsets.append(int(message.offset() or 0))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return offsets
+            else:
+                raise RuntimeError(f"reading {topic}: {error}")
+        raise TimeoutError(f"no end of {topic} within {TIMEOUT_S:.0f} s, {len(offsets)} records read")
+    finally:
+        consumer.close()
+
+
+def wait_until(what: str, condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+    """Poll a real server. Raises TimeoutError that says what did not happen."""
+    deadline_s = time.monotonic() + timeout_s  # noqa: TID251 - a real broker has no other clock
+    while not condition():
+        if time.monotonic() > deadline_s:  # noqa: TID251
+            raise TimeoutError(f"waited {timeout_s:.0f} s in vain until {what}")
+        time.sleep(0.2)  # noqa: TID251
