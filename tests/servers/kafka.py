@@ -46,7 +46,11 @@ _SINGLE_NODE_FROM_4 = {"share.coordinator.state.topic.replication.factor": "1"} 
 
 def new_cluster_id() -> str:
     """A random cluster id in Kafka's form: 16 bytes, URL-safe base64, no padding."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        # StorageTool would take it for an option; Kafka's own Uuid.randomUuid draws again too.
+        if not text.startswith("-"):
+            return text
 
 
 @dataclass(frozen=True)
