@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from producer_state.facts import CONTROL, TRANSACTIONAL
+from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.headers import CODEC_MASK, CURRENT_MAGIC, BatchFlag
@@ -89,19 +90,42 @@ class DecodedBatch:
             append_time=not legacy and self.append_time_ms is not None,
         )
 
+    def with_records(self, kept: Sequence[Record], rules: CompactionRules, *, idle_marker: bool = False) -> bytes:
+        """The batch after records have gone, of which one at least stays: its own bytes if nothing changes.
+
+        `idle_marker`: it is a marker on which no data depends any more. Source: MemoryRecords.filterTo.
+        """
+        legacy = self.magic < CURRENT_MAGIC
+        convert = legacy and rules.converts_legacy
+        has_tombstone = any(record.value is None for record in kept)
+        horizon_ms = self.delete_horizon_ms
+        sets_horizon = (not legacy or convert) and horizon_ms is None and (has_tombstone or idle_marker)
+        unchanged = len(kept) == len(self.records) and all(record.magic == self.magic for record in self.records)
+        if unchanged and not sets_horizon and not convert:
+            return self.data
+        return self.rebuilt(kept, rules.new_horizon_ms if sets_horizon else horizon_ms, convert_legacy=convert)
+
+    def without_records(self, rules: CompactionRules) -> tuple[bytes, bool]:
+        """What stays of a batch that must stay although all its records have gone; True if that is a record that lost."""
+        keep_record = rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD and not rules.converts_legacy
+        if self.magic < CURRENT_MAGIC and keep_record:
+            return self.with_records(self.records[-1:], rules), True
+        return self.emptied(), False
+
 
 def decode_segment(log: bytes, base_offset: int | None = None) -> Iterator[DecodedBatch]:
     """All batches of a segment. Raises CorruptFile, also for bytes behind the last batch."""
     scan = scan_bytes(log, base_offset=base_offset)
     for columns in scan:
         for row in range(len(columns)):
-            yield _decoded(log, columns, row)
+            position = int(columns.position[row])
+            yield decode_batch(log[position : position + int(columns.size_bytes[row])], columns, row)
     scan.require_exact()
 
 
-def _decoded(log: bytes, columns: BatchColumns, row: int) -> DecodedBatch:
+def decode_batch(data: bytes, columns: BatchColumns, row: int) -> DecodedBatch:
+    """The batch of a row, given its bytes. Raises CorruptFile with its position."""
     position = int(columns.position[row])
-    data = log[position : position + int(columns.size_bytes[row])]
     records = tuple(read_records(data, position))
     magic, attributes = int(columns.magic[row]), int(columns.attributes[row])
     flagged = magic == CURRENT_MAGIC and attributes & BatchFlag.DELETE_HORIZON

@@ -7,12 +7,12 @@ engine does. Source: Cleaner.doClean, Cleaner.cleanInto, MemoryRecords.filterTo.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.decoded import DecodedBatch, decode_segment
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rules import CompactionRules, LegacyLastBatch, SortKey, sort_key
+from sidecar.compaction.rules import CompactionRules, SortKey, sort_key
 from sidecar.compaction.transactions import TransactionTracker
 from sidecar.logformat.headers import CURRENT_MAGIC
 from sidecar.logformat.records import Record
@@ -228,31 +228,13 @@ class _Rewriting:
             batch.producer_id, batch.last_offset, batch.producer_epoch, control=batch.is_control
         )
         kept = [] if discard else [record for record in batch.records if self._stays(segment, batch, record)]
-        if not kept:
-            return self._without_records(batch) if keep_empty else b""
-        return self._with_records(batch, kept, idle_marker=idle_marker)
-
-    def _without_records(self, batch: DecodedBatch) -> bytes:
-        keep_record = self.rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD
-        if batch.magic < CURRENT_MAGIC and keep_record and not self.rules.converts_legacy:
-            self.legacy_losers_kept += 1
-            return self._with_records(batch, batch.records[-1:], idle_marker=False)
-        return batch.emptied()
-
-    def _with_records(self, batch: DecodedBatch, kept: Sequence[Record], *, idle_marker: bool) -> bytes:
-        legacy = batch.magic < CURRENT_MAGIC
-        convert = legacy and self.rules.converts_legacy
-        has_tombstone = any(record.value is None for record in kept)
-        horizon_ms = batch.delete_horizon_ms
-        sets_horizon = (not legacy or convert) and horizon_ms is None and (has_tombstone or idle_marker)
-        unchanged = len(kept) == len(batch.records) and all(record.magic == batch.magic for record in batch.records)
-        if unchanged and not sets_horizon and not convert:
-            return batch.data
-        if sets_horizon:
-            horizon_ms = self.rules.new_horizon_ms
-        if convert:
-            kept = [replace(record, magic=CURRENT_MAGIC) for record in kept]
-        return batch.rebuilt(kept, horizon_ms, convert_legacy=convert)
+        if kept:
+            return batch.with_records(kept, self.rules, idle_marker=idle_marker)
+        if not keep_empty:
+            return b""
+        data, loser_kept = batch.without_records(self.rules)
+        self.legacy_losers_kept += loser_kept
+        return data
 
     def _stays(self, segment: ReferenceSegment, batch: DecodedBatch, record: Record) -> bool:
         if batch.is_control or record.offset > self.winners.latest_offset:

@@ -1,0 +1,246 @@
+"""Stage three: the batches of a split, each dropped, copied, rebuilt or emptied, go to a sink in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.compaction import kernels_rewrite as kernels
+from sidecar.compaction.decoded import decode_batch
+from sidecar.compaction.inflating import Body, Inflater
+from sidecar.compaction.kernels_table import mark
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
+from sidecar.compaction.scan import SplitScan
+from sidecar.compaction.segments import Chunk, SegmentInput, chunks
+from sidecar.errors import CorruptFile, SegmentChanged
+from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, CURRENT_MAGIC
+
+Sink = Callable[[memoryview], None]
+"""Takes whole batches in log order; the bytes are void after the call."""
+
+OUTPUT_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the output ends, as far as this split is concerned: batches that stay even without records.
+
+    `position`: of the output's last batch, if it lies in this split, else -1. `next_offset`: a batch that ends there
+    stays (-1: none), which is Kafka's rule for a round.
+    """
+
+    position: int = -1
+    next_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCounts:
+    """What became of the batches of a split or of several."""
+
+    verbatim: int = 0
+    rebuilt: int = 0
+    emptied: int = 0
+    dropped: int = 0
+    kept_records: int = 0
+    legacy_losers_kept: int = 0
+
+    def __add__(self, other: RewriteCounts) -> RewriteCounts:
+        return RewriteCounts(
+            self.verbatim + other.verbatim,
+            self.rebuilt + other.rebuilt,
+            self.emptied + other.emptied,
+            self.dropped + other.dropped,
+            self.kept_records + other.kept_records,
+            self.legacy_losers_kept + other.legacy_losers_kept,
+        )
+
+    @property
+    def identical(self) -> bool:
+        """Whether every batch was copied as it was."""
+        return not (self.rebuilt or self.emptied or self.dropped)
+
+
+def rewrite_split(
+    segment: SegmentInput,
+    scan: SplitScan,
+    winners: Iterable[bytes],
+    rules: CompactionRules,
+    sink: Sink,
+    *,
+    ending: Ending,
+    inflater: Inflater,
+    verdicts: npt.NDArray[np.uint8],
+    last_batches: LastBatches,
+    keeps_legacy_tombstones: bool,
+) -> RewriteCounts:
+    """Write what stays of the split that `scan` has read.
+
+    Args:
+        winners: the ordinals of surviving records (uint32), in any number of pieces and any order.
+        verdicts: by batch, as for the scan; markers too. Of length 0 where all are 0.
+    Memory: a byte for each record of the split, a window, and an output buffer of the size of the largest batch at least.
+    Raises CorruptFile for damage that has come about since the scan, SegmentChanged if the split holds something else.
+    """
+    return _Rewriting(
+        segment, scan, winners, rules, sink, ending, inflater, verdicts, last_batches, keeps_legacy_tombstones
+    ).run()
+
+
+class _Rewriting:
+    def __init__(
+        self,
+        segment: SegmentInput,
+        scan: SplitScan,
+        winners: Iterable[bytes],
+        rules: CompactionRules,
+        sink: Sink,
+        ending: Ending,
+        inflater: Inflater,
+        verdicts: npt.NDArray[np.uint8],
+        last_batches: LastBatches,
+        keeps_legacy_tombstones: bool,
+    ) -> None:
+        self._segment, self._scan, self._rules, self._sink = segment, scan, rules, sink
+        self._inflater, self._verdicts = inflater, verdicts
+        self._producers = last_batches.producer_id, last_batches.last_offset, last_batches.producer_epoch
+        self._keeps_legacy_tombstones = keeps_legacy_tombstones
+        self._kept = np.zeros(scan.record_count, dtype=np.uint8)
+        for piece in winners:
+            if not mark(self._kept, np.frombuffer(piece, dtype=np.uint32)):
+                raise self._changed("more records than a winner's ordinal")
+        self._out: Body = np.empty(min(OUTPUT_BYTES, 2 * (scan.split.end - scan.split.begin) + 4096), dtype=np.uint8)
+        self._scratch: Body = np.empty(0, dtype=np.uint8)
+        keep_record = rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD
+        job = self._job = np.zeros(kernels.JOB_WORDS, dtype=np.int64)
+        job[kernels.NOW_MS], job[kernels.NEW_HORIZON_MS] = rules.now_ms, rules.new_horizon_ms
+        job[kernels.CONVERTS_LEGACY], job[kernels.KEEPS_LEGACY_RECORD] = rules.converts_legacy, keep_record
+        job[kernels.KEEPS_LEGACY_TOMBSTONES] = keeps_legacy_tombstones
+        job[kernels.LAST_POSITION], job[kernels.KEPT_NEXT_OFFSET] = ending.position, ending.next_offset
+        job[kernels.NO_TOMBSTONES] = not scan.tombstones
+        job[kernels.OUT_BYTES] = len(self._out)
+
+    def run(self) -> RewriteCounts:
+        """Once."""
+        job = self._job
+        for chunk in chunks(self._segment, self._scan.split, check_crc=False):
+            self._rewrite_chunk(chunk)
+        if job[kernels.ORDINAL] != self._scan.record_count or job[kernels.BATCH] != self._scan.batch_count:
+            raise self._changed(f"{job[kernels.BATCH]} batches with {job[kernels.ORDINAL]} records")
+        self._flush()
+        first = kernels.VERBATIM
+        return RewriteCounts(*(int(count) for count in job[first : first + 6]))
+
+    def _changed(self, found: str) -> SegmentChanged:
+        expected = f"{self._scan.batch_count} batches with {self._scan.record_count} records"
+        where = f"{self._segment.file} bytes {self._scan.split.begin} to {self._scan.split.end}"
+        return SegmentChanged(f"{where}: {found}, the scan found {expected}; it is compacted again later")
+
+    def _rewrite_chunk(self, chunk: Chunk) -> None:
+        job = self._job
+        row = 0
+        while row < chunk.rows:
+            row, stop = kernels.rewrite_rows(
+                chunk.buffer, chunk.file_position, *chunk.blocks, row, chunk.rows, self._verdicts, self._kept,
+                *self._producers, self._out, job,
+            )  # fmt: skip
+            if stop == kernels.OUT_FULL:
+                self._flush()
+                if job[kernels.NEEDED] > len(self._out):
+                    self._out = np.empty(int(job[kernels.NEEDED]), dtype=np.uint8)
+                    job[kernels.OUT_BYTES] = len(self._out)
+            elif stop == kernels.NEEDS_PYTHON:
+                self._rewrite_one(chunk, row)
+                row += 1
+            elif stop == kernels.BAD_CRC:
+                raise self._bad(chunk, row, "checksum wrong, though it was right when the segment was scanned")
+            elif stop == kernels.BAD_RECORD:
+                raise self._bad(chunk, row, "records other than those that were scanned")
+
+    def _bad(self, chunk: Chunk, row: int, what: str) -> CorruptFile:
+        wide = chunk.blocks[0]
+        return CorruptFile(what, file=self._segment.file, position=int(wide[0, row]), offset=int(wide[1, row]))
+
+    def _flush(self) -> None:
+        used = int(self._job[kernels.OUT_USED])
+        if used:
+            self._sink(self._out[:used].data)
+        self._job[kernels.OUT_USED] = 0
+
+    def _rewrite_one(self, chunk: Chunk, row: int) -> None:
+        """A legacy message that must be rebuilt, or a compressed batch with winners; what comes of it goes to the sink."""
+        current = int(chunk.blocks[3][0, row]) == CURRENT_MAGIC
+        try:
+            data, counter, records = self._compressed(chunk, row) if current else self._legacy(chunk, row)
+        except CorruptFile as error:
+            raise self._bad(chunk, row, error.what) from error
+        job = self._job
+        job[counter] += 1
+        job[kernels.BATCH] += 1
+        job[kernels.ORDINAL] += records
+        if len(data) > len(self._out) - job[kernels.OUT_USED]:
+            self._flush()
+        if len(data) > len(self._out):
+            self._sink(data)
+        else:
+            begin = int(job[kernels.OUT_USED])
+            self._out[begin : begin + len(data)] = np.frombuffer(data, dtype=np.uint8)
+            job[kernels.OUT_USED] += len(data)
+
+    def _must_stay(self, chunk: Chunk, row: int) -> bool:
+        wide, _, halves, bytes_ = chunk.blocks
+        return bool(kernels.must_stay(*self._producers, wide, halves, bytes_, row, self._job))
+
+    def _compressed(self, chunk: Chunk, row: int) -> tuple[memoryview, int, int]:
+        """(bytes, counter of what happened, records)."""
+        wide, words, halves, _ = chunk.blocks
+        batch = chunk.batch(row)
+        header, count, codec = np.frombuffer(batch, np.uint8), int(words[4, row]), int(halves[0, row]) & CODEC_MASK
+        if crc32c.crc32c(batch[CRC_FROM[CURRENT_MAGIC] :]) != wide[3, row]:
+            raise self._bad(chunk, row, "checksum wrong, though it was right when the segment was scanned")
+        body, size_bytes = self._inflater.inflate(codec, batch[BATCH_HEADER.size_bytes :])
+        room = size_bytes + BATCH_HEADER.size_bytes + kernels.CHANGED_RECORD_BYTES * count
+        if room > len(self._scratch):
+            self._scratch = np.empty(room, dtype=np.uint8)
+        first = int(self._job[kernels.ORDINAL])
+        written, staying = kernels.rebuild(header, body, size_bytes, self._kept, first, self._scratch, self._job)
+        if written == kernels.UNDECODABLE:
+            raise self._bad(chunk, row, "records other than those that were scanned")
+        self._job[kernels.KEPT_RECORDS] += staying
+        if written == kernels.UNCHANGED:
+            return batch, kernels.VERBATIM, count
+        if written == kernels.NOTHING_LEFT:
+            if not self._must_stay(chunk, row):
+                return memoryview(b""), kernels.DROPPED, count
+            kernels.write_empty(header, CURRENT_MAGIC, 0, 0, self._scratch)
+            return self._scratch[: BATCH_HEADER.size_bytes].data, kernels.EMPTIED, count
+        head = self._scratch[: BATCH_HEADER.size_bytes].tobytes()
+        stream = self._inflater.deflate(codec, self._scratch[BATCH_HEADER.size_bytes : written].data)
+        sealed = np.frombuffer(bytearray(head + stream), dtype=np.uint8)
+        kernels.seal_buffer(sealed, len(sealed))
+        return sealed.data, kernels.REBUILT, count
+
+    def _legacy(self, chunk: Chunk, row: int) -> tuple[memoryview, int, int]:
+        batch = decode_batch(bytes(chunk.batch(row)), chunk.columns(), row)
+        first, count = int(self._job[kernels.ORDINAL]), len(batch.records)
+        if first + count > len(self._kept):
+            raise self._changed(f"more than {first} records")
+        kept = [
+            record
+            for index, record in enumerate(batch.records)
+            if self._kept[first + index] and (record.value is not None or self._keeps_legacy_tombstones)
+        ]
+        if kept:
+            data, loser_kept = batch.with_records(kept, self._rules), False
+        elif self._must_stay(chunk, row):
+            data, loser_kept = batch.without_records(self._rules)
+        else:
+            return memoryview(b""), kernels.DROPPED, count
+        self._job[kernels.KEPT_RECORDS] += len(kept) + loser_kept
+        self._job[kernels.LEGACY_LOSERS_KEPT] += loser_kept
+        changed = kernels.REBUILT if kept or loser_kept else kernels.EMPTIED
+        return memoryview(data), kernels.VERBATIM if data == batch.data else changed, count

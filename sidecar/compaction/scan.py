@@ -1,0 +1,201 @@
+"""Stage one: every record of a split enters the key table; what else the later stages must know is counted on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from producer_state.facts import CONTROL, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL, Int32Column, Int64Column
+from sidecar.compaction import kernels_scan as kernels
+from sidecar.compaction.inflating import Inflater, wrapped_stream
+from sidecar.compaction.key_table import KeyTable
+from sidecar.compaction.rules import malformed_version
+from sidecar.compaction.segments import Chunk, SegmentInput, Split, chunks
+from sidecar.errors import CorruptFile
+from sidecar.logformat.columns import BatchColumns
+from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CURRENT_MAGIC
+
+NO_VERDICTS: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+DATA, ABORT, COMMIT, OTHER_CONTROL, EMPTY_CONTROL = range(5)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransactionEvents:
+    """The transactional and control batches of a split, one row each: its number within the split, its last offset, its
+    producer, and which of `DATA`, `ABORT`, `COMMIT`, `OTHER_CONTROL`, `EMPTY_CONTROL` it is."""
+
+    batch: Int32Column
+    last_offset: Int64Column
+    producer_id: Int64Column
+    kind: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @classmethod
+    def of(cls, columns: BatchColumns, first_batch: int) -> TransactionEvents:
+        """Those of a chunk, whose first batch is number `first_batch` of its split."""
+        current = columns.magic == CURRENT_MAGIC
+        rows = np.flatnonzero(current & (columns.attributes & (TRANSACTIONAL | CONTROL) != 0))
+        control = columns.attributes[rows] & CONTROL != 0
+        marker = columns.marker_type[rows]
+        kind = np.full(len(rows), DATA, dtype=np.uint8)
+        kind[control] = OTHER_CONTROL
+        kind[control & (marker == MARKER_ABORT)] = ABORT
+        kind[control & (marker == MARKER_COMMIT)] = COMMIT
+        kind[control & (columns.record_count[rows] == 0)] = EMPTY_CONTROL
+        # Control batches that end no transaction have no producer; one without transaction flag still ends one.
+        return cls(
+            (rows + first_batch).astype(np.int32),
+            columns.last_offset[rows].copy(),
+            columns.producer_id[rows].copy(),
+            kind,
+        )
+
+    @classmethod
+    def joined(cls, parts: list[TransactionEvents]) -> TransactionEvents:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([np.empty(0, np.int32), *(part.batch for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.last_offset for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.producer_id for part in parts)]),
+            np.concatenate([np.empty(0, np.uint8), *(part.kind for part in parts)]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitScan:
+    """What a scan found in a split beside keys. `record_count` counts all records, `competing` those with a key that may win.
+
+    `last_position` is that of the last batch (-1: none). `emptied`: data batches without records.
+    """
+
+    split: Split
+    batch_count: int
+    record_count: int
+    competing: int
+    unkeyed: int
+    tombstones: int
+    emptied: int
+    legacy: int
+    malformed_versions: int
+    last_position: int
+    events: TransactionEvents
+
+    def loses_nothing(self, winners: int, *, convert_legacy: bool) -> bool:
+        """Whether all its bytes surely stay as they are, if so many of its records win."""
+        plain = not (self.unkeyed or self.tombstones or self.emptied or len(self.events))
+        # Old cleaners' wrappers are always rebuilt (KAFKA-4298), which only their content tells.
+        return plain and winners == self.competing and not self.legacy
+
+
+def read_events(segment: SegmentInput, split: Split) -> tuple[TransactionEvents, int]:
+    """Only the events of a split, and how many batches it has: what must be known before aborted data is scanned."""
+    parts, batches = [], 0
+    for chunk in chunks(segment, split, check_crc=False):
+        parts.append(TransactionEvents.of(chunk.columns(), batches))
+        batches += chunk.rows
+    return TransactionEvents.joined(parts), batches
+
+
+def scan_split(
+    segment: SegmentInput,
+    split: Split,
+    table: KeyTable,
+    inflater: Inflater,
+    verdicts: npt.NDArray[np.uint8] = NO_VERDICTS,
+) -> SplitScan:
+    """Check every batch of a split and enter its records.
+
+    `verdicts`: by batch, not 0 for those of aborted transactions; may be left out where there are none.
+    Raises CorruptFile with the position, also for a malformed version in strict mode.
+    """
+    task = table.task
+    task[kernels.SPLIT] = split.number
+    task[[kernels.ORDINAL, kernels.BATCH, kernels.COMPETING, kernels.UNKEYED]] = 0
+    task[[kernels.TOMBSTONES, kernels.MALFORMED, kernels.EMPTIED]] = 0
+    task[kernels.FIRST_MALFORMED] = -1
+    events: list[TransactionEvents] = []
+    legacy, last_position = 0, -1
+    for chunk in chunks(segment, split):
+        columns = chunk.columns()
+        events.append(TransactionEvents.of(columns, int(task[kernels.BATCH])))
+        legacy += int(np.count_nonzero(columns.magic < CURRENT_MAGIC))
+        last_position = int(columns.position[-1])
+        _scan_chunk(segment, chunk, table, inflater, verdicts)
+    if table.rules.strict_headers and task[kernels.FIRST_MALFORMED] >= 0:
+        error = malformed_version(int(task[kernels.FIRST_MALFORMED]), table.rules.header_name)
+        raise error.within(segment.file)
+    return SplitScan(
+        split=split,
+        batch_count=int(task[kernels.BATCH]),
+        record_count=int(task[kernels.ORDINAL]),
+        competing=int(task[kernels.COMPETING]),
+        unkeyed=int(task[kernels.UNKEYED]),
+        tombstones=int(task[kernels.TOMBSTONES]),
+        emptied=int(task[kernels.EMPTIED]),
+        legacy=legacy,
+        malformed_versions=int(task[kernels.MALFORMED]),
+        last_position=last_position,
+        events=TransactionEvents.joined(events),
+    )
+
+
+def _scan_chunk(
+    segment: SegmentInput, chunk: Chunk, table: KeyTable, inflater: Inflater, verdicts: npt.NDArray[np.uint8]
+) -> None:
+    row = 0
+    wide, words, halves, bytes_ = chunk.blocks
+    while row < chunk.rows:
+        row, stop = kernels.scan_rows(
+            chunk.buffer, chunk.file_position, wide, words, halves, bytes_, row, chunk.rows, verdicts, table.task
+        )
+        if stop == kernels.BAD_RECORD:
+            raise _bad_record(segment, chunk, row, table, "")
+        if stop == kernels.TABLE_FULL:
+            table.make_room(max(int(words[4, row]), 1), int(words[0, row]))
+        if stop == kernels.NEEDS_BODY:
+            _scan_compressed(segment, chunk, row, table, inflater)
+            row += 1
+
+
+def _scan_compressed(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTable, inflater: Inflater) -> None:
+    wide, words, halves, bytes_ = chunk.blocks
+    position, magic = int(wide[0, row]), int(bytes_[0, row])
+    try:
+        batch = chunk.batch(row)
+        stream = batch[BATCH_HEADER.size_bytes :] if magic == CURRENT_MAGIC else wrapped_stream(batch)
+        body, size_bytes = inflater.inflate(int(halves[0, row]) & CODEC_MASK, stream, magic)
+    except CorruptFile as error:
+        raise CorruptFile(error.what, file=segment.file, position=position, offset=int(wide[1, row])) from error
+    count = int(words[4, row])
+    if magic < CURRENT_MAGIC:
+        count = int(kernels.count_messages(body, size_bytes))
+        if count <= 0:
+            table.task[kernels.BAD_AT] = -1 - count
+            raise _bad_record(segment, chunk, row, table, " of the decompressed messages")
+    while True:
+        if magic == CURRENT_MAGIC:
+            stop = kernels.scan_body(body, size_bytes, wide, words, halves, row, table.task)
+        else:
+            stop = kernels.scan_messages(body, size_bytes, count, wide, halves, row, table.task)
+        if stop == kernels.ROWS_DONE:
+            return
+        if stop == kernels.BAD_RECORD:
+            raise _bad_record(segment, chunk, row, table, " of the decompressed records")
+        table.make_room(count, size_bytes)
+
+
+def _bad_record(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTable, where: str) -> CorruptFile:
+    wide = chunk.blocks[0]
+    at = int(table.task[kernels.BAD_AT])
+    return CorruptFile(
+        f"a record that does not decode, at byte {at}{where or ' of its batch'}; the partition is left as it is",
+        file=segment.file,
+        position=int(wide[0, row]),
+        offset=int(wide[1, row]),
+    )

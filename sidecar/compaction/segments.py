@@ -1,0 +1,131 @@
+"""What the stages work on: segments, the byte ranges they are split into, and how those bytes are read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from producer_state.facts import Int64Column
+from sidecar.errors import CorruptFile
+from sidecar.logformat.batches import SegmentScanner
+from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
+from sidecar.logformat.headers import LARGEST_POSITION
+from sidecar.logformat.kernels import Stop, walk_batches
+from sidecar.logformat.window import ReadAt, Window
+
+MIB: Final = 1024 * 1024
+SPLIT_BYTES: Final = 64 * MIB
+WINDOW_BYTES: Final = MIB
+LARGEST_BATCH_BYTES: Final = 512 * MIB
+_ROWS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInput:
+    """A segment to be compacted, `[base_offset, end_offset)`; `end_offset` is the base of the next one.
+
+    `positions`: some byte positions at which batches begin (as an offset index has them), where the segment may be split;
+    `file` is for messages. `last_modified_ms` decides on legacy tombstones.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    read_at: ReadAt
+    file: str = ""
+    last_modified_ms: int = 0
+    positions: Sequence[int] | Int64Column = ()
+    index_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Bytes `[begin, end)` of a segment: whole batches. `number` counts the splits of a partition in log order."""
+
+    number: int
+    segment: int
+    begin: int
+    end: int
+
+
+def splits_of(segments: Sequence[SegmentInput], split_bytes: int = SPLIT_BYTES) -> list[Split]:
+    """Cut segments at the batch boundaries that are known; every segment with bytes has one split at least."""
+    splits: list[Split] = []
+    for index, segment in enumerate(segments):
+        begin = 0
+        while begin < segment.size_bytes:
+            at = bisect_left(segment.positions, begin + split_bytes)
+            end = int(segment.positions[at]) if at < len(segment.positions) else segment.size_bytes
+            end = min(max(end, begin + 1), segment.size_bytes)
+            splits.append(Split(len(splits), index, begin, end))
+            begin = end
+    return splits
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Batches `[0, rows)` of `blocks`, all within `buffer`, whose first byte is byte `file_position` of the file."""
+
+    buffer: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    file_position: int
+    blocks: Blocks
+    rows: int
+
+    def columns(self) -> BatchColumns:
+        """The headers; a copy where they are few."""
+        return columns_of(self.blocks, self.rows)
+
+    def batch(self, row: int) -> memoryview:
+        """The bytes of one batch; valid until the next chunk."""
+        begin = int(self.blocks[0][0, row]) - self.file_position
+        return self.buffer.data[begin : begin + int(self.blocks[1][0, row])]
+
+
+def chunks(
+    segment: SegmentInput, split: Split, *, check_crc: bool = True, window_bytes: int = WINDOW_BYTES
+) -> Iterator[Chunk]:
+    """The batches of a split with the buffer they lie in; each chunk is void when the next is asked for.
+
+    Memory: one window, which grows to the largest batch. Raises CorruptFile with the position, SegmentChanged.
+    """
+    window = Window(segment.read_at, split.begin, split.end, window_bytes, segment.file)
+    blocks = allocate(_ROWS)
+    smallest, largest = segment.base_offset, min(segment.base_offset + LARGEST_POSITION, 2**63 - 2)
+    needed = 1
+    while window.remaining_bytes:
+        if window.held_bytes < min(needed, window.remaining_bytes):
+            window.hold(min(needed, window.remaining_bytes))
+        begin, position = window.cursor, window.position
+        at, rows, smallest, code, detail = walk_batches(
+            window.buffer, begin, window.filled, position, *blocks, 0, smallest, largest, check_crc, LARGEST_BATCH_BYTES, -1
+        )  # fmt: skip
+        window.advance(at - begin)
+        if rows:
+            yield Chunk(window.buffer, position - begin, blocks, int(rows))
+        if code != Stop.COLUMNS_FULL and window.remaining_bytes:
+            if code != Stop.MORE_BYTES or detail > window.remaining_bytes:
+                raise _problem(segment, split, window.position, int(smallest), Stop(code), int(detail))
+            needed = int(detail)
+
+
+def _problem(segment: SegmentInput, split: Split, position: int, smallest: int, stop: Stop, detail: int) -> CorruptFile:
+    """What is wrong at a position, in the words of the scanner."""
+    if stop is Stop.BATCH_TOO_WIDE and detail <= split.end - position:
+        what = f"a batch of {detail} bytes; batches above {LARGEST_BATCH_BYTES} are not compacted: leave the topic as it is"
+        return CorruptFile(what, file=segment.file, position=position)
+    scanner = SegmentScanner(
+        segment.read_at, split.end, base_offset=segment.base_offset, file=segment.file, start_position=position
+    )
+    for _ in scanner:
+        break
+    problem = scanner.problem
+    if problem is not None:
+        return problem
+    what = f"offset below {smallest}, where the batch before ended"
+    if stop is Stop.MORE_BYTES:
+        what = f"no batch ends at byte {split.end}, where the next split begins: the offset index is wrong, rebuild it"
+    return CorruptFile(what, file=segment.file, position=position)
