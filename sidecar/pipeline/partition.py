@@ -138,6 +138,7 @@ class PartitionArchiver:
         if not plan.segments and not plan.facts.leads:
             return  # What an earlier leadership left behind is for the broker that leads now, or for our next turn.
         state = self._open(plan.files)
+        self._check_fence(plan.facts, state)
         resumed = settle_attempts(self._tools, state, plan.segments)
         if not plan.segments or self._is_draining(outcome):
             return
@@ -245,6 +246,15 @@ class PartitionArchiver:
         if result == Conformance.WRONG:
             _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
 
+    def _check_fence(self, facts: PartitionFacts, state: PartitionState) -> None:
+        # The commit log would refuse the commit too, but only after gigabytes were uploaded for it, every round anew.
+        if facts.leader_epoch < state.highest_leader_epoch:
+            raise Fenced(
+                f"{self._topic_partition}: this broker knows leader epoch {facts.leader_epoch}, the archive below "
+                f"{state.lineage.root} has a commit under leader epoch {state.highest_leader_epoch}: another broker leads; "
+                f"nothing was uploaded"
+            )
+
     def _check_leadership(self, files: PartitionFiles, planned: PartitionFacts) -> None:
         now = self._tools.facts.partition(files)
         if not now.leads or now.leader_epoch != planned.leader_epoch:
@@ -279,6 +289,11 @@ class PartitionArchiver:
             if not future.cancel() and not isinstance(error := future.exception(), SidecarError | None):
                 _log.error("transfer_crashed", segment=str(prepared.segment), exc_info=error)
             prepared.close()
-            if self._tools.stop.is_set():
-                continue  # The journal knows it; the next start goes on with it.
-            discard_quietly(self._tools, prepared.attempt)
+        if self._tools.stop.is_set():
+            return  # The journal knows them; the next start goes on with them.
+        for prepared, _, _ in in_flight:
+            try:
+                discard_quietly(self._tools, prepared.attempt)
+            except SidecarError as found:
+                # One that cannot be removed must not keep the others, or hide why the partition stopped.
+                _log.error("attempt_not_discarded", segment=str(prepared.segment), error=str(found))

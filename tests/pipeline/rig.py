@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -22,7 +23,7 @@ from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.rounds import RoundReport, Rounds
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import ObjectStore
-from tests.golden import wall_clock_ms
+from tests.golden import golden, wall_clock_ms
 
 AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)
 
@@ -70,3 +71,27 @@ def rolled_ranges(log_dir: Path, partition: str) -> list[tuple[int, int]]:
     """The offset ranges of the rolled segments on disk."""
     bases = sorted(int(path.name[:20]) for path in (log_dir / partition).glob("*.log"))
     return list(pairwise(bases))
+
+
+def copy_partitions(directory: Path, *partitions: str, version: str = "4.3.0") -> Path:
+    """A log dir with the golden broker's own files and copies of these partitions only."""
+    source, log_dir = golden(version) / "logs", directory / "logs"
+    log_dir.mkdir(parents=True)
+    for entry in source.iterdir():
+        if entry.is_file():
+            shutil.copy2(entry, log_dir)
+        elif entry.name in partitions:
+            shutil.copytree(entry, log_dir / entry.name)
+    return log_dir
+
+
+def rounds_over(tools: Tools, log_dir: Path) -> Rounds:
+    """Rounds that remember, over all partitions of a log dir."""
+    return Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
+
+
+def remove_offsets(directory: Path, keep: Callable[[int], bool]) -> None:
+    """Remove the files of a partition directory whose offset is not to be kept."""
+    for file in directory.iterdir():
+        if file.name[:20].isdigit() and not keep(int(file.name[:20])):
+            file.unlink()
