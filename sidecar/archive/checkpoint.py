@@ -1,17 +1,14 @@
 """A checkpoint: a partition's state after one commit, so that readers need only the commits after it.
 
-::
-
-    {"checkpoint":{...},"sha256":"<SHA-256 of the exact bytes of the inner object>"}
-
 It is a convenience, never the truth: a damaged one is passed over.
 """
 
 from __future__ import annotations
 
-from sidecar.archive.commit import SHA256_DIGITS, digest, read_id, read_optional_id, read_span
+from sidecar.archive.commit import SHA256_DIGITS, read_id, read_optional_id, read_span
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
+from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.segment_json import INT32_MAX, segment_from_json, segment_to_json
 from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.archive.strict_json import JsonObject, canonical, check_format, read_object
@@ -21,11 +18,6 @@ from sidecar.model import TopicPartition
 FORMAT = "tiered-sidecar-checkpoint"
 VERSION = 1
 CHECKPOINT_BYTES_MAX = 256 * 1024 * 1024
-
-_HEAD = b'{"checkpoint":'
-_MIDDLE = b',"sha256":"'
-_TAIL = b'"}'
-_END_BYTES = len(_MIDDLE) + SHA256_DIGITS + len(_TAIL)
 
 
 def encode_checkpoint(state: PartitionState) -> bytes:
@@ -62,7 +54,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
             ],
         }
     )
-    return b"".join((_HEAD, inner, _MIDDLE, digest(inner).encode("ascii"), _TAIL))
+    return seal("checkpoint", inner)
 
 
 def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = "") -> PartitionState:
@@ -74,10 +66,7 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
     Raises:
         CorruptFile: anything about it is wrong, its own checksum first of all.
     """
-    inner = data[len(_HEAD) : -_END_BYTES]
-    if not data.startswith(_HEAD) or data[-_END_BYTES:] != _MIDDLE + digest(inner).encode("ascii") + _TAIL:
-        raise CorruptFile("the checkpoint is damaged: its SHA-256 does not match its content", file=file)
-    found = read_object(inner, file)
+    found = read_object(unseal("checkpoint", data, file), file)
     check_format(found, FORMAT, VERSION)
     partition = TopicPartition(found.text("topic", 249), found.integer("partition", 0, INT32_MAX))
     incarnation = found.text("incarnation", 22)

@@ -1,6 +1,7 @@
 """One commit: who changed a partition's archive, how, and after which commit. Bytes and back.
 
-A commit is one JSON object in canonical form. Its SHA-256, taken over its exact bytes, stands in its successor.
+A commit is one JSON object in canonical form, sealed with a checksum of its own: the newest one has no successor that could
+vouch for it. The SHA-256 of the whole, seal included, stands in its successor.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from sidecar.archive.keys import is_id
+from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.segment_json import INT32_MAX, segment_from_json, segment_to_json
 from sidecar.archive.strict_json import Json, JsonObject, canonical, check_format, read_object
 from sidecar.errors import CorruptFile
@@ -102,8 +104,8 @@ def digest(data: bytes) -> str:
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """Canonical bytes."""
-    return canonical(
+    """Canonical bytes, sealed."""
+    inner = canonical(
         {
             "format": FORMAT,
             "version": VERSION,
@@ -123,6 +125,7 @@ def encode_commit(commit: Commit) -> bytes:
             "actions": [_action_to_json(action) for action in commit.actions],
         }
     )
+    return seal("commit", inner)
 
 
 def _action_to_json(action: Action) -> Json:
@@ -146,7 +149,7 @@ def decode_commit(data: bytes | memoryview, file: str = "") -> Commit:
     Raises:
         CorruptFile: with `file` and the field that is wrong.
     """
-    found = read_object(data, file)
+    found = read_object(unseal("commit", data, file), file)
     check_format(found, FORMAT, VERSION)
     number = found.integer("number")
     previous = None if found.optional_text("previous_sha256") is None else found.hexadecimal("previous_sha256", 64)

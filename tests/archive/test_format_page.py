@@ -29,7 +29,9 @@ def read_commits(commits: list[bytes]) -> dict[str, Any]:
     end = epoch = None
     previous = None
     for number, data in enumerate(commits):
-        commit = json.loads(data)
+        commit = json.loads(data)["commit"]
+        inner = data[10:-77]
+        assert data == b'{"commit":' + inner + b',"sha256":"' + hashlib.sha256(inner).hexdigest().encode() + b'"}'
         assert (commit["format"], commit["version"], commit["number"]) == ("tiered-sidecar-commit", 1, number)
         assert commit["previous_sha256"] == previous
         assert epoch is None or commit["writer"]["leader_epoch"] >= epoch

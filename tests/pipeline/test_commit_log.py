@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.commit import Add, AdoptTopicId, Lost, Writer, decode_commit, digest, encode_commit
 from sidecar.archive.keys import below, checkpoint_key, commit_key
+from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import ManualClock
 from sidecar.errors import (
@@ -136,6 +137,26 @@ def test_an_altered_commit_is_an_error() -> None:
     store = MemoryStore()
     filled(store, 4)
     store.damage(key_of(1), lambda data: data.replace(b'"batch_count":7', b'"batch_count":8'))
+    with pytest.raises(CorruptFile, match="damaged or was edited"):
+        a_log(store).read()
+
+
+def test_the_newest_commit_vouches_for_itself() -> None:
+    store = MemoryStore()
+    filled(store, 4)
+    store.damage(key_of(3), lambda data: data.replace(b'"batch_count":7', b'"batch_count":8'))
+    with pytest.raises(CorruptFile, match="damaged or was edited"):
+        a_log(store).read()
+
+
+def test_a_commit_that_was_edited_and_sealed_again_breaks_the_chain() -> None:
+    store = MemoryStore()
+    filled(store, 4)
+
+    def edit(data: bytes) -> bytes:
+        return seal("commit", unseal("commit", data).replace(b'"batch_count":7', b'"batch_count":8'))
+
+    store.damage(key_of(1), edit)
     with pytest.raises(CorruptFile, match="altered or replaced"):
         a_log(store).read()
 

@@ -198,7 +198,7 @@ def test_a_broken_commit_log_is_the_one_problem(deep: bool) -> None:
     found = verified(store, deep=deep)
     assert {kind for kind, _ in findings(found)} == {"commit_log"}
     assert found.row.problem is not None
-    assert "altered or replaced" in found.row.problem
+    assert "damaged or was edited" in found.row.problem
 
 
 def test_only_deep_looks_at_commits_before_the_checkpoint() -> None:
