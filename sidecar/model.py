@@ -73,6 +73,8 @@ class PartitionFiles:
 
     `snapshot_offsets` names every `<offset>.snapshot` present. `unstable` is set while `.swap` or `.cleaned` files exist.
     `topic_id` is the 22-character id of `partition.metadata`, None where that file does not exist.
+    `directory_id`: device and inode of the directory: a topic that is made anew gets another directory.
+    `active_log`: the `.log` with the highest base as it was when listed.
     """
 
     topic_partition: TopicPartition
@@ -83,6 +85,8 @@ class PartitionFiles:
     active_base_offset: int | None
     snapshot_offsets: tuple[int, ...]
     unstable: bool
+    directory_id: tuple[int, int] = (0, 0)
+    active_log: FileIdentity | None = None
 
 
 class PartName(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,6 +25,31 @@ class _Listing:
     files: Mapping[Suffix, Mapping[int, os.DirEntry[str]]] = field(default_factory=dict)
     has_metadata: bool = False
     unstable: bool = False
+    directory_id: tuple[int, int] = (0, 0)
+
+    @property
+    def bases(self) -> list[int]:
+        """Base offsets of all `.log` files, ascending."""
+        return sorted(self.files.get(Suffix.LOG, {}))
+
+
+@dataclass(frozen=True, slots=True)
+class LogBases:
+    """Which `.log` files stand in a partition directory, ascending by base offset, and which directory that is."""
+
+    directory_id: tuple[int, int]
+    bases: tuple[int, ...]
+
+
+def list_log_bases(directory: Path) -> LogBases:
+    """A fresh look at the `.log` files. Raises SegmentChanged if the directory is gone, PartitionError."""
+    try:
+        listing = _settled_listing(directory)
+    except FileNotFoundError as error:
+        raise SegmentChanged(f"{directory} vanished; the next scan decides anew") from error
+    except OSError as error:
+        raise PartitionError(f"{directory} cannot be read: {error.strerror or error}") from error
+    return LogBases(listing.directory_id, tuple(listing.bases))
 
 
 def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, directory: Path) -> PartitionFiles:
@@ -36,7 +61,9 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
     try:
         listing = _settled_listing(directory)
         topic_id = _topic_id(directory / PARTITION_METADATA) if listing.has_metadata else None
-        bases = sorted(listing.files.get(Suffix.LOG, {}))
+        bases = listing.bases
+        active = listing.files[Suffix.LOG][bases[-1]] if bases else None
+        active_log = None if active is None else _identity(directory, active)
         segments = [
             _segment(topic_partition, log_dir, directory, listing, base_offset, end_offset)
             for base_offset, end_offset in pairwise(bases)
@@ -56,20 +83,23 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
         active_base_offset=bases[-1] if bases else None,
         snapshot_offsets=tuple(sorted(listing.files.get(Suffix.SNAPSHOT, {}))),
         unstable=listing.unstable,
+        directory_id=listing.directory_id,
+        active_log=active_log,
     )
 
 
 def _settled_listing(directory: Path) -> _Listing:
     # A listing during renames may miss a file under both names; a segment missed in the middle would stretch the range of
     # the one before it. The directory's own mtime tells of every rename.
-    before_ns = directory.stat().st_mtime_ns
+    before = directory.stat()
     for _ in range(_LISTINGS):
         listing = _list(directory)
-        after_ns = directory.stat().st_mtime_ns
-        if after_ns == before_ns:
-            return listing
-        before_ns = after_ns
-    return _Listing(listing.files, listing.has_metadata, unstable=True)
+        after = directory.stat()
+        directory_id = (after.st_dev, after.st_ino)
+        if (before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino):
+            return replace(listing, directory_id=directory_id)
+        before = after
+    return replace(listing, unstable=True, directory_id=directory_id)
 
 
 def _list(directory: Path) -> _Listing:

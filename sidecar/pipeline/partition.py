@@ -213,7 +213,7 @@ class PartitionArchiver:
         prepared, future, position = in_flight[0]
         entry = future.result()
         state, commits = self._opened()
-        ensure_unchanged(prepared.segment)
+        ensure_unchanged(prepared.segment, outcome.files)
         self._check_leadership(outcome.files, facts)
         actions: list[Action] = [AdoptTopicId(self._adopt)] if self._adopt else []
         self._tools.journal.committing(entry.segment_id, state.next_number)

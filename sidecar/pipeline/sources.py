@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from sidecar.discovery.partition_directory import list_log_bases
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.model import FileIdentity, SegmentFiles
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
 """An index has 10 MiB by default even when it was never trimmed; a snapshot of a million producers has 46 MB."""
@@ -85,10 +86,11 @@ def read_whole(file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MA
     return bytes(content)
 
 
-def ensure_unchanged(segment: SegmentFiles) -> None:
-    """Raise SegmentChanged if any file of the segment is not what it was when it was listed.
+def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
+    """Raise SegmentChanged unless the segment is still that part of the log that it was when it was listed.
 
-    A vanished `.log` is no change: retention may delete it while our descriptor still holds its bytes.
+    Its files must be the same, its end must still be the base of the next segment, and no segment may begin inside. Only
+    retention is no change: it takes whole segments from the log's beginning while our descriptor still holds the bytes.
     """
     files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
     for file in files:
@@ -96,4 +98,18 @@ def ensure_unchanged(segment: SegmentFiles) -> None:
             continue
         with suppress(FileNotFoundError):
             if identity_of(file.path, file.path.stat()) != file:
-                raise SegmentChanged(f"{file.path}: changed while {segment} was being archived; nothing was committed")
+                raise _changed(segment, f"{file.path} is another file or has grown or shrunk")
+    found = list_log_bases(listed.directory)
+    if found.directory_id != listed.directory_id or not found.bases:
+        raise _changed(segment, f"{listed.directory} is another directory, or has no log any more")
+    log_start, last = found.bases[0], found.bases[-1]
+    if segment.base_offset not in found.bases and log_start <= segment.base_offset:
+        raise _changed(segment, f"{segment.log.path} is gone, but the log still begins at {log_start}")
+    if segment.end_offset not in found.bases and log_start <= segment.end_offset:
+        raise _changed(segment, f"no segment begins at its end any more; the log has [{log_start}, {last}]")
+    if inside := [base for base in found.bases if segment.base_offset < base < segment.end_offset]:
+        raise _changed(segment, f"a segment begins at {inside[0]} now, inside of it")
+
+
+def _changed(segment: SegmentFiles, how: str) -> SegmentChanged:
+    return SegmentChanged(f"{segment} changed while it was being archived; nothing was committed: {how}")
