@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
-from sidecar.errors import PartitionError
+from sidecar.errors import CorruptFile, CoverageHole, PartitionError
+from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, Part, SegmentFiles
 from sidecar.pipeline.journal import Attempt
@@ -19,7 +20,10 @@ from sidecar.pipeline.tools import Tools
 
 @dataclass(frozen=True, slots=True)
 class PreparedSegment:
-    """A segment that may be uploaded. `descriptor` is open until `close`: the bytes outlive an unlink by the broker."""
+    """A segment that may be uploaded. `descriptor` is open until `close`: the bytes outlive an unlink by the broker.
+
+    `lost`: offsets `[from, to)` at its end that are nowhere on disk, and are to be recorded so by the same commit.
+    """
 
     segment: SegmentFiles
     descriptor: int
@@ -28,6 +32,7 @@ class PreparedSegment:
     indexes: bytes
     index_parts: tuple[Part, ...]
     attempt: Attempt
+    lost: tuple[int, int] | None = None
 
     def archived(self, log_crc32c: int) -> ArchivedSegment:
         """The entry for the commit, once the checksum of the `.log` object is known."""
@@ -36,7 +41,7 @@ class PreparedSegment:
         return ArchivedSegment(
             segment_id=self.attempt.segment_id,
             base_offset=segment.base_offset,
-            end_offset=segment.end_offset,
+            end_offset=segment.end_offset if self.lost is None else self.lost[0],
             log_key=self.attempt.log_key,
             indexes_key=self.attempt.indexes_key,
             parts=(log_part(segment.log.size_bytes, log_crc32c), *self.index_parts),
@@ -95,6 +100,7 @@ def prepare_segment(
             log_start_offset=log_start_offset,
             index_interval_bytes=tools.policy.index_interval_bytes,
         )
+        lost = _lost_tail(tools, segment, reading)
         now_ms = tools.clock.now_ms()
         largest_ms = max(position.largest_timestamp_ms, min(reading.built.max_timestamp_ms, now_ms))
         snapshot, known = choose_snapshot(
@@ -117,8 +123,36 @@ def prepare_segment(
     except BaseException:
         os.close(descriptor)
         raise
-    prepared = PreparedSegment(segment, descriptor, reading, snapshot, indexes, parts, attempt)
+    prepared = PreparedSegment(segment, descriptor, reading, snapshot, indexes, parts, attempt, lost)
     return prepared, LogPosition(known, largest_ms)
+
+
+def _lost_tail(tools: Tools, segment: SegmentFiles, reading: SegmentReading) -> tuple[int, int] | None:
+    """The offsets that are missing before the next segment, where no compaction explains it: a `.log` is gone between them.
+
+    Raises CoverageHole unless such ranges are to be recorded as lost.
+    """
+    missing = reading.missing_tail
+    if missing is None or missing[0] == segment.base_offset or cleaner_was_here(segment):
+        return None
+    if not tools.policy.record_lost:
+        raise CoverageHole(
+            f"{segment}: its last batch ends at offset {missing[0] - 1}, the next segment begins at {missing[1]}, and the log was "
+            f"never compacted: a .log file is missing in {segment.directory}. Restore it from a replica, or set "
+            f"run.record_lost to record the range as LOST and go on"
+        )
+    return missing
+
+
+def cleaner_was_here(segment: SegmentFiles) -> bool:
+    """Whether the broker's cleaner has a checkpoint for this partition, so that offsets may be missing anywhere."""
+    path = segment.log_dir / "cleaner-offset-checkpoint"
+    try:
+        return segment.topic_partition in read_offset_checkpoint(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return False
+    except (CorruptFile, OSError):
+        return True  # Unknown counts as yes: a healthy partition must not stop over it.
 
 
 def _check_size(segment: SegmentFiles, indexes_bytes: int) -> None:

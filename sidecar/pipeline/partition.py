@@ -32,6 +32,8 @@ from sidecar.ports import PartitionFacts
 
 _log = structlog.get_logger(__name__)
 
+NOT_ON_DISK = "no longer on the broker's disk when it was to be archived"
+
 InFlight: TypeAlias = deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]
 Done: TypeAlias = Callable[[ArchivedSegment], None]
 
@@ -117,6 +119,8 @@ class PartitionArchiver:
         return self._state, self._commits
 
     def _forget(self) -> None:
+        if self._state is not None:
+            self._last_end_offset = self._state.end_offset
         self._state, self._commits, self._position = None, None, None
 
     def _open(self, files: PartitionFiles) -> PartitionState:
@@ -216,10 +220,11 @@ class PartitionArchiver:
         ensure_unchanged(prepared.segment, outcome.files)
         self._check_leadership(outcome.files, facts)
         actions: list[Action] = [AdoptTopicId(self._adopt)] if self._adopt else []
+        lost = [] if prepared.lost is None else [Lost(*prepared.lost, NOT_ON_DISK)]
         self._tools.journal.committing(entry.segment_id, state.next_number)
         in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
-            self._state = commits.append([*actions, Add(entry)], self._writer(facts), state)
+            self._state = commits.append([*actions, Add(entry), *lost], self._writer(facts), state)
         finally:
             prepared.close()
         self._adopt, self._position = None, position
@@ -277,9 +282,8 @@ class PartitionArchiver:
 
     def _record_lost(self, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
         state, commits = self._opened()
-        reason = "no longer on the broker's disk when it was to be archived"
         _log.error("offsets_lost", partition=str(self._topic_partition), from_offset=hole[0], to_offset=hole[1])
-        self._state = commits.append([Lost(*hole, reason)], self._writer(plan.facts), state)
+        self._state = commits.append([Lost(*hole, NOT_ON_DISK)], self._writer(plan.facts), state)
         self._position = None
         return self._state
 

@@ -29,6 +29,7 @@ class SegmentReading:
     `replaced_indexes`: why the broker's were not taken, one sentence each.
     `leader_epochs`: epochs that cover the segment. `state`: the producers at its end.
     `looks_cleaned`: compaction has been here, so replay may know less than the broker did.
+    `missing_tail`: offsets `[from, to)` between the last batch and the next segment, though nothing else is missing.
     """
 
     built: BuiltIndexes
@@ -40,6 +41,7 @@ class SegmentReading:
     state: ProducerTable
     completed: tuple[CompletedTransaction, ...]
     looks_cleaned: bool
+    missing_tail: tuple[int, int] | None
 
 
 def read_segment(
@@ -99,7 +101,7 @@ def read_segment(
         for check in (offsets, times, aborted):
             check.add(columns)
     scanner.require_exact()
-    looks_cleaned = looks_cleaned or expected_offset < segment.end_offset
+    tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
     built = builder.finish(completed)
     replaced: list[str] = []
     offset_index = _choose(
@@ -119,7 +121,8 @@ def read_segment(
         leader_epochs=_epochs(segment, checkpoint, built),
         state=replace(state, end_offset=segment.end_offset),
         completed=tuple(completed),
-        looks_cleaned=looks_cleaned,
+        looks_cleaned=looks_cleaned or tail is not None,
+        missing_tail=None if looks_cleaned else tail,
     )
 
 

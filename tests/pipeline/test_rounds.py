@@ -251,3 +251,20 @@ def test_verify_finds_the_archive_sound_after_a_round_into_a_directory(tmp_path:
     for state in archived_states(store).values():
         found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
         assert found.problems == ()
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_a_hole_and_not_an_archived_range(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    (copy / "orders-0" / f"{spans[3][0]:020d}.log").unlink()
+    with tools_for(copy, store, tmp_path / "state") as tools:
+        report = archive(tools, copy, "orders")
+    errors = [outcome.error for outcome in report.outcomes if outcome.error]
+    assert [type(error) for error in errors] == [CoverageHole]
+    assert f"ends at offset {spans[3][0] - 1}, the next segment begins at {spans[3][1]}" in str(errors[0])
+    assert ranges(archived_states(store)["orders-0"]) == spans[:2]
+    with tools_for(copy, store, tmp_path / "state", record_lost=True) as tools:
+        assert archive(tools, copy, "orders").errors == []
+    state = archived_states(store)["orders-0"]
+    assert ranges(state) == [*spans[:3], *spans[4:]]
+    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [spans[3]]
