@@ -8,6 +8,7 @@ Run         python -m benchmarks.backfill_throughput [--rounds 5] [--json result
 
 Each run is a process of its own, so that memory and warm-up are its own; runs of all contestants alternate, and the
 order turns with each round, so that a slow minute of the machine hits all alike. What a run stored is deleted after it.
+On a machine that does other work the MB/s mean little; compare the CPU seconds then.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ def main() -> int:
     files, size_mib, rounds = (2, 11, 1) if arguments.tiny else (7, 256, arguments.rounds)
     contestants = [*OURS, *BOTO3, *(TUNING if arguments.tune else [])]
     results: dict[Contestant, list[Run]] = {contestant: [] for contestant in contestants}
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as directory, VersityGateway(Path(directory), options=["--quiet"]) as gateway:
         sources = _write_sources(Path(directory) / "sources", files, size_mib * MIB)
         for turn in range(rounds):
@@ -99,7 +101,10 @@ def main() -> int:
                 results[contestant].append(run)
                 _empty(gateway)
                 print(f"{turn + 1}/{rounds} {contestant.name:60s} {run.mb_per_s:7.0f} MB/s", file=sys.stderr)
-    summary = summarise(results, input_text=f"{files} x {size_mib} MiB, {rounds} round(s), {os.cpu_count()} cores")
+    summary = summarise(
+        results,
+        input_text=f"{files} x {size_mib} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}",
+    )
     _print(summary)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(summary, indent=2) + "\n")
@@ -130,7 +135,13 @@ def summarise(results: dict[Contestant, list[Run]], input_text: str) -> dict[str
         "fastest_boto3": fastest["name"],
         "ratio": ours["median_mb_per_s"] / fastest["median_mb_per_s"],
         "peak_mb": ours["peak_mb"],
+        # Client and server together. Says on a busy machine, too, who has less to do for the same bytes.
+        "cpu_ratio": _cpu(ours) / min(_cpu(row) for row in rows if row["code"] == "boto3"),
     }
+
+
+def _cpu(row: dict[str, Any]) -> float:
+    return float(row["cpu_s"] + row["server_cpu_s"])
 
 
 def _arguments() -> argparse.Namespace:
@@ -273,7 +284,8 @@ def _print(summary: dict[str, Any]) -> None:
         f"\nratio {summary['ratio']:.2f} ({summary['ours']} to {summary['fastest_boto3']}; promised {PROMISED_RATIO}),",
         end=" ",
     )
-    print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB})")
+    print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB}),", end=" ")
+    print(f"CPU of both sides {summary['cpu_ratio']:.2f} of boto3's least")
 
 
 if __name__ == "__main__":

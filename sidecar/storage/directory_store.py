@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreUnsafe
+from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreMissing, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import BandwidthLimit
@@ -23,6 +24,7 @@ from sidecar.storage.key_prefix import check_key
 from sidecar.storage.os_errors import os_error, translating_os_errors
 
 _CHUNK_BYTES = 4 * MIB
+_CREATE_ATTEMPTS = 5
 _LINK_UNSUPPORTED = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
@@ -30,14 +32,27 @@ class DirectoryStore:
     """Objects as files below `root`, which is created with the first object. Safe for use from several threads."""
 
     def __init__(self, root: Path, limit: BandwidthLimit | None = None) -> None:
-        """Raises SettingsError if `root` is something else than a directory."""
+        """Raises SettingsError if `root` is something else than a directory, StoreError if it cannot be looked at."""
         self.root = root.absolute()
-        if self.root.exists() and not self.root.is_dir():
+        self.url = self.root.as_uri()
+        self._limit = limit
+        status = self._status()
+        if status is not None and not stat.S_ISDIR(status.st_mode):
             raise SettingsError(
                 f"{self.root} is not a directory; give the archive's url as a directory or as s3://bucket"
             )
-        self.url = self.root.as_uri()
-        self._limit = limit
+
+    def require(self) -> None:
+        """Raises StoreMissing if there is no such directory: whoever only reads must not take that for an empty archive."""
+        if self._status() is None:
+            raise StoreMissing(f"{self.root}: there is no such directory; correct the archive's url")
+
+    def _status(self) -> os.stat_result | None:
+        try:
+            with translating_os_errors("open", "", self.url):
+                return self.root.stat()
+        except ObjectMissing:
+            return None
 
     def close(self) -> None:
         """Nothing is held open between calls."""
@@ -94,7 +109,9 @@ class DirectoryStore:
                 status = path.stat()
         except ObjectMissing:
             return None
-        return ObjectFacts(key, status.st_size, status.st_mtime_ns // 1_000_000) if path.is_file() else None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return ObjectFacts(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`."""
@@ -108,11 +125,18 @@ class DirectoryStore:
             yield from folders(self.root, prefix)
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
-        """See `ObjectStore`. Empty directories stay: removing one could race with a writer that has just made it."""
+        """See `ObjectStore`. Directories that have become empty go too; a writer that needs one makes it again."""
         for key in keys:
             path = self._path(key)
             with suppress(ObjectMissing), translating_os_errors("delete", key, self.url):
                 path.unlink()
+                self._prune(path.parent)
+
+    def _prune(self, directory: Path) -> None:
+        with suppress(OSError):  # not empty, or not ours to remove
+            while directory != self.root:
+                directory.rmdir()
+                directory = directory.parent
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """See `ObjectStore`: temporary files that a crash left, and those of uploads under way."""
@@ -135,13 +159,7 @@ class DirectoryStore:
         # The temporary file stands beside its target, because a link cannot cross file systems.
         temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
         with translating_os_errors("create", key, self.url):
-            try:
-                _make_directories(path.parent)
-            except (FileExistsError, NotADirectoryError) as error:
-                raise StoreError(
-                    f"create {key} at {self.url}: a file stands where this key needs a directory"
-                ) from error
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            descriptor = self._open_new(temporary, key)
         try:
             try:
                 with translating_os_errors("create", key, self.url):
@@ -153,6 +171,21 @@ class DirectoryStore:
         finally:
             with suppress(OSError):
                 temporary.unlink()
+
+    def _open_new(self, temporary: Path, key: ObjectKey) -> int:
+        for attempt in range(_CREATE_ATTEMPTS):
+            try:
+                _make_directories(temporary.parent)
+                return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise StoreError(
+                    f"create {key} at {self.url}: a file stands where this key needs a directory"
+                ) from error
+            except FileNotFoundError:
+                # Another process removed its last object there, and the directory with it.
+                if attempt == _CREATE_ATTEMPTS - 1:
+                    raise
+        raise RuntimeError("no attempt was made")
 
     def _link(self, temporary: Path, path: Path, key: ObjectKey) -> None:
         try:

@@ -42,8 +42,15 @@ def folders(root: Path, prefix: str) -> Iterator[str]:
     parent, _, beginning = prefix.rpartition("/")
     for entry, is_directory in _entries(root / parent):
         below = f"{parent}/{entry.name}/" if parent else f"{entry.name}/"
-        if is_directory and entry.name.startswith(beginning) and next(walk(root, below, ""), None) is not None:
+        if is_directory and entry.name.startswith(beginning) and _holds_objects(root, below):
             yield entry.name[len(beginning) :]
+
+
+def _holds_objects(root: Path, folder: str) -> bool:
+    try:
+        return next(walk(root, folder, ""), None) is not None
+    except PermissionError:
+        return True  # Whoever reads on in there learns which directory it is; what lies beside it can be read.
 
 
 def is_temporary(name: str) -> bool:

@@ -1,6 +1,8 @@
 """Any other fsspec file system as an object store, as far as it can create exclusively (mode "xb").
 
 Whether it truly can is the probe's question, not a table's. Local directories have an adapter of their own, which is durable.
+File systems that show a file while it is written (SFTP and the like) may keep a piece of an upload that failed; it lies under
+a key that no commit names, and counts as an orphan.
 """
 
 from __future__ import annotations
@@ -173,7 +175,7 @@ def _discard(file: Any) -> None:
 
     The name is not removed: with file systems that create at `close` it could be another writer's object.
     """
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError, RuntimeError):
         file.discard()
     if isinstance(file, AbstractBufferedFile):
         file.closed = True  # else its destructor would upload what it has

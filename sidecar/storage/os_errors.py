@@ -16,12 +16,16 @@ from sidecar.errors import (
     StoreUnsafe,
 )
 
+_READING = {"open", "read", "stat", "list"}
+_READ_RIGHTS = "give this process's user the right to read there"
+_WRITE_RIGHTS = "give this process's user the right to read and write there"
+
 _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
     errno.EEXIST: (ObjectExists, "the key is taken"),
     errno.ENOENT: (ObjectMissing, "no such object"),
     errno.ENOTDIR: (ObjectMissing, "no such object"),
-    errno.EACCES: (StoreDenied, "give this process's user the right to read and write there"),
-    errno.EPERM: (StoreDenied, "give this process's user the right to read and write there"),
+    errno.EACCES: (StoreDenied, _WRITE_RIGHTS),
+    errno.EPERM: (StoreDenied, _WRITE_RIGHTS),
     errno.EROFS: (StoreDenied, "the file system is mounted read-only"),
     errno.ENOSPC: (StoreUnavailable, "no space is left on the archive's file system; nothing of the object was kept"),
     errno.EDQUOT: (StoreUnavailable, "the disk quota is used up; nothing of the object was kept"),
@@ -52,6 +56,8 @@ def os_error(
 ) -> SidecarError:
     """Our error for one of the operating system's (or of an fsspec file system that raises like it)."""
     kind, advice = _ADVICE.get(_number(error), (otherwise, "look at the file system's own messages"))
+    if advice == _WRITE_RIGHTS and operation in _READING:
+        advice = _READ_RIGHTS
     return kind(f"{operation} {key or '/'} at {where}: {error.strerror or error or type(error).__name__}; {advice}")
 
 

@@ -16,6 +16,7 @@ from sidecar.errors import ObjectExists, ObjectMissing
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore
 from sidecar.storage import BytesSource, open_store, probe_store
+from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.storage.s3_servers import new_bucket, s3_store
@@ -24,7 +25,14 @@ KEY = ObjectKey("cluster/topic/0/incarnation/commits/00000000000000000000.json")
 
 
 @pytest.fixture(
-    params=["fake", "directory", "memory-fsspec", "moto", pytest.param("versitygw", marks=pytest.mark.real)]
+    params=[
+        "fake",
+        "directory",
+        "memory-fsspec",
+        "local-fsspec",
+        "moto",
+        pytest.param("versitygw", marks=pytest.mark.real),
+    ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     if request.param == "fake":
@@ -33,6 +41,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
         yield open_store(StoreSettings(url=str(tmp_path / "archive")))
     elif request.param == "memory-fsspec":
         yield open_store(StoreSettings(url=f"memory://{secrets.token_hex(8)}/archive"))
+    elif request.param == "local-fsspec":
+        # Stands for the file systems of fsspec that are written through open(…, "xb").
+        yield FsspecStore(f"file://{tmp_path}/archive")
     else:
         endpoint_url = request.getfixturevalue(f"{request.param}_endpoint")
         with s3_store(endpoint_url, new_bucket(endpoint_url), concurrency=3) as s3:
