@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,8 +80,11 @@ def rebuild(
 
     targets = find_targets(directory, _topics(settings))
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
-    with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
-        report = replay(targets, out, _engine(settings, engine, workers), forgetting, watcher=progress)
+    with (
+        _engine(settings, engine, workers) as reader,
+        ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
+    ):
+        report = replay(targets, out, reader, forgetting, watcher=progress)
     if options.json:
         from sidecar.cli.output import print_json
 
@@ -110,8 +115,11 @@ def check(
 
     targets = find_targets(directory, _topics(settings))
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
-    with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
-        report = compare(targets, _engine(settings, engine, workers), forgetting, watcher=progress)
+    with (
+        _engine(settings, engine, workers) as reader,
+        ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
+    ):
+        report = compare(targets, reader, forgetting, watcher=progress)
     if options.json:
         from sidecar.cli.output import print_json
 
@@ -154,11 +162,14 @@ def heal(
     from sidecar.pipeline.snapshots.heal import heal as give_snapshots
 
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
-    with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
+    with (
+        _engine(settings, EngineName.LOCAL, workers) as reader,
+        ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
+    ):
         report = give_snapshots(
             log_dir,
             _topics(settings),
-            _engine(settings, EngineName.LOCAL, workers),
+            reader,
             forgetting,
             dry_run=dry_run,
             replace_empty=replace_empty,
@@ -201,10 +212,22 @@ def _forgetting(settings: Settings, now_ms: int | None, expiration: str | None) 
     return Forgetting(SystemClock().now_ms() if now_ms is None else now_ms, expiration_ms, now_ms)
 
 
-def _engine(settings: Settings, name: EngineName, workers: int | None) -> TaskEngine:
-    from sidecar.pipeline.snapshots.local_engine import LocalEngine
+@contextmanager
+def _engine(settings: Settings, name: EngineName, workers: int | None) -> Iterator[TaskEngine]:
+    if name is EngineName.LOCAL or (name is EngineName.AUTO and settings.spark.is_local):
+        # As many processes as Spark's, without a JVM between them.
+        from sidecar.pipeline.snapshots.local_engine import LocalEngine
 
-    return LocalEngine(workers)
+        yield LocalEngine(workers)
+        return
+    if workers is not None:
+        raise SettingsError("--workers is for --engine local; on Spark, spark.master says how many")
+    from sidecar.pipeline.snapshots.local_engine import PRELOADED
+    from sidecar.spark.embedded import EmbeddedSpark
+    from sidecar.spark.engine import SparkEngine
+
+    with EmbeddedSpark(settings.spark, preload=[PRELOADED]) as spark:
+        yield SparkEngine(spark)
 
 
 def _tell(problems: tuple[str, ...]) -> None:

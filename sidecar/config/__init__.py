@@ -5,7 +5,15 @@ Values only. Components are built from them elsewhere, each from its own section
 
 from sidecar.config.environment import read_assignments
 from sidecar.config.loading import LoadedSettings, load_settings
-from sidecar.config.model import BrokerSettings, HttpSettings, LogSettings, RunSettings, Settings, TopicSettings
+from sidecar.config.model import (
+    BrokerSettings,
+    HttpSettings,
+    LogSettings,
+    RunSettings,
+    Settings,
+    SparkSettings,
+    TopicSettings,
+)
 
 __all__ = [
     "BrokerSettings",
@@ -14,6 +22,7 @@ __all__ = [
     "LogSettings",
     "RunSettings",
     "Settings",
+    "SparkSettings",
     "TopicSettings",
     "load_settings",
     "read_assignments",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from sidecar.store_settings import StoreSettings
 
 HTTP_PORT = 9308
+MIB = 1024 * 1024
 
 
 class Section(BaseModel):
@@ -122,6 +123,42 @@ class RunSettings(Section):
         return self.state_dir.expanduser()
 
 
+class SparkSettings(Section):
+    """Apache Spark, for work on many segments at once. A JVM runs only while there is such work."""
+
+    master: str = "local[*]"
+    """Where the work runs. `local[*]`: in this container, on all its cores. Any other master's workers must see the files
+    under the same paths, and have this program installed."""
+    driver_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
+    """Largest heap of the JVM. It only moves bytes; the work is done in Python processes beside it."""
+    worker_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
+    """Address space that one Python process may take. Default: no limit."""
+    idle_stop_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
+    """How long the JVM is kept for more work after the last."""
+    local_dir: Path | None = None
+    """Directory for what is exchanged between steps. Default: the system's for temporary files."""
+    java_home: Path | None = None
+    """Where Java 17 or newer is installed. Default: `JAVA_HOME`, else the `java` on the path."""
+    options: tuple[str, ...] = ()
+    """Any other Spark properties, `name=value`."""
+
+    @field_validator("options")
+    @classmethod
+    def _options_are_spark_properties(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        for option in options:
+            name, equals, _ = option.partition("=")
+            if not equals or not name.startswith("spark."):
+                raise ValueError(f"{option!r} is no Spark property such as spark.executor.memory=2g")
+            if name == "spark.master":
+                raise ValueError("spark.master is set by the setting `master`")
+        return options
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the work runs in this container."""
+        return self.master == "local" or self.master.startswith("local[")
+
+
 class HttpSettings(Section):
     """The read-only HTTP server of `run`: /metrics, /healthz, /readyz, /status."""
 
@@ -168,6 +205,8 @@ class Settings(Section):
     """Which topics are archived."""
     run: RunSettings = RunSettings()
     """How the work is done."""
+    spark: SparkSettings = SparkSettings()
+    """Apache Spark, for work on many segments at once."""
     http: HttpSettings = HttpSettings()
     """The read-only HTTP server of `run`."""
     log: LogSettings = LogSettings()

@@ -16,7 +16,8 @@ from sidecar.errors import SidecarError
 _AHEAD: Final = 4
 """Tasks per worker that are given out before the first answer is taken: bounds memory, and no worker waits."""
 
-_PRELOADED: Final = "sidecar.pipeline.snapshots.preloaded"
+PRELOADED: Final = "sidecar.pipeline.snapshots.preloaded"
+"""The module that worker processes import before they are forked."""
 
 
 class WorkerDied(SidecarError):
@@ -42,7 +43,7 @@ class LocalEngine:
         # Workers fork from a server that has one thread and the kernels loaded; forking this process would copy its threads'
         # locks, and spawned ones would each load everything anew.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([_PRELOADED])
+        context.set_forkserver_preload([PRELOADED])
         pool = ProcessPoolExecutor(min(self._workers, len(tasks)), context, initializer=_leave_interrupts_to_the_parent)
         try:
             yield from _in_order(pool, function, tasks, self._workers * _AHEAD)

@@ -1,0 +1,52 @@
+"""The JVM of an embedded Spark comes with the first work and goes with the last."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+# In a process of its own: pyspark has one JVM per process, and the other tests have theirs.
+_PROGRAM = """
+import os, sys, time
+from pathlib import Path
+from sidecar.config import SparkSettings
+from sidecar.spark.embedded import EmbeddedSpark
+from sidecar.spark.engine import SparkEngine
+from tests.spark.test_engine import doubled
+
+def children():
+    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return [pid for pid in found if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+spark = EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20, idle_stop_s=0.5, local_dir=sys.argv[1]))
+assert not spark.is_running and children() == []
+for round in range(2):
+    assert list(SparkEngine(spark).run(doubled, [1, 2])) == [b"2", b"4"]
+    assert len(children()) == 1
+    deadline = time.monotonic() + 60
+    while spark.is_running or children() or list(Path(sys.argv[1]).iterdir()):
+        assert time.monotonic() < deadline, "the JVM or its files outlive the work"
+        time.sleep(0.1)
+assert "SPARK_LOCAL_IP" not in os.environ and "PYSPARK_PYTHON" not in os.environ
+print("ended")
+"""
+
+
+def test_the_jvm_ends_when_idle_and_starts_again(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(tmp_path / "local")],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "ended\n", done.stderr
+    assert "WARN" not in done.stderr.replace("WARNING: Using incubator modules", "")

@@ -1,0 +1,70 @@
+"""The embedded Spark: same answers as here, in order; ends when idle; a failed job ends nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.config import SparkSettings
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.local_engine import PRELOADED, LocalEngine
+from sidecar.pipeline.snapshots.rebuild import rebuild
+from sidecar.pipeline.snapshots.targets import find_targets
+from sidecar.ports import TaskEngine
+from sidecar.spark.embedded import EmbeddedSpark
+from sidecar.spark.engine import SparkEngine, SparkFailed
+from tests.golden import VERSIONS, golden
+from tests.snapshots.log_dirs import tree
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+SMALL = SparkSettings(master="local[2]", driver_memory_bytes=512 << 20)
+
+
+@pytest.fixture(scope="module", name="spark")
+def _spark() -> Iterator[EmbeddedSpark]:
+    with EmbeddedSpark(SMALL, preload=[PRELOADED]) as spark:
+        yield spark
+
+
+def doubled(task: int) -> bytes:
+    return b"%d" % (2 * task)
+
+
+def fails(task: int) -> bytes:
+    if task == 3:
+        raise ValueError("task three")
+    return b""
+
+
+def test_answers_come_in_the_order_of_the_tasks(spark: EmbeddedSpark) -> None:
+    for count in (0, 1, 5, 1000):
+        assert list(SparkEngine(spark).run(doubled, range(count))) == [b"%d" % (2 * task) for task in range(count)]
+
+
+def test_snapshots_are_the_same_as_those_made_here(spark: EmbeddedSpark, tmp_path: Path) -> None:
+    """All partitions of all log dirs of three brokers, each dir in one job."""
+    engines: dict[str, TaskEngine] = {"spark": SparkEngine(spark), "local": LocalEngine(1)}
+    for version in VERSIONS:
+        for name, engine in engines.items():
+            targets = find_targets([golden(version) / "logs"], TopicFilter())
+            report = rebuild(targets, tmp_path / name / version, engine, Forgetting(0, None))
+            assert report.exit_code == 0
+    assert tree(tmp_path / "spark") == tree(tmp_path / "local")
+    assert len(tree(tmp_path / "spark")) > 80
+
+
+def test_a_failed_job_is_told_and_the_next_one_works(spark: EmbeddedSpark) -> None:
+    with pytest.raises(SparkFailed, match="task three"):
+        list(SparkEngine(spark).run(fails, range(9)))
+    assert list(SparkEngine(spark).run(doubled, [4])) == [b"8"]
+
+
+def test_answers_that_nobody_wants_any_more(spark: EmbeddedSpark) -> None:
+    answers = SparkEngine(spark).run(doubled, range(1000))
+    assert next(answers) == b"0"
+    answers.close()  # type: ignore[attr-defined]
+    assert list(SparkEngine(spark).run(doubled, [1])) == [b"2"]
