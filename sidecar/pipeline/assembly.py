@@ -6,7 +6,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -23,6 +23,7 @@ from sidecar.model import PartitionFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
+from sidecar.pipeline.warm_up import warming_up
 from sidecar.ports import BrokerFacts, PartitionFacts
 from sidecar.storage import open_store, probe_store
 
@@ -111,7 +112,9 @@ def open_tools(
             directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="tiered-sidecar-")))
         else:
             directory = journal_directory(settings)
-            probe_store(store, single_writer=settings.store.single_writer)
+            # `run` may have nothing to do for hours: there the first segment loads them.
+            with nullcontext() if repeats else warming_up():
+                probe_store(store, single_writer=settings.store.single_writer)
         journal = Journal(directory)
         resources.callback(journal.close)
         yield Tools(

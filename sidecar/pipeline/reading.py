@@ -20,6 +20,9 @@ from sidecar.logformat.transaction_index import TransactionIndexCheck, merged
 from sidecar.model import FileIdentity, SegmentFiles
 from sidecar.pipeline.sources import SMALL_FILE_BYTES_MAX, read_whole, reader
 
+WINDOW_BYTES = 2 * 1024 * 1024
+"""As fast as larger windows, and each worker has one of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentReading:
@@ -66,6 +69,7 @@ def read_segment(
         segment.log.size_bytes,
         base_offset=segment.base_offset,
         file=name,
+        window_bytes=WINDOW_BYTES,
     )
     # What is larger than its log could need is no index; it is rebuilt without being read.
     limit_bytes = max(SMALL_FILE_BYTES_MAX, segment.log.size_bytes // 4)
