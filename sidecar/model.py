@@ -46,6 +46,8 @@ class SegmentFiles:
 
     `end_offset` (exclusive) is the base of the next segment, not the last record's offset plus one.
     `snapshot` is `<end_offset>.snapshot`: the producer state at the segment's end.
+    `start_position`: above 0 where only the rest of the file from there on is meant, which begins at `base_offset`: replicas
+    roll at different offsets, and the archive may hold the beginning of the file already. Such a part has no index files.
     """
 
     topic_partition: TopicPartition
@@ -57,6 +59,12 @@ class SegmentFiles:
     time_index: FileIdentity | None
     transaction_index: FileIdentity | None
     snapshot: FileIdentity | None
+    start_position: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log: of the file from `start_position` on."""
+        return self.log.size_bytes - self.start_position
 
     @property
     def directory(self) -> Path:

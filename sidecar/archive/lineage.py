@@ -11,6 +11,11 @@ from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import LineageUnknown
 from sidecar.model import TopicPartition
 
+REMEDY = (
+    "What is archived stays readable where it is. To archive the local log from its own beginning, beside it, set store.url to "
+    "another prefix"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LineageChoice:
@@ -40,10 +45,11 @@ def choose_lineage(
     Args:
         topic_id: of the local log, None where `partition.metadata` does not exist.
         states: of the lineages that are `relevant`; those without commits count as not there.
-        seam: judges whether the local log continues an archived one; called only where the ids do not tell.
+        seam: judges whether the local log continues an archived one.
 
     Raises:
-        LineageUnknown: it cannot be shown which lineage the local log continues.
+        LineageUnknown: it cannot be shown which lineage the local log continues, or the log of the same topic id is shown
+            not to continue it: it was truncated below what is archived.
     """
     begun = [state for state in states if state.next_number > 0]
     fresh = empty_state(Lineage(cluster_id, topic_partition, topic_id or NO_TOPIC_ID))
@@ -56,6 +62,7 @@ def choose_lineage(
             f"{topic_partition}: lineages {names} both belong to topic id {topic_id}: one must be set aside"
         )
     if same:
+        require_continuation(same[0], topic_id, seam(same[0]))
         return LineageChoice(same[0], reason=f"belongs to topic id {topic_id}")
     nameless = [state for state in begun if state.topic_id is None]
     if not nameless:
@@ -66,6 +73,23 @@ def choose_lineage(
     if found.verdict is Verdict.CONTRADICTED:
         return LineageChoice(fresh, reason=f"another log than the one archived without topic id: {found.reason}")
     raise _unknown(topic_partition, nameless[0], found)
+
+
+def require_continuation(state: PartitionState, topic_id: str | None, found: Seam) -> None:
+    """Raise LineageUnknown unless a local log with this topic id may be appended to an archived one, judged as `found`.
+
+    Where the ids agree nothing more need be proven; but an unclean leader election truncates a log under its own id.
+    """
+    topic_partition = state.lineage.topic_partition
+    if topic_id is None or state.topic_id != topic_id:
+        if found.verdict is not Verdict.PROVEN:
+            raise _unknown(topic_partition, state, found)
+    elif found.verdict is Verdict.CONTRADICTED:
+        raise LineageUnknown(
+            f"{topic_partition}: the local log and the one archived below {state.lineage.root} have the same topic id, but "
+            f"differ: {found.reason}. Offsets were truncated after they had been archived (an unclean leader election, or an "
+            f"older copy of the disk). {REMEDY}"
+        )
 
 
 def _without_id(
@@ -87,6 +111,5 @@ def _without_id(
 def _unknown(topic_partition: TopicPartition, state: PartitionState, found: Seam) -> LineageUnknown:
     return LineageUnknown(
         f"{topic_partition}: it cannot be shown that the local log continues the archived one below {state.lineage.root}, "
-        f"which ends at offset {state.end_offset}: {found.reason}. If the topic was deleted and made anew, archive it under "
-        f"another prefix or cluster id; else restore the last archived segment next to the local ones and try again"
+        f"which ends at offset {state.end_offset}: {found.reason}. {REMEDY}"
     )

@@ -49,8 +49,8 @@ class LocalLog:
     """What the local log shows. `end_offset` (exclusive) may be a lower bound of the log's real end.
 
     `leader_epochs` is the whole of `leader-epoch-checkpoint`. `may_be_cleaned`: the topic is or was compacted, so that
-    batches may have been rewritten and a differing checksum proves nothing. `known_directory`: this process's own
-    journal has archived from this very directory (same inode) into this lineage before.
+    batches may have been rewritten and a differing checksum proves nothing. `known_directory`: by our own journal,
+    segments of this lineage came from this very directory (same path and inode).
     """
 
     start_offset: int
@@ -89,10 +89,7 @@ def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Pr
         return Seam(Verdict.PROVEN, "nothing is archived yet")
     if contradiction := _contradiction(archived, local):
         return Seam(Verdict.CONTRADICTED, contradiction)
-    for probe, crc in found_crcs.items():
-        if crc == probe.crc:
-            return Seam(Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one")
-    differing = [probe for probe, crc in found_crcs.items() if crc is not None]
+    differing = [probe for probe, crc in found_crcs.items() if crc not in (None, probe.crc)]
     if differing and not local.may_be_cleaned:
         probe = differing[0]
         which = "last" if probe.last else "first"
@@ -101,6 +98,9 @@ def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Pr
             f"the {which} batch of [{probe.base_offset}, {probe.end_offset}) has CRC {found_crcs[probe]:08x} in the local "
             f"log and {probe.crc:08x} in the archive",
         )
+    for probe, crc in found_crcs.items():
+        if crc == probe.crc:
+            return Seam(Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one")
     if local.known_directory:
         return Seam(Verdict.PROVEN, "this directory was archived into this lineage before, and nothing contradicts")
     return Seam(Verdict.PLAUSIBLE, "offsets and leader epochs fit, but no archived batch is left in the local log")

@@ -30,6 +30,9 @@ CREATE TABLE IF NOT EXISTS attempts (
     log_crc32c INTEGER, commit_number INTEGER, begun_ms INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS attempts_root ON attempts (root);
+CREATE TABLE IF NOT EXISTS directories (
+    root TEXT PRIMARY KEY, directory BLOB NOT NULL, inode INTEGER NOT NULL
+) STRICT;
 """
 
 
@@ -181,11 +184,29 @@ class Journal:
             ).fetchall()
         return tuple(Attempt(*row) for row in rows)
 
+    def archived_from(self, root: str, directory: Path, inode: int) -> None:
+        """Note from which partition directory segments of a lineage came last."""
+        with self._guard, self._errors():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO directories VALUES (?,?,?)", (root, os.fsencode(directory), _signed(inode))
+            )
+
+    def has_archived(self, root: str, directory: Path, inode: int) -> bool:
+        """Whether they came from this directory. Devices are not compared: a restart may number them anew."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            row = cursor.execute("SELECT directory, inode FROM directories WHERE root = ?", (root,)).fetchone()
+        return bool(row == (os.fsencode(directory), _signed(inode)))
+
     def close(self) -> None:
         """Release the file and its lock."""
         with self._guard:
             self._connection.close()
             os.close(self._lock_fd)
+
+
+def _signed(inode: int) -> int:
+    """SQLite's integers are signed, inode numbers are not."""
+    return inode - (1 << 64) if inode >= 1 << 63 else inode
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:

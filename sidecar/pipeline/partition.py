@@ -14,16 +14,16 @@ from producer_state.compare import Conformance
 from sidecar import __version__
 from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost, Writer
 from sidecar.archive.state import PartitionState
-from sidecar.errors import Fenced, SidecarError
+from sidecar.errors import Fenced, LineageUnknown, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
-from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
+from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import state_at_archive_end, state_at_log_start
 from sidecar.pipeline.recovery import settle_attempts
-from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage
+from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage, require_reach, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import undecided_transaction
@@ -62,7 +62,8 @@ class PartitionArchiver:
         self._state: PartitionState | None = None
         self._adopt: str | None = None
         self._position: LogPosition | None = None
-        self._topic_id = files.topic_id
+        self._seen = (files.topic_id, files.directory_id)
+        self._newest: FileIdentity | None = None
         self._last_end_offset: int | None = None
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
@@ -70,7 +71,14 @@ class PartitionArchiver:
         facts = self._tools.facts.partition(files)
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), files.segments, facts.reason or "this broker does not lead here")
-        state = self._open(files)
+        try:
+            state = self._open(files)
+        except LineageUnknown as error:
+            if files.segments:
+                raise
+            # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
+            return PartitionPlan(files, facts, (), (), str(error))
+        require_reach(files, state)
         return plan_partition(
             files,
             facts,
@@ -121,16 +129,25 @@ class PartitionArchiver:
     def _forget(self) -> None:
         if self._state is not None:
             self._last_end_offset = self._state.end_offset
-        self._state, self._commits, self._position = None, None, None
+        self._state, self._commits, self._position, self._newest = None, None, None, None
 
     def _open(self, files: PartitionFiles) -> PartitionState:
-        if files.topic_id != self._topic_id:
-            # Deleted and made anew, or upgraded and named: either way another lineage may be the right one.
+        seen = (files.topic_id, files.directory_id)
+        if seen != self._seen or self._newest_has_changed(files):
+            # Deleted and made anew, upgraded and named, or truncated: another lineage may be the right one, or none.
             self._forget()
-            self._topic_id = files.topic_id
+            self._seen = seen
         if self._state is None:
             self._commits, self._state, self._adopt = open_lineage(self._tools, files)
         return self._state
+
+    def _newest_has_changed(self, files: PartitionFiles) -> bool:
+        newest = self._newest
+        if newest is None:
+            return False
+        present = next((segment.log for segment in files.segments if segment.log.path == newest.path), None)
+        is_active = files.active_log is not None and files.active_log.path == newest.path
+        return is_active or present not in (None, newest)
 
     def _archive(
         self,
@@ -139,15 +156,18 @@ class PartitionArchiver:
         outcome: PartitionOutcome,
         done: Done,
     ) -> None:
-        if not plan.segments and not plan.facts.leads:
+        if not plan.segments and (not plan.facts.leads or self._state is None):
             return  # What an earlier leadership left behind is for the broker that leads now, or for our next turn.
         state = self._open(plan.files)
         self._check_fence(plan.facts, state)
         resumed = settle_attempts(self._tools, state, plan.segments)
-        if not plan.segments or self._is_draining(outcome):
+        if not (plan.segments or plan.hole) or plan.error or self._is_draining(outcome):
             return
+        require_seam(self._tools, plan.files, state)
         if plan.hole is not None:
             state = self._record_lost(plan, plan.hole)
+        if not plan.segments:
+            return
         checkpoint = leader_epoch_checkpoint(plan.files)
         position = self._position or self._first_position(plan.files, plan.segments[0], state)
         in_flight: InFlight = deque()
@@ -227,10 +247,14 @@ class PartitionArchiver:
             self._state = commits.append([*actions, Add(entry), *lost], self._writer(facts), state)
         finally:
             prepared.close()
+        is_first, self._newest = self._newest is None, prepared.segment.log
         self._adopt, self._position = None, position
         self._report(prepared, entry, outcome)
         done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
+        if is_first:
+            directory, (_, inode) = outcome.files.directory, outcome.files.directory_id
+            self._tools.journal.archived_from(state.lineage.root, directory, inode)
 
     def _report(self, prepared: PreparedSegment, entry: ArchivedSegment, outcome: PartitionOutcome) -> None:
         outcome.archived.append(entry)

@@ -73,25 +73,40 @@ def plan_partition(
         return PartitionPlan(files, facts, (), pending, facts.reason or "this broker does not lead the partition")
     if files.unstable:
         return PartitionPlan(files, facts, (), pending, "a compaction or split is in flight (.cleaned or .swap files)")
-    if not pending:
-        return PartitionPlan(files, facts, (), ())
     hole = None
-    if archived_end_offset is not None and pending[0].base_offset != archived_end_offset:
-        error = _seam_error(files, pending[0], archived_end_offset)
-        hole = (archived_end_offset, pending[0].base_offset) if isinstance(error, CoverageHole) else None
-        if hole is None or not accept_hole:
-            return PartitionPlan(files, facts, (), pending, str(error), error, hole)
+    first_offset = pending[0].base_offset if pending else files.active_base_offset
+    if archived_end_offset is not None and first_offset is not None and first_offset > archived_end_offset:
+        hole = (archived_end_offset, first_offset)
+        if not accept_hole:
+            found = _hole_error(files, hole)
+            return PartitionPlan(files, facts, (), pending, str(found), found, hole)
+    if not pending:
+        return PartitionPlan(files, facts, (), (), _behind(facts, archived_end_offset), hole=hole)
+    if archived_end_offset is not None and pending[0].base_offset < archived_end_offset:
+        error = _boundary_error(files, pending[0], archived_end_offset)
+        return PartitionPlan(files, facts, (), pending, str(error), error)
     ready, reason, look_again_ms = _ready_prefix(pending, facts, now_ms, settling)
     return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, look_again_ms=look_again_ms)
 
 
-def _seam_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset: int) -> PartitionError:
-    if first.base_offset > archived_end_offset:
-        return CoverageHole(
-            f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, the first local segment begins at "
-            f"{first.base_offset}: offsets in between are gone from {files.directory}. Restore them there, or set "
-            f"run.record_lost to record the range as LOST and go on"
-        )
+def _behind(facts: PartitionFacts, archived_end_offset: int | None) -> str:
+    if archived_end_offset is None or facts.stable_end_offset >= archived_end_offset:
+        return ""
+    return (
+        f"the archive ends at offset {archived_end_offset}, this broker knows offsets to be stable below "
+        f"{facts.stable_end_offset} only: nothing to do until it has caught up"
+    )
+
+
+def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:
+    return CoverageHole(
+        f"{files.topic_partition}: the archive ends at offset {hole[0]}, the first local segment that it lacks begins at "
+        f"{hole[1]}: offsets in between are gone from {files.directory}. If another replica still has them, let its broker "
+        f"lead and archive them; else set run.record_lost to record the range as LOST and go on"
+    )
+
+
+def _boundary_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset: int) -> LineageUnknown:
     return LineageUnknown(
         f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, inside local segment {first}: its "
         f"boundaries differ from the archived ones (another broker's copy, or a compacted log)"

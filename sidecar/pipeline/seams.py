@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from sidecar.archive.lineage import choose_lineage, relevant
-from sidecar.archive.seam import LocalLog, Probe, Seam, judge_seam, probes
+from sidecar.archive.lineage import choose_lineage, relevant, require_continuation
+from sidecar.archive.seam import LocalLog, Probe, Seam, Verdict, judge_seam, probes
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, PartitionError
-from sidecar.logformat.batches import scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.model import PartitionFiles
+from sidecar.pipeline.batch_search import batch_crc, log_end_offset
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.lineages import find_lineages
 from sidecar.pipeline.tools import Tools
 
@@ -25,17 +24,40 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> tuple[CommitLog, Partit
     cluster_id = tools.facts.cluster_id()
     lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
     logs = {lineage: CommitLog(tools.store, lineage.root, tools.clock) for lineage in lineages}
-    epochs = leader_epoch_checkpoint(files)
     choice = choose_lineage(
         cluster_id,
         files.topic_partition,
         files.topic_id,
         [log.read() for log in logs.values()],
-        lambda archived: judge_local_log(files, epochs, archived),
+        lambda archived: judge_local_log(tools.journal, files, archived),
     )
     lineage = choice.state.lineage
     commits = logs.get(lineage) or CommitLog(tools.store, lineage.root, tools.clock)
     return commits, choice.state, choice.adopt_topic_id
+
+
+def require_seam(tools: Tools, files: PartitionFiles, archived: PartitionState) -> None:
+    """Raise LineageUnknown unless the local log, as it is now, may be appended to the archived one.
+
+    A look at few batches: a topic can be deleted and made anew, or truncated, between any two looks at its directory.
+    """
+    require_continuation(archived, files.topic_id, judge_local_log(tools.journal, files, archived))
+
+
+def require_reach(files: PartitionFiles, archived: PartitionState) -> None:
+    """Raise LineageUnknown if the local log ends below the archived one: of one log, the archive has only a part.
+
+    Reads the active segment, but only where it begins below the archive's end (boundaries differ between replicas).
+    """
+    active, base_offset, end_offset = files.active_log, files.active_base_offset, archived.end_offset
+    if active is None or base_offset is None or end_offset is None or base_offset >= end_offset:
+        return
+    log_end = log_end_offset(active, base_offset)
+    if log_end < end_offset:
+        found = Seam(
+            Verdict.CONTRADICTED, f"the local log ends at offset {log_end}, below the archive's end {end_offset}"
+        )
+        require_continuation(archived, files.topic_id, found)
 
 
 def leader_epoch_checkpoint(files: PartitionFiles) -> LeaderEpochs | None:
@@ -49,12 +71,18 @@ def leader_epoch_checkpoint(files: PartitionFiles) -> LeaderEpochs | None:
         raise PartitionError(f"{path}: cannot be read ({error.strerror}): run as the broker's user or group") from error
 
 
-def judge_local_log(files: PartitionFiles, epochs: LeaderEpochs | None, archived: PartitionState) -> Seam:
-    """Whether these local files continue the archived log. Reads the segments in which an archived batch should lie."""
+def judge_local_log(journal: Journal, files: PartitionFiles, archived: PartitionState) -> Seam:
+    """Whether these local files continue the archived log. Looks up the batches that both should have."""
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
-    may_be_cleaned = files.unstable or _cleaner_was_here(files)
-    local = LocalLog(first, end, epochs.entries if epochs else (), may_be_cleaned=may_be_cleaned)
+    epochs = leader_epoch_checkpoint(files)
+    local = LocalLog(
+        first,
+        end,
+        epochs.entries if epochs else (),
+        may_be_cleaned=files.unstable or _cleaner_was_here(files),
+        known_directory=journal.has_archived(archived.lineage.root, files.directory, files.directory_id[1]),
+    )
     return judge_seam(archived, local, {probe: _find(files, probe) for probe in probes(archived, local)})
 
 
@@ -71,15 +99,13 @@ def _cleaner_was_here(files: PartitionFiles) -> bool:
 
 def _find(files: PartitionFiles, probe: Probe) -> int | None:
     """The checksum field of the batch that a probe asks for, None where no batch answers."""
-    found: int | None = None
-    for segment in files.segments:
-        if segment.end_offset <= probe.base_offset or segment.base_offset >= probe.end_offset:
-            continue
-        for columns in scan_file(segment.log.path, base_offset=segment.base_offset, check_crc=False):
-            inside = (columns.last_offset >= probe.base_offset) & (columns.last_offset < probe.end_offset)
-            rows = np.flatnonzero(inside)
-            if rows.size and not probe.last:
-                return int(columns.crc[rows[0]])
-            if rows.size:
-                found = int(columns.crc[rows[-1]])
-    return found
+    segments = [
+        segment
+        for segment in files.segments
+        if segment.end_offset > probe.base_offset and segment.base_offset < probe.end_offset
+    ]
+    for segment in reversed(segments) if probe.last else segments:
+        found = batch_crc(segment, probe.base_offset, probe.end_offset, last=probe.last)
+        if found is not None:
+            return found
+    return None

@@ -40,10 +40,16 @@ def test_the_first_archive_of_a_partition() -> None:
     assert choose(None, empty_state(NAMELESS)).state == empty_state(NAMELESS)
 
 
-def test_a_known_id_goes_on_with_its_own_lineage() -> None:
-    assert choose(TOPIC_ID, NAMED_STATE).state is NAMED_STATE
-    assert choose(TOPIC_ID, ADOPTED_STATE).state is ADOPTED_STATE
-    assert choose(TOPIC_ID, ADOPTED_STATE, OTHER_STATE).adopt_topic_id is None
+@pytest.mark.parametrize("verdict", [Verdict.PROVEN, Verdict.PLAUSIBLE])
+def test_a_known_id_goes_on_with_its_own_lineage(verdict: Verdict) -> None:
+    assert choose(TOPIC_ID, NAMED_STATE, verdict=verdict).state is NAMED_STATE
+    assert choose(TOPIC_ID, ADOPTED_STATE, verdict=verdict).state is ADOPTED_STATE
+    assert choose(TOPIC_ID, ADOPTED_STATE, OTHER_STATE, verdict=verdict).adopt_topic_id is None
+
+
+def test_a_log_that_was_truncated_under_its_own_id_is_not_appended() -> None:
+    with pytest.raises(LineageUnknown, match="same topic id, but differ: because the test says so"):
+        choose(TOPIC_ID, NAMED_STATE, verdict=Verdict.CONTRADICTED)
 
 
 def test_a_topic_made_anew_begins_a_lineage_beside_the_old_one() -> None:

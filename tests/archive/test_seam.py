@@ -48,6 +48,13 @@ def test_an_archived_batch_found_locally_proves_it() -> None:
     assert judge_seam(ARCHIVED, local(), {last: None, first: first.crc}).verdict is Verdict.PROVEN
 
 
+def test_a_log_truncated_inside_the_newest_segment_is_contradicted_though_it_begins_alike() -> None:
+    (last, first) = probes(ARCHIVED, local())
+    found: dict[Probe, int | None] = {last: last.crc ^ 1, first: first.crc}
+    assert judge_seam(ARCHIVED, local(), found).verdict is Verdict.CONTRADICTED
+    assert judge_seam(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PROVEN
+
+
 def test_another_batch_in_its_place_contradicts_unless_a_cleaner_may_have_written_it() -> None:
     found: dict[Probe, int | None] = {probe: probe.crc ^ 1 for probe in probes(ARCHIVED, local())}
     verdict = judge_seam(ARCHIVED, local(), found)

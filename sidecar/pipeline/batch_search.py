@@ -1,0 +1,98 @@
+"""Finds single batches in local logs by their offsets, with a few reads where an offset index says where to begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sidecar.errors import CorruptFile
+from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
+from sidecar.logformat.offset_index import read_offset_index
+from sidecar.model import FileIdentity, SegmentFiles
+from sidecar.pipeline.sources import read_whole
+
+_WINDOW_BYTES = 256 * 1024
+_BATCHES = 1024
+
+
+def batch_crc(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+    """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None if none does.
+
+    Raises SegmentChanged or PartitionError where the file cannot be read.
+    """
+    found: int | None = None
+    for columns in _scan(segment, end_offset - 1 if last else base_offset):
+        rows = np.flatnonzero((columns.last_offset >= base_offset) & (columns.last_offset < end_offset))
+        if rows.size:
+            found = int(columns.crc[rows[-1 if last else 0]])
+        if int(columns.last_offset[-1]) >= end_offset or (rows.size and not last):
+            break
+    return found
+
+
+def cut_segment(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+    """The part of a segment from `base_offset` on, None if that offset lies inside a batch or below one of an old format.
+
+    Its indexes are to be rebuilt: those of the file count positions and offsets from the file's own beginning.
+    Raises SegmentChanged or PartitionError where the file cannot be read.
+    """
+    scanner = _scan(segment, base_offset)
+    position: int | None = None
+    for columns in scanner:
+        rows = np.flatnonzero(columns.last_offset >= base_offset)
+        if rows.size:
+            first = rows[0]
+            # Of the formats before v2 the first offset of a compressed batch is not known here.
+            if columns.base_offset[first] >= base_offset and columns.magic[first] >= 2:
+                position = int(columns.position[first])
+            break
+    else:
+        position = segment.log.size_bytes if scanner.end is ScanEnd.EXACT else None
+    if position is None:
+        return None
+    without_indexes = replace(segment, offset_index=None, time_index=None, transaction_index=None)
+    return replace(without_indexes, base_offset=base_offset, start_position=position)
+
+
+def log_end_offset(active: FileIdentity, base_offset: int) -> int:
+    """The offset after the last whole batch of an active segment. Raises SegmentChanged or PartitionError."""
+    end_offset = base_offset
+    # Its tail may be half written.
+    for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
+        end_offset = int(columns.last_offset[-1]) + 1
+    return end_offset
+
+
+def _scan(segment: SegmentFiles, offset: int) -> SegmentScanner:
+    """Headers of the segment, from a batch on that begins at or below `offset`, or from the file's beginning."""
+    return scan_file(
+        segment.log.path,
+        base_offset=segment.base_offset,
+        start_position=_start_position(segment, offset),
+        check_crc=False,
+        window_bytes=_WINDOW_BYTES,
+        max_batches=_BATCHES,
+    )
+
+
+def _start_position(segment: SegmentFiles, offset: int) -> int:
+    content = read_whole(segment.offset_index)
+    if not content:
+        return 0
+    try:
+        _, position = read_offset_index(content, segment.base_offset).lookup(offset)
+    except CorruptFile:
+        return 0
+    if not 0 < position < segment.log.size_bytes:
+        return 0
+    # An index is only believed where a batch, whole by its checksum, stands in the place it gives.
+    scanner = scan_file(
+        segment.log.path,
+        base_offset=segment.base_offset,
+        start_position=position,
+        window_bytes=_WINDOW_BYTES,
+        max_batches=1,
+    )
+    first = next(iter(scanner), None)
+    return position if first is not None and int(first.base_offset[0]) <= offset else 0

@@ -1,0 +1,172 @@
+"""A local log that is another one than the archived one is never appended to it, however much it looks like it."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from sidecar.errors import CoverageHole, LineageUnknown
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import (
+    archive,
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    rounds_over,
+    tools_for,
+)
+
+PARTITION = "orders-0"
+METADATA = "partition.metadata"
+
+
+def write_other_records(directory: Path) -> None:
+    """Every batch becomes another one with the same offsets, sizes and epochs, whole by its checksum."""
+    for file in directory.glob("*.log"):
+        content, at = bytearray(file.read_bytes()), 0
+        while at < len(content):
+            size = struct.unpack_from(">i", content, at + 8)[0] + 12
+            content[at + 42] ^= 1  # The last byte of the maximum timestamp.
+            struct.pack_into(">I", content, at + 17, crc32c(bytes(content[at + 21 : at + size])))
+            at += size
+        file.write_bytes(content)
+    for file in directory.glob("*.timeindex"):
+        file.unlink()
+
+
+def make_anew(directory: Path, original: Path) -> None:
+    """The topic is deleted and made again: the same name, offsets and (if it had one) id, but other records."""
+    metadata = directory / METADATA
+    kept = metadata.read_bytes() if metadata.exists() else None
+    shutil.rmtree(directory)
+    shutil.copytree(original, directory)
+    write_other_records(directory)
+    metadata.unlink() if kept is None else metadata.write_bytes(kept)
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    """The whole partition as the broker left it."""
+    return copy_partitions(tmp_path / "original", PARTITION) / PARTITION
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """The partition with three rolled segments."""
+    log_dir = copy_partitions(tmp_path / "copy", PARTITION)
+    third = rolled_ranges(log_dir, PARTITION)[2]
+    remove_offsets(log_dir / PARTITION, lambda offset: offset <= third[1])
+    return log_dir
+
+
+@pytest.mark.parametrize("has_topic_id", [True, False])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_topic_that_was_made_anew_between_two_looks_is_not_appended_to_the_old_one(
+    has_topic_id: bool, restarts: bool, original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    store, directory = MemoryStore(), log_dir / PARTITION
+    if not has_topic_id:
+        (directory / METADATA).unlink()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        assert rounds.run_once().errors == []
+        make_anew(directory, original)
+        if not restarts:
+            errors = rounds.run_once().errors
+    if restarts:
+        with tools_for(log_dir, store, tmp_path / "state") as tools:
+            errors = archive(tools, log_dir).errors
+    assert [type(error) for error in errors] == [LineageUnknown]
+    assert "has CRC" in str(errors[0])
+    assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)[:3]
+
+
+def test_a_log_truncated_in_place_below_the_archive_is_an_error_not_silence(log_dir: Path, tmp_path: Path) -> None:
+    store, directory = MemoryStore(), log_dir / PARTITION
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        assert rounds.run_once().errors == []
+        second = rolled_ranges(log_dir, PARTITION)[1]
+        remove_offsets(directory, lambda offset: offset <= second[0])
+        errors = rounds.run_once().errors
+    assert [type(error) for error in errors] == [LineageUnknown]
+    assert f"ends at offset {second[1]}, below the archive's end" in str(errors[0])
+
+
+def test_a_replica_whose_active_segment_reaches_over_the_archive_end_is_no_error(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    store, directory = MemoryStore(), log_dir / PARTITION
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    second, third = rolled_ranges(original.parent, PARTITION)[1:3]
+    # This replica has not rolled since the second segment.
+    merged = b"".join((original / f"{base:020d}.log").read_bytes() for base in (*second, third[1]))
+    remove_offsets(directory, lambda offset: offset <= second[0])
+    (directory / f"{second[0]:020d}.log").write_bytes(merged)
+    with tools_for(log_dir, store, tmp_path / "other broker") as tools:
+        assert archive(tools, log_dir).errors == []
+
+
+def test_retention_of_all_that_is_archived_is_no_change_of_the_log(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    store, directory = MemoryStore(), log_dir / PARTITION
+    (directory / METADATA).unlink()
+    third = rolled_ranges(original.parent, PARTITION)[2]
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    remove_offsets(directory, lambda offset: offset >= third[1])
+    for file in original.iterdir():
+        if file.name[:20].isdigit() and int(file.name[:20]) >= third[1]:
+            shutil.copy2(file, directory)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)
+
+
+def test_an_upgraded_topic_with_nothing_rolled_left_goes_on_with_its_lineage(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    store, directory = MemoryStore(), log_dir / PARTITION
+    metadata = (directory / METADATA).read_bytes()
+    (directory / METADATA).unlink()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        assert rounds.run_once().errors == []
+        third = rolled_ranges(log_dir, PARTITION)[2]
+        remove_offsets(directory, lambda offset: offset >= third[1])
+        (directory / METADATA).write_bytes(metadata)
+        assert rounds.run_once().errors == []
+        for file in original.iterdir():
+            if file.name[:20].isdigit() and int(file.name[:20]) >= third[1]:
+                shutil.copy2(file, directory)
+        assert rounds.run_once().errors == []
+    (state,) = archived_states(store).values()
+    assert ranges(state) == rolled_ranges(original.parent, PARTITION)
+    assert state.topic_id is not None
+
+
+def test_an_active_segment_above_the_archive_is_a_hole_before_it_rolls(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    store, directory = MemoryStore(), log_dir / PARTITION
+    spans = rolled_ranges(original.parent, PARTITION)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        assert rounds.run_once().errors == []
+        remove_offsets(directory, lambda offset: False)
+        shutil.copy2(original / f"{spans[-1][1]:020d}.log", directory)
+        errors = rounds.run_once().errors
+        assert [type(error) for error in errors] == [CoverageHole]
+        assert f"begins at {spans[-1][1]}" in str(errors[0])
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        assert archive(tools, log_dir).errors == []
+    (hole,) = archived_states(store)[PARTITION].holes
+    assert (hole.base_offset, hole.end_offset) == (spans[2][1], spans[-1][1])
