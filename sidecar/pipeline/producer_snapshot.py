@@ -35,6 +35,14 @@ class ChosenSnapshot:
     provenance: SnapshotProvenance
     comparison: Comparison | None
     note: str = ""
+    unreadable: bool = False
+
+    @property
+    def result(self) -> str:
+        """What was found on disk, for metrics and reports: a `Conformance`, or "corrupt", or "absent"."""
+        if self.comparison is not None:
+            return str(self.comparison.conformance)
+        return "corrupt" if self.unreadable else "absent"
 
 
 def state_at_archive_end(store: ObjectStore, archived: PartitionState) -> KnownState | None:
@@ -103,7 +111,8 @@ def choose_snapshot(
     try:
         theirs = read_snapshot(found)
     except CorruptSnapshot as error:
-        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, f"the broker's cannot be read: {error}"), after
+        note = f"the broker's cannot be read: {error}"
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, note, unreadable=True), after
     comparison = compare_snapshots(
         theirs,
         table.entries(),
