@@ -16,6 +16,7 @@ SidecarError                    exit 1
     ├── OutcomeUnknown                   retryable after reading back: a put may or may not have happened
     ├── StoreDenied                      credentials or permissions
     ├── StoreUnsafe                      the store cannot do what the protocol needs
+    ├── StoreMissing                     no such bucket, no such directory
     ├── ObjectExists                     a create-only put lost the race
     ├── ObjectMissing
     └── ObjectDamaged                    the store's checksum or size differs from what was sent
@@ -134,6 +135,10 @@ class StoreDenied(StoreError):
 
 class StoreUnsafe(StoreError):
     """The store lacks something the commit protocol needs."""
+
+
+class StoreMissing(StoreError):
+    """The archive's bucket or directory does not exist."""
 
 
 class ObjectExists(StoreError):

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectMissing
-from sidecar.metrics import MeteredStore, Metrics
-from sidecar.metrics.registry import PREFIX, Stage
+from sidecar.metrics import MeteredStore, Metrics, Stage
+from sidecar.metrics.registry import PREFIX
 from sidecar.model import (
     ArchivedSegment,
     FileIdentity,
@@ -24,6 +24,7 @@ from sidecar.model import (
     TopicPartition,
 )
 from sidecar.ports import PartitionFacts
+from sidecar.storage import BytesSource
 from tests.fakes.memory_store import MemoryStore
 
 NOW_MS = 1_700_000_000_000
@@ -117,18 +118,20 @@ def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
 
 def test_failures_are_counted_by_kind(metrics: Metrics) -> None:
     metrics.failed("StoreUnavailable")
-    metrics.failed("CorruptFile", Stage.UPLOADED)
-    metrics.orphans(3)
+    metrics.segment_failed(Stage.UPLOADED)
+    metrics.unfinished_attempts(3)
     found = values(metrics)
     assert found[f"{PREFIX}_errors_total,kind=StoreUnavailable"] == 1
     assert found[f"{PREFIX}_segments_total,result=failed,stage=uploaded"] == 1
-    assert found[f"{PREFIX}_orphan_objects"] == 3
+    assert found[f"{PREFIX}_unfinished_attempts"] == 3
 
 
 def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
     store = MeteredStore(MemoryStore(), metrics)
     store.put_if_absent(ObjectKey("a"), b"x")
     assert store.read(ObjectKey("a")) == b"x"
+    assert store.upload_in_parts(ObjectKey("c"), BytesSource(b"y"), 1).size_bytes == 1
+    store.delete([ObjectKey("c")])
     with pytest.raises(ObjectMissing):
         store.read(ObjectKey("b"))
     assert [found.key for found in store.list("")] == ["a"]

@@ -117,11 +117,13 @@ class Metrics:
         )
         self._conformance = self._counter(
             "snapshot_conformance_total",
-            "Snapshots found on disk by how they compare with the replayed state.",
+            "Archived segments by how the broker's snapshot compares with the replayed state: equal, permissible, wrong, corrupt "
+            "or absent. For the last three the bundle carries ours.",
             "result",
         )
-        self._orphans = self._gauge(
-            "orphan_objects", "Objects known to be in no commit: left by attempts that ended before theirs."
+        self._unfinished = self._gauge(
+            "unfinished_attempts",
+            "Uploads in the journal that are in no commit: left by attempts that ended before theirs, as of the last round.",
         )
         self._gauge(
             "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
@@ -171,7 +173,7 @@ class Metrics:
         self._upload_duration.observe(duration_s)
 
     def committed(self, entry: ArchivedSegment, conformance: str) -> None:
-        """A segment is in the archive. `conformance`: how the broker's snapshot compared, "absent" if there was none."""
+        """A segment is in the archive. `conformance`: how the broker's snapshot compared, "absent" or "corrupt" if none could."""
         self._segments.labels(Stage.COMMITTED, "ok").inc()
         self._bytes.labels(Stage.COMMITTED).inc(entry.size_bytes)
         self._snapshots.labels(entry.snapshot.origin).inc()
@@ -182,11 +184,13 @@ class Metrics:
             if not self._pending_count:
                 self._oldest_pending_ns = None
 
-    def failed(self, kind: str, stage: Stage | None = None) -> None:
-        """Something went wrong. `kind`: class name of the error. `stage`: where a segment failed, if it was one."""
+    def failed(self, kind: str) -> None:
+        """Something went wrong. `kind`: class name of the error."""
         self._errors.labels(kind).inc()
-        if stage is not None:
-            self._segments.labels(stage, "failed").inc()
+
+    def segment_failed(self, stage: Stage) -> None:
+        """A segment did not come through this stage; the error itself is counted where it ends."""
+        self._segments.labels(stage, "failed").inc()
 
     def round_ended(self, stopped: int) -> None:
         """A round is over; `stopped` partitions or directories need a person or another try."""
@@ -194,9 +198,9 @@ class Metrics:
         if not stopped:
             self._last_success.set(self._clock.now_ms() / 1000)
 
-    def orphans(self, count: int) -> None:
-        """So many objects are known to be in no commit."""
-        self._orphans.set(count)
+    def unfinished_attempts(self, count: int) -> None:
+        """So many uploads were begun and are in no commit."""
+        self._unfinished.set(count)
 
     def store_call_begins(self) -> None:
         """One call to the store is under way."""

@@ -61,7 +61,7 @@ class Attempt:
         """Whether the source file is still the one that was uploaded."""
         mine = (self.base_offset, self.end_offset, self.inode, self.size_bytes, self.mtime_ns)
         log = segment.log
-        return mine == (segment.base_offset, segment.end_offset, log.inode, log.size_bytes, log.mtime_ns)
+        return mine == (segment.base_offset, segment.end_offset, log.inode, segment.size_bytes, log.mtime_ns)
 
 
 class Journal:
@@ -71,8 +71,7 @@ class Journal:
         """Open or create `<directory>/journal.sqlite`.
 
         Raises:
-            SettingsError: the directory cannot be written, or another process holds it.
-            StagingFull: no room for the file.
+            SettingsError: the directory cannot be written, has no room, or another process holds it.
         """
         self._guard = threading.Lock()
         try:
@@ -92,10 +91,14 @@ class Journal:
             ) from error
         self._path = directory / "journal.sqlite"
         try:
-            with self._errors():
-                self._connection = self._open()
-        except BaseException:
+            self._connection = self._open()
+        except BaseException as error:
             os.close(self._lock_fd)
+            if isinstance(error, sqlite3.Error | OSError):
+                raise SettingsError(
+                    f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir, or set it to "
+                    f"another directory"
+                ) from error
             raise
 
     def _open(self) -> sqlite3.Connection:
@@ -196,6 +199,12 @@ class Journal:
         with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
             row = cursor.execute("SELECT directory, inode FROM directories WHERE root = ?", (root,)).fetchone()
         return bool(row == (os.fsencode(directory), _signed(inode)))
+
+    def count(self) -> int:
+        """Attempts that have not ended, of all partitions."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            (count,) = cursor.execute("SELECT count(*) FROM attempts").fetchone()
+        return int(count)
 
     def close(self) -> None:
         """Release the file and its lock."""

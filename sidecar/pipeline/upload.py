@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 
 from sidecar.archive.keys import below
-from sidecar.errors import ObjectDamaged, ObjectMissing, StagingFull, StoreDenied, StoreError
+from sidecar.errors import ObjectDamaged, ObjectMissing, SidecarError, StagingFull, StoreDenied, StoreError
+from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline.bundle import PreparedSegment
 from sidecar.pipeline.journal import Attempt
@@ -21,14 +22,23 @@ def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     Until a commit names them, the objects are nobody's; the journal knows them, so that a crash leaves nothing uncounted.
     Raises StoreError, SegmentChanged.
     """
-    attempt, log = prepared.attempt, prepared.segment.log
+    try:
+        return _upload(tools, prepared)
+    except SidecarError:
+        tools.metrics.segment_failed(Stage.UPLOADED)
+        raise
+
+
+def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
+    attempt, segment = prepared.attempt, prepared.segment
     started_s = tools.clock.monotonic_s()
     log_crc32c = attempt.log_crc32c
     if log_crc32c is None:
         tools.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
-        receipt = tools.store.upload(key, FileSource(prepared.descriptor, log.size_bytes, str(log.path)))
-        _check(tools, key, log.size_bytes, receipt.crc32c)
+        source = FileSource(prepared.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
+        receipt = tools.store.upload(key, source)
+        _check(tools, key, segment.size_bytes, receipt.crc32c)
         log_crc32c = receipt.crc32c
         tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
     key = below(attempt.root, attempt.indexes_key)

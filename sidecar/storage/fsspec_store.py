@@ -9,38 +9,53 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreUnsafe
+from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import check_key
-from sidecar.storage.os_errors import translating_os_errors
+from sidecar.storage.os_errors import os_error
 
 _CHUNK_BYTES = 4 * MIB
 _MEMORY_LOCK = threading.Lock()
 """fsspec's memory file system tests and sets in two steps; within one process this makes them one."""
 
 
+_UNFIT = {
+    "http": "can only be read",
+    "https": "can only be read",
+    **dict.fromkeys(("git", "github", "gist", "data", "libarchive", "tar", "zip", "reference"), "can only be read"),
+    **dict.fromkeys(("dask", "dir", "generic", "jupyter", "jlab", "s3a"), "is not supported"),
+    **dict.fromkeys(("blockcache", "cached", "filecache", "simplecache"), "is a cache, not a store"),
+}
+_INSTEAD = "use s3://bucket/prefix, a directory, or another fsspec protocol that can be written to"
+
+
 class FsspecStore:
     """Objects of an fsspec file system below one path."""
 
     def __init__(self, url: str, limit: BandwidthLimit | None = None) -> None:
-        """Raises SettingsError for an unknown protocol or one whose package is not installed."""
-        try:
-            self._files, root = url_to_fs(url)
-        except (ImportError, ValueError) as error:
+        """Raises SettingsError for a protocol that is unknown, unfit, or not installed; StoreError if it cannot be reached."""
+        scheme = urlsplit(url).scheme
+        if scheme in _UNFIT or "::" in url:
             raise SettingsError(
-                f"{url}: {error}; use s3://bucket/prefix, a directory, or an installed fsspec protocol"
-            ) from error
+                f"{url}: {scheme}:// {_UNFIT.get(scheme, 'with :: in it is not supported')}; {_INSTEAD}"
+            )
+        try:
+            with _translating("open", "", url, passes=(ImportError, ValueError, TypeError)):
+                self._files, root = url_to_fs(url)
+        except (ImportError, ValueError, TypeError) as error:
+            raise SettingsError(f"{url}: {error}; {_INSTEAD}") from error
         self._root = root.rstrip("/")
         self._limit = limit
         self.url = self._files.unstrip_protocol(self._root)
@@ -76,7 +91,7 @@ class FsspecStore:
         end = facts.size_bytes if size_bytes is None else min(facts.size_bytes, position + size_bytes)
         if position >= end:
             return b""
-        with translating_os_errors("read", key, self.url):
+        with _translating("read", key, self.url):
             return bytes(self._files.cat_file(self._path(key), start=position, end=end))
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
@@ -91,7 +106,7 @@ class FsspecStore:
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         """See `ObjectStore`."""
         try:
-            with translating_os_errors("stat", key, self.url):
+            with _translating("stat", key, self.url):
                 self._files.invalidate_cache()
                 return self._facts(key, self._files.info(self._path(key)))
         except ObjectMissing:
@@ -100,10 +115,10 @@ class FsspecStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`. All names below the prefix's folder are in memory."""
         found: dict[str, dict[str, Any]] = {}
-        with suppress(ObjectMissing), translating_os_errors("list", prefix, self.url):
+        with suppress(ObjectMissing), _translating("list", prefix, self.url):
             self._files.invalidate_cache()
             folder = f"{self._root}/{prefix.rpartition('/')[0]}".rstrip("/")
-            found = self._files.find(folder or "/", detail=True)
+            found = self._files.find(folder or "/", detail=True, on_error=_unless_missing)
         keys = sorted((name[len(self._root) :].lstrip("/"), details) for name, details in found.items() if name)
         for key, details in keys:
             facts = self._facts(ObjectKey(key), details)
@@ -123,7 +138,7 @@ class FsspecStore:
         """See `ObjectStore`."""
         for key in keys:
             path = self._path(key)
-            with suppress(ObjectMissing), translating_os_errors("delete", key, self.url):
+            with suppress(ObjectMissing), _translating("delete", key, self.url):
                 self._files.rm_file(path)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
@@ -145,7 +160,7 @@ class FsspecStore:
     def _create(self, key: ObjectKey, chunks: Iterable[bytes]) -> None:
         path = self._path(key)
         try:
-            with translating_os_errors("create", key, self.url, OutcomeUnknown):
+            with _translating("create", key, self.url, OutcomeUnknown, passes=(NotImplementedError, ValueError)):
                 if isinstance(self._files, MemoryFileSystem):
                     # A file being written is visible there, so it is put in one piece; it lies in memory anyway.
                     body = b"".join(chunks)
@@ -168,6 +183,35 @@ class FsspecStore:
         finally:
             if not written:
                 _discard(file)
+
+
+@contextmanager
+def _translating(
+    operation: str,
+    key: str,
+    where: str,
+    otherwise: type[SidecarError] = StoreUnavailable,
+    passes: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """Raises ours instead of whatever the file system's own library raises, except what the caller looks at itself."""
+    try:
+        yield
+    except SidecarError:
+        raise
+    except passes:
+        raise
+    except OSError as error:
+        raise os_error(error, operation, key, where, otherwise) from error
+    except Exception as error:
+        # Each file system is a plug-in, with a library and exceptions of its own.
+        what = str(error) or type(error).__name__
+        raise otherwise(f"{operation} {key or '/'} at {where}: {what}; check the url and the network") from error
+
+
+def _unless_missing(error: OSError) -> None:
+    """For fsspec's walk, which would pass over a folder that cannot be listed: only a vanished one may be passed over."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _discard(file: Any) -> None:

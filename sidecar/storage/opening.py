@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from sidecar.clock import Clock, SystemClock
@@ -13,8 +14,25 @@ from sidecar.storage.directory_store import DirectoryStore
 from sidecar.store_settings import StoreSettings
 
 
+@runtime_checkable
+class HasAPlace(Protocol):
+    """A store of which it can be told without a listing whether it is there at all."""
+
+    def require(self) -> None:
+        """Raises StoreMissing if it is not."""
+        ...
+
+
+def open_existing(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
+    """As `open_store`, for commands that only read. Raises StoreMissing besides."""
+    store = open_store(settings, clock)
+    if isinstance(store, HasAPlace):
+        store.require()
+    return store
+
+
 def open_store(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
-    """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError."""
+    """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError, StoreError."""
     clock = clock or SystemClock()
     rate = settings.bandwidth_bytes_per_s
     limit = None if rate is None else BandwidthLimit(rate, clock)

@@ -21,6 +21,7 @@ from sidecar.errors import (
     SettingsError,
     StoreDenied,
     StoreError,
+    StoreMissing,
     StoreUnavailable,
     StoreUnsafe,
 )
@@ -129,7 +130,7 @@ class _Probe:
             return ProbeCheck(name, passed=True, required=required, detail=question())
         except tolerates as error:
             return ProbeCheck(name, passed=False, required=required, detail=str(error))
-        except (StoreUnavailable, StoreDenied, SettingsError):
+        except (StoreUnavailable, StoreDenied, StoreMissing, SettingsError):
             raise
         except StoreError as error:
             detail = f"{error}; {advice}" if advice else str(error)

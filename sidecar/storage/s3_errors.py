@@ -38,6 +38,7 @@ from sidecar.errors import (
     SidecarError,
     StoreDenied,
     StoreError,
+    StoreMissing,
     StoreUnavailable,
     StoreUnsafe,
 )
@@ -50,7 +51,10 @@ _BUCKET = "create the bucket or correct the store's url"
 _PLACE = "check s3.endpoint_url and the bucket's name"
 _TRANSIT = "bytes were changed between here and the store, or the store treats checksums otherwise (s3.checksum: none)"
 _FEATURE = "the store lacks this function; see s3.checksum, s3.conditional_writes, s3.storage_class, encryption"
-_LATER = "it is asked again by itself; if it stays so, look at the store or lower s3.concurrency"
+_BUSY = "it was asked several times (store.retry); if it stays so, lower s3.concurrency or look at the store"
+_FAILING = "it was asked several times (store.retry); if it stays so, look at the store's own messages"
+_NETWORK = "check s3.endpoint_url and the network between here and the store"
+_NO_TLS = "the endpoint speaks no TLS: begin s3.endpoint_url with http://, or give the port that speaks it"
 _LOST = "the answer was lost, so the request may or may not have been carried out"
 _TAKEN = "the key is taken"
 _GONE = "no such object"
@@ -64,7 +68,7 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "NotFound": (ObjectMissing, _GONE),
     "404": (ObjectMissing, _GONE),  # HEAD answers have no body and thus no code
     "NoSuchUpload": (ObjectMissing, "the multipart upload was completed or aborted meanwhile"),
-    "NoSuchBucket": (SettingsError, _BUCKET),
+    "NoSuchBucket": (StoreMissing, _BUCKET),
     "InvalidBucketName": (SettingsError, _BUCKET),
     "PermanentRedirect": (SettingsError, _REGION),
     "AuthorizationHeaderMalformed": (SettingsError, _REGION),
@@ -90,24 +94,24 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "InvalidStorageClass": (SettingsError, "correct s3.storage_class"),
     "InvalidObjectState": (StoreDenied, "the object lies in a class without immediate reads; restore it first"),
     "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
-    "RequestTimeout": (StoreUnavailable, _LATER),
-    "RequestTimeTooLong": (StoreUnavailable, _LATER),
-    "SlowDown": (StoreUnavailable, _LATER),
-    "Throttling": (StoreUnavailable, _LATER),
-    "ThrottlingException": (StoreUnavailable, _LATER),
-    "TooManyRequests": (StoreUnavailable, _LATER),
-    "ServiceUnavailable": (StoreUnavailable, _LATER),
-    "InternalError": (StoreUnavailable, _LATER),
+    "RequestTimeout": (StoreUnavailable, _FAILING),
+    "RequestTimeTooLong": (StoreUnavailable, _FAILING),
+    "SlowDown": (StoreUnavailable, _BUSY),
+    "Throttling": (StoreUnavailable, _BUSY),
+    "ThrottlingException": (StoreUnavailable, _BUSY),
+    "TooManyRequests": (StoreUnavailable, _BUSY),
+    "ServiceUnavailable": (StoreUnavailable, _BUSY),
+    "InternalError": (StoreUnavailable, _FAILING),
 }
 _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
     301: (SettingsError, _REGION),
     307: (SettingsError, _REGION),
     401: (StoreDenied, _KEYS),
     403: (StoreDenied, _RIGHTS),
-    408: (StoreUnavailable, _LATER),
+    408: (StoreUnavailable, _FAILING),
     409: (OutcomeUnknown, "another request for the same key was under way"),
     412: (ObjectExists, _TAKEN),
-    429: (StoreUnavailable, _LATER),
+    429: (StoreUnavailable, _BUSY),
     501: (StoreUnsafe, _FEATURE),
 }
 _NOT_ABOUT_AN_OBJECT = ("List", "PutObject", "CreateMultipartUpload", "DeleteObjects")
@@ -115,6 +119,8 @@ _NOT_ABOUT_AN_OBJECT = ("List", "PutObject", "CreateMultipartUpload", "DeleteObj
 _REFUSED_BEFORE_WORK = {400, 408, 429, 503}
 """With these statuses a put was not carried out; a 500, 502 or 504 leaves that open."""
 
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "wrong version number", "RECORD_LAYER_FAILURE", "packet length too long")
+"""OpenSSL's words, by its version, for an answer in plain HTTP."""
 _NOTHING_SENT = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
 _NO_CREDENTIALS = (
     NoCredentialsError,
@@ -161,7 +167,7 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     if request.creates and kind is StoreUnavailable and status not in _REFUSED_BEFORE_WORK:
         kind, advice = OutcomeUnknown, _LOST
     if kind is ObjectMissing and request.operation.startswith(_NOT_ABOUT_AN_OBJECT):
-        kind, advice = SettingsError, _PLACE
+        kind, advice = StoreMissing, _PLACE
     message = str(answer.get("Message", "")).rstrip(".")
     found = f"{code} ({status})" if code and code != str(status) else f"status {status}"
     return kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")
@@ -175,16 +181,18 @@ def failure(error: BotoCoreError | Boto3Error | HTTPError, request: StoreRequest
         return SettingsError(f"{request}: {error}")
     if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
         return StoreDenied(f"{request}: {error}; set s3.ca_file to the authority that signed the store's certificate")
+    if isinstance(error, SSLError) and any(reason in str(error) for reason in _NOT_TLS):
+        return StoreError(f"{request}: {error}; {_NO_TLS}")
     if isinstance(error, _NOTHING_SENT):
-        return StoreUnavailable(f"{request}: {error}; check s3.endpoint_url and the network; {_LATER}")
+        return StoreUnavailable(f"{request}: {error}; {_NETWORK}")
     if isinstance(error, _CONNECTION_LOST):
         if request.creates:
             return OutcomeUnknown(f"{request}: {error}; {_LOST}")
-        return StoreUnavailable(f"{request}: {error}; {_LATER}")
+        return StoreUnavailable(f"{request}: {error}; {_NETWORK}")
     return StoreError(f"{request}: {error}")
 
 
 def _by_class(status: int) -> tuple[type[SidecarError], str]:
     if status >= 500 or status == 0:
-        return StoreUnavailable, _LATER
+        return StoreUnavailable, _FAILING
     return StoreError, "the store refused the request; its documentation knows the code"

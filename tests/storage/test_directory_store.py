@@ -17,11 +17,13 @@ from sidecar.errors import (
     SettingsError,
     StoreDenied,
     StoreError,
+    StoreMissing,
+    StoreUnavailable,
     StoreUnsafe,
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore, UploadReceipt
-from sidecar.storage import FileSource, open_store, probe_store
+from sidecar.storage import FileSource, open_existing, open_store, probe_store
 from sidecar.storage.directory_store import DirectoryStore
 from sidecar.store_settings import StoreSettings
 
@@ -219,7 +221,13 @@ def test_urls_choose_the_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert opened("memory://x").url.startswith("memory://")
 
 
-@pytest.mark.parametrize("url", ["file://host/share", "nosuchprotocol://x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("file://host/share", "nosuchprotocol://x", "http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "zip:///a.zip"),
+        *("simplecache::file:///tmp/x", "dir:///tmp/x", "reference://x", "git:///tmp", "jupyter://127.0.0.1:1/"),
+    ],
+)
 def test_urls_that_lead_nowhere_are_settings_errors(url: str) -> None:
     with pytest.raises(SettingsError):
         opened(url)
@@ -243,3 +251,51 @@ def test_the_bytes_arrive_through_a_real_file(tmp_path: Path) -> None:
         receipt = store.upload(KEY, FileSource(file.fileno(), len(body)))
     assert receipt == UploadReceipt(KEY, len(body), crc32c(body), requests=1)
     assert store.read(KEY) == body
+
+
+def test_a_server_of_another_protocol_that_is_not_there_is_a_store_error() -> None:
+    with pytest.raises(StoreUnavailable, match="Connection refused"):
+        opened("ftp://127.0.0.1:1/x")
+    store = opened("webhdfs://127.0.0.1:1/x")
+    for use in (lambda: list(store.list("")), lambda: store.head(ObjectKey("a")), lambda: store.read(ObjectKey("a"))):
+        with pytest.raises(StoreUnavailable, match="webhdfs"):
+            use()
+    with pytest.raises(OutcomeUnknown, match="webhdfs"):
+        store.put_if_absent(ObjectKey("a/b"), b"")
+
+
+def test_only_readers_miss_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    settings = StoreSettings(url=str(tmp_path / "typo"))
+    with pytest.raises(StoreMissing, match=r"typo: there is no such directory"):
+        open_existing(settings)
+    open_store(settings).put_if_absent(ObjectKey("a/b"), b"1")
+    assert open_existing(settings).read(ObjectKey("a/b")) == b"1"
+
+
+def test_what_is_deleted_leaves_no_empty_directories(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    put = [ObjectKey(name) for name in ("a/b/c", "a/d", "e/f/g")]
+    for key in put:
+        store.put_if_absent(key, b"")
+    store.delete([put[0], put[2]])
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "d"]
+    store.put_if_absent(put[0], b"again")
+    probe_store(store)
+    assert not (tmp_path / "_probe").exists()
+
+
+def test_a_directory_removed_while_it_is_written_to_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, opens, really = DirectoryStore(tmp_path), [], os.open
+
+    def pruned(path: Path, *arguments: int) -> int:
+        if str(path).endswith(".uploading") and not opens:
+            opens.append(path)
+            path.parent.rmdir()
+        return really(path, *arguments)
+
+    monkeypatch.setattr(os, "open", pruned)
+    store.put_if_absent(ObjectKey("a/b"), b"body")
+    assert opens
+    assert store.read(ObjectKey("a/b")) == b"body"

@@ -18,8 +18,8 @@ from sidecar.errors import (
     ObjectExists,
     OutcomeUnknown,
     SegmentChanged,
-    SettingsError,
     StoreDenied,
+    StoreMissing,
     StoreUnavailable,
     StoreUnsafe,
 )
@@ -230,7 +230,7 @@ def test_wrong_keys_wrong_bucket_and_nobody_there(versitygw_endpoint: str) -> No
             lambda: list(store.list("")),
             lambda: store.upload(KEY, BytesSource(BIG)),
         ):
-            with pytest.raises(SettingsError, match=r"NoSuchBucket.*create the bucket"):
+            with pytest.raises(StoreMissing, match=r"NoSuchBucket.*create the bucket"):
                 use()
     with (
         s3_store("http://127.0.0.1:9", bucket, attempts=2) as store,

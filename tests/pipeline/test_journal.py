@@ -1,0 +1,50 @@
+"""The journal's directory: refused in time where nothing can be written to it, and what the metrics tell of its content."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import SettingsError, StoreError
+from sidecar.metrics import Metrics
+from sidecar.pipeline.journal import Journal
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.pipeline.rig import archive, copy_partitions, tools_for
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels)
+
+
+def test_a_state_directory_without_room_is_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(Journal, "_connect", full)
+    with pytest.raises(SettingsError, match=r"disk is full.*run\.state_dir"):
+        Journal(tmp_path)
+    monkeypatch.undo()
+    Journal(tmp_path).close()  # the lock was given back
+
+
+def test_failed_uploads_and_what_they_leave_are_measured(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    store = MemoryStore(
+        faults=[
+            Fault("upload", 0, FaultKind.DENIED),
+            *(Fault("delete", number, FaultKind.DENIED) for number in range(20)),
+        ]
+    )
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        report = archive(tools, log_dir)
+        assert [isinstance(error, StoreError) for error in report.errors] == [True]
+        assert sample(tools.metrics, "segments_total", stage="uploaded", result="failed") == 1
+        assert sample(tools.metrics, "segments_total", stage="committed", result="failed") == 0
+        assert sample(tools.metrics, "unfinished_attempts") == tools.journal.count() > 0
+        store.faults.clear()
+        assert archive(tools, log_dir).errors == []
+        assert sample(tools.metrics, "unfinished_attempts") == tools.journal.count() == 0
