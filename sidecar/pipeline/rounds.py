@@ -145,6 +145,7 @@ class Rounds:
         for outcome in report.outcomes:
             self._tell(outcome)
         self._tools.metrics.round_ended(len(report.errors) + len(report.resting))
+        self._tools.metrics.unfinished_attempts(self._tools.journal.count())
         report.look_again_s = self._look_again_s(report)
         return report
 
