@@ -1,0 +1,246 @@
+"""How fast is `tiered-sidecar backfill` as a whole, compared with the fastest way boto3 itself has to send the same files?
+
+Question    MB/s of the installed program, which reads, checks, replays, uploads, reads back and commits, against `upload_file`
+            of boto3 in several configurations, which only uploads.
+Input       7 rolled segments of 256 MiB in real format (`benchmarks/segments.py`), in the page cache; versitygw on the same
+            machine, on loopback.
+Unit        MB/s (10^6 bytes) from the first segment's turn to the last commit, as the program's own log says, beside boto3's
+            from the first `upload_file` to the end of the last; both without the start of the process. "whole" is with it, for
+            both. Peak resident memory and CPU seconds of the client process, whole. CPU seconds of the server.
+Promise     median of ours >= 0.95 of the highest median of boto3; peak memory of every run <= 300 MB.
+Run         python -m benchmarks.backfill_product [--rounds 5] [--json result.json]      (--tiny: a few seconds)
+
+Each run is a process of its own; runs of all contestants alternate, and the order turns with each round. What a run stored is
+deleted after it. On a machine that does other work MB/s mean little, and CPU seconds grow: see the printed load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.backfill_throughput import BOTO3, Contestant
+from benchmarks.segments import MIB, write_log_dir
+
+PROMISED_RATIO = 0.95
+PROMISED_PEAK_MB = 300
+OURS = "tiered-sidecar backfill"
+PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process did: MB/s of the transfer and of the whole process, peak memory, CPU of both sides."""
+
+    mb_per_s: float
+    whole_mb_per_s: float
+    peak_mb: float
+    cpu_s: float
+    server_cpu_s: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all runs share. `sources` are the rolled segments, `size_bytes` their sum."""
+
+    gateway: Any
+    log_dir: Path
+    sources: list[str]
+    size_bytes: int
+    scratch: Path
+
+    def product(self, number: int) -> Run:
+        """One back-fill into an archive of its own."""
+        settings = {
+            "store.url": f"s3://{self.gateway.bucket}/{number}",
+            "store.s3.endpoint_url": self.gateway.endpoint,
+            "store.s3.region": self.gateway.region,
+            "store.s3.addressing_style": "path",
+            "store.s3.access_key_id": self.gateway.access_key,
+            "store.s3.secret_access_key": self.gateway.secret_key,
+            "broker.settle_ms": "0",
+            "broker.snapshot_grace_ms": "0",
+            "run.state_dir": str(self.scratch / f"state-{number}"),
+            "log.format": "json",
+        }
+        variables = {f"TIERED_SIDECAR__{path.upper().replace('.', '__')}": value for path, value in settings.items()}
+        arguments = ["backfill", "--log-dir", str(self.log_dir), "--assume-leader", "--json"]
+        log = self.scratch / f"log-{number}"
+        return self._run([str(PROGRAM), *arguments], variables, log, lambda: _transfer_s(log))
+
+    def boto3(self, contestant: Contestant, number: int) -> Run:
+        """The same files by `upload_file`, in the worker of `backfill_throughput`."""
+        task = {
+            "contestant": asdict(contestant),
+            "sources": self.sources,
+            "endpoint_url": self.gateway.endpoint,
+            "bucket": self.gateway.bucket,
+            "region_name": self.gateway.region,
+            "access_key": self.gateway.access_key,
+            "secret_key": self.gateway.secret_key,
+        }
+        command = [sys.executable, "-m", "benchmarks.backfill_throughput", "--worker", json.dumps(task)]
+        log = self.scratch / f"log-{number}"
+        return self._run(command, {}, log, lambda: self.size_bytes / 1e6 / json.loads(_output(log))["mb_per_s"])
+
+    def _run(self, command: list[str], variables: dict[str, str], log: Path, transfer_s: Callable[[], float]) -> Run:
+        before_s = _cpu_s(self.gateway.process.pid)
+        started_s = time.perf_counter()
+        with log.with_suffix(".out").open("wb") as output, log.open("wb") as errors:
+            child = subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, **variables})
+            peak_kib = _watch(child)
+            _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        whole_s = time.perf_counter() - started_s
+        if child.returncode:
+            raise RuntimeError(f"{command[:2]} ended with {child.returncode}: {log.read_text()[-2000:]}")
+        return Run(
+            mb_per_s=self.size_bytes / transfer_s() / 1e6,
+            whole_mb_per_s=self.size_bytes / whole_s / 1e6,
+            peak_mb=peak_kib * 1024 / 1e6,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            server_cpu_s=_cpu_s(self.gateway.process.pid) - before_s,
+        )
+
+
+def _watch(child: subprocess.Popen[bytes]) -> int:
+    """The highest VmHWM seen, in KiB. (`ru_maxrss` begins with the memory of the parent that forked the child.)"""
+    peak_kib = 0
+    status = Path(f"/proc/{child.pid}/status")
+    while True:
+        lines = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
+        if "VmHWM" not in lines:
+            return peak_kib  # A zombie: it has ended, and waits to be asked for its status.
+        peak_kib = max(peak_kib, int(lines["VmHWM"].split()[0]))
+        time.sleep(0.02)  # noqa: TID251 - a real process has no other clock
+
+
+def _cpu_s(pid: int) -> float:
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
+
+
+def _output(log: Path) -> str:
+    return log.with_suffix(".out").read_text()
+
+
+def _transfer_s(log: Path) -> float:
+    """From the progress line before the first segment to the last commit."""
+    events = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    stamps = {
+        name: [datetime.fromisoformat(event["timestamp"]).timestamp() for event in events if event["event"] == name]
+        for name in ("progress", "segment_committed")
+    }
+    return stamps["segment_committed"][-1] - stamps["progress"][0]
+
+
+def measure(rounds: int, segments: int, segment_bytes: int, contestants: list[Contestant]) -> dict[str, Any]:
+    """All runs; the summary."""
+    from tests.servers.versitygw import VersityGateway
+
+    load = os.getloadavg()[0]
+    results: dict[str, list[Run]] = {OURS: [], **{contestant.name: [] for contestant in contestants}}
+    with tempfile.TemporaryDirectory() as directory, VersityGateway(Path(directory), options=["--quiet"]) as gateway:
+        log_dir = write_log_dir(Path(directory) / "logs", segments, segment_bytes)
+        sources = [path for path in sorted(log_dir.glob("*/*.log")) if path.stat().st_size]
+        size_bytes = sum(path.stat().st_size for path in sources)
+        bench = Bench(gateway, log_dir, [str(path) for path in sources], size_bytes, Path(directory))
+        os.sync()  # else the first contestants share the disk with the writing of the sources
+        for turn in range(rounds):
+            entries: list[Contestant | None] = [None, *contestants]
+            for entry in entries[turn % len(entries) :] + entries[: turn % len(entries)]:
+                number = time.time_ns()  # noqa: TID251 - only a name
+                run = bench.product(number) if entry is None else bench.boto3(entry, number)
+                name = OURS if entry is None else entry.name
+                results[name].append(run)
+                print(f"{turn + 1}/{rounds} {name:60s} {run.mb_per_s:7.0f} MB/s", file=sys.stderr)
+                _empty(gateway)
+    about = (
+        f"{segments} x {segment_bytes // MIB} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}"
+    )
+    return summarise(results, about)
+
+
+def _empty(gateway: Any) -> None:
+    with closing(gateway.client()) as client:
+        while listed := client.list_objects_v2(Bucket=gateway.bucket).get("Contents", []):
+            keys = [{"Key": entry["Key"]} for entry in listed]
+            client.delete_objects(Bucket=gateway.bucket, Delete={"Objects": keys, "Quiet": True})
+
+
+def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
+    """Medians per contestant, and ours to the fastest of boto3's."""
+    rows = [
+        {
+            "name": name,
+            **{
+                field: statistics.median(getattr(run, field) for run in runs)
+                for field in ("mb_per_s", "whole_mb_per_s", "cpu_s", "server_cpu_s")
+            },
+            "peak_mb": max(run.peak_mb for run in runs),
+            "runs_mb_per_s": [round(run.mb_per_s, 1) for run in runs],
+        }
+        for name, runs in results.items()
+    ]
+    ours, *others = rows
+    fastest = max(others, key=lambda row: row["mb_per_s"])
+    return {
+        "about": about,
+        "rows": rows,
+        "fastest_boto3": fastest["name"],
+        "ratio": ours["mb_per_s"] / fastest["mb_per_s"],
+        "whole_ratio": ours["whole_mb_per_s"] / max(row["whole_mb_per_s"] for row in others),
+        "peak_mb": ours["peak_mb"],
+    }
+
+
+def _print(summary: dict[str, Any]) -> None:
+    print(f"Back-fill to versitygw on the same machine, {summary['about']}\n")
+    print("| contestant | median MB/s | whole process | runs | peak MB | CPU s | server CPU s |")
+    print("|---|---|---|---|---|---|---|")
+    for row in summary["rows"]:
+        runs = " ".join(f"{run:.0f}" for run in row["runs_mb_per_s"])
+        print(
+            f"| {row['name']} | {row['mb_per_s']:.0f} | {row['whole_mb_per_s']:.0f} | {runs} | {row['peak_mb']:.0f} "
+            f"| {row['cpu_s']:.1f} | {row['server_cpu_s']:.1f} |"
+        )
+    print(f"\nratio {summary['ratio']:.2f} to {summary['fastest_boto3']} (promised {PROMISED_RATIO});", end=" ")
+    print(f"whole processes {summary['whole_ratio']:.2f};", end=" ")
+    print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB})")
+
+
+def main() -> int:
+    """Run the comparison, print the table; 1 if a promise is broken (never with --tiny: that measures nothing)."""
+    parser = argparse.ArgumentParser(description="Throughput of `tiered-sidecar backfill` beside boto3's.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tiny", action="store_true", help="a few MiB, one round: shows that the benchmark runs")
+    parser.add_argument("--against", type=int, nargs="*", help="only these of boto3's configurations, by number from 0")
+    parser.add_argument("--json", help="write the summary to this file")
+    arguments = parser.parse_args()
+    contestants = [BOTO3[number] for number in arguments.against] if arguments.against else BOTO3
+    size = (1, 2, 11 * MIB) if arguments.tiny else (arguments.rounds, 7, 256 * MIB)
+    summary = measure(*size, contestants[:2] if arguments.tiny else contestants)
+    _print(summary)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(summary, indent=2) + "\n")
+    kept = summary["ratio"] >= PROMISED_RATIO and summary["peak_mb"] <= PROMISED_PEAK_MB
+    return 0 if kept or arguments.tiny else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
