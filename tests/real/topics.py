@@ -52,6 +52,23 @@ def set_topic(broker: KafkaBroker, topic: str, settings: Mapping[str, str]) -> N
     done.result(TIMEOUT_S)
 
 
+def leader_of(broker: KafkaBroker, topic: str) -> int:
+    """Node id of the leader of partition 0 as this broker knows it, -1 as long as it knows none.
+
+    A ZooKeeper broker says that it has started before it knows its topics.
+    """
+    admin = admin_of(broker)
+    found = admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions.get(0)
+    return -1 if found is None else int(found.leader)
+
+
+def in_sync_replicas(broker: KafkaBroker, topic: str) -> set[int]:
+    """Node ids of the replicas of partition 0 that are in sync, as this broker knows them."""
+    admin = admin_of(broker)
+    found = admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions.get(0)
+    return set() if found is None else {int(node_id) for node_id in found.isrs}
+
+
 def write(broker: KafkaBroker, script: str, scratch: Path, first_number: int = 0) -> None:
     """Run a script of `tests/golden/Produce.java` with the client of the broker's own version."""
     path = scratch / "script.txt"

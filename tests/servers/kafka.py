@@ -153,6 +153,11 @@ class KafkaBroker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def zookeeper_connect(self) -> str | None:
+        """Address of the ZooKeeper, once known: a further node of the cluster is given it."""
+        return self._zookeeper_connect
+
+    @property
     def process(self) -> ServerProcess:
         """The broker's process: `pid`, `alive`, `send_signal`."""
         if self._process is None:
