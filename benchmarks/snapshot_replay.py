@@ -176,9 +176,8 @@ def _broker_recovery_s(log_dir: Path, directory: Path, segments: int) -> list[fl
                 )
         (broker.log_dirs[0] / ".kafka_cleanshutdown").unlink(missing_ok=True)
         (broker.log_dirs[0] / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-        seen = len(broker.log_text())
         broker.start()
-        return _seconds(broker.log_text()[seen:], segments)
+        return _seconds(broker.log_text(), segments)
 
 
 def _seconds(log_text: str, segments: int) -> list[float]:
