@@ -67,6 +67,11 @@ class SegmentFiles:
         return self.log.size_bytes - self.start_position
 
     @property
+    def log_name(self) -> str:
+        """The file for messages; positions in them count from `start_position`."""
+        return f"{self.log.path} (from byte {self.start_position} on)" if self.start_position else str(self.log.path)
+
+    @property
     def directory(self) -> Path:
         """The partition's directory."""
         return self.log.path.parent
@@ -149,7 +154,7 @@ class ArchivedSegment:
     `log_key` and `indexes_key` are relative to the partition's incarnation. `parts` has one entry per part that exists
     (an empty part has size 0; a missing transaction index has no entry). `leader_epochs` is the segment's own map, its first entry
     re-based to `base_offset`. `generation` is 0 for raw segments, 1 and up for compacted ones.
-    `source_*` is what the file was on the broker's disk (None for compacted segments).
+    `source_*` is what the file was on the broker's disk (None for compacted segments), and where in it the segment begins.
     """
 
     segment_id: str
@@ -169,6 +174,7 @@ class ArchivedSegment:
     source_path: str | None = None
     source_mtime_ns: int | None = None
     source_size_bytes: int | None = None
+    source_position: int = 0
     first_batch_crc: int | None = None
     last_batch_crc: int | None = None
 

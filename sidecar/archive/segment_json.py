@@ -101,7 +101,12 @@ def _source_to_json(segment: ArchivedSegment) -> Json:
         return None
     # A path need not be UTF-8; it is kept for people only, so what cannot be spelled may be lost.
     path = segment.source_path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return {"path": path, "mtime_ns": segment.source_mtime_ns, "size_bytes": segment.source_size_bytes}
+    source: dict[str, Json] = {
+        "path": path,
+        "mtime_ns": segment.source_mtime_ns,
+        "size_bytes": segment.source_size_bytes,
+    }
+    return {**source, "position": segment.source_position} if segment.source_position else source
 
 
 def _checksum_to_json(checksum: int | None) -> Json:
@@ -129,6 +134,7 @@ def segment_from_json(found: JsonObject) -> ArchivedSegment:
         source_path=source.text("path") if source else None,
         source_mtime_ns=source.optional_integer("mtime_ns", INT64_MIN) if source else None,
         source_size_bytes=source.optional_integer("size_bytes") if source else None,
+        source_position=(source.optional_integer("position") or 0) if source else 0,
         first_batch_crc=found.optional_checksum("first_batch_crc"),
         last_batch_crc=found.optional_checksum("last_batch_crc"),
     )

@@ -83,7 +83,7 @@ def backfill(
         totals = [segment for _, plan in work for segment in plan.segments]
         planned = {
             str(plan.files.topic_partition): [
-                {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.log.size_bytes}
+                {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.size_bytes}
                 for s in plan.segments
             ]
             for _, plan in work
@@ -95,7 +95,7 @@ def backfill(
                 report.outcomes.append(outcome)
             report.outcomes.sort(key=lambda found: found.files.topic_partition)
             return _report(report, planned, dry_run=True)
-        counter = _Counter(progress, len(totals), sum(segment.log.size_bytes for segment in totals))
+        counter = _Counter(progress, len(totals), sum(segment.size_bytes for segment in totals))
         return _report(rounds.work(work, report, counter.done), planned, dry_run=False)
 
 

@@ -65,7 +65,7 @@ def log_end_offset(active: FileIdentity, base_offset: int) -> int:
 
 
 def _scan(segment: SegmentFiles, offset: int) -> SegmentScanner:
-    """Headers of the segment, from a batch on that begins at or below `offset`, or from the file's beginning."""
+    """Headers of the segment, from a batch on that ends at or below `offset`, or from the file's beginning."""
     return scan_file(
         segment.log.path,
         base_offset=segment.base_offset,
@@ -81,12 +81,12 @@ def _start_position(segment: SegmentFiles, offset: int) -> int:
     if not content:
         return 0
     try:
-        _, position = read_offset_index(content, segment.base_offset).lookup(offset)
+        indexed_offset, position = read_offset_index(content, segment.base_offset).lookup(offset)
     except CorruptFile:
         return 0
     if not 0 < position < segment.log.size_bytes:
         return 0
-    # An index is only believed where a batch, whole by its checksum, stands in the place it gives.
+    # An index is only believed where a batch, whole by its checksum, stands in the place and ends below the offset it gives.
     scanner = scan_file(
         segment.log.path,
         base_offset=segment.base_offset,
@@ -95,4 +95,4 @@ def _start_position(segment: SegmentFiles, offset: int) -> int:
         max_batches=1,
     )
     first = next(iter(scanner), None)
-    return position if first is not None and int(first.base_offset[0]) <= offset else 0
+    return position if first is not None and int(first.last_offset[0]) <= indexed_offset else 0

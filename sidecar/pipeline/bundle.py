@@ -44,7 +44,7 @@ class PreparedSegment:
             end_offset=segment.end_offset if self.lost is None else self.lost[0],
             log_key=self.attempt.log_key,
             indexes_key=self.attempt.indexes_key,
-            parts=(log_part(segment.log.size_bytes, log_crc32c), *self.index_parts),
+            parts=(log_part(segment.size_bytes, log_crc32c), *self.index_parts),
             leader_epochs=(
                 epochs.entries_for_segment(segment.base_offset, segment.end_offset)
                 if covered
@@ -57,6 +57,7 @@ class PreparedSegment:
             source_path=str(segment.log.path),
             source_mtime_ns=segment.log.mtime_ns,
             source_size_bytes=segment.log.size_bytes,
+            source_position=segment.start_position,
             first_batch_crc=built.first_batch_crc,
             last_batch_crc=built.last_batch_crc,
         )
@@ -171,7 +172,7 @@ def _fresh_attempt(root: str, segment: SegmentFiles, segment_id: str, now_ms: in
         log_key=log_key(segment.base_offset, segment_id),
         indexes_key=indexes_key(segment.base_offset, segment_id),
         inode=segment.log.inode,
-        size_bytes=segment.log.size_bytes,
+        size_bytes=segment.size_bytes,
         mtime_ns=segment.log.mtime_ns,
         begun_ms=now_ms,
     )

@@ -17,6 +17,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import Fenced, LineageUnknown, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.journal import Attempt
@@ -86,6 +87,7 @@ class PartitionArchiver:
             now_ms=self._tools.clock.now_ms(),
             settling=self._tools.policy.settling,
             accept_hole=self._tools.policy.record_lost,
+            cut=cut_segment,
         )
 
     def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
@@ -258,10 +260,9 @@ class PartitionArchiver:
 
     def _report(self, prepared: PreparedSegment, entry: ArchivedSegment, outcome: PartitionOutcome) -> None:
         outcome.archived.append(entry)
-        comparison = prepared.snapshot.comparison
-        result = comparison.conformance if comparison else "absent"
-        outcome.conformance[str(result)] += 1
-        self._tools.metrics.committed(entry, str(result))
+        result = prepared.snapshot.result
+        outcome.conformance[result] += 1
+        self._tools.metrics.committed(entry, result)
         fields = {
             "topic": self._topic_partition.topic,
             "partition": self._topic_partition.partition,
@@ -272,7 +273,7 @@ class PartitionArchiver:
             "snapshot_origin": str(entry.snapshot.origin),
         }
         _log.info("segment_committed", **fields, replaced_indexes=list(prepared.reading.replaced_indexes))
-        if result == Conformance.WRONG:
+        if result in {Conformance.WRONG, "corrupt"}:
             _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
 
     def _check_fence(self, facts: PartitionFacts, state: PartitionState) -> None:

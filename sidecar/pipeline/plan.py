@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
@@ -56,12 +57,15 @@ def plan_partition(
     now_ms: int,
     settling: Settling,
     accept_hole: bool = False,
+    cut: Callable[[SegmentFiles, int], SegmentFiles | None] = lambda _segment, _offset: None,
 ) -> PartitionPlan:
     """Choose the segments to archive.
 
     Args:
         archived_end_offset: exclusive end of what the archive covers, None if it has nothing of this partition.
         accept_hole: go on above a gap between archive and disk; the caller records it as lost.
+        cut: gives the part of a segment from an offset on, None where it cannot be cut there. Called where the archive ends
+            inside a segment: another broker rolled at other offsets.
 
     Source of the rule: RemoteLogManager.candidateLogSegments (successor's base at or below the last stable offset, the
     active segment never).
@@ -83,8 +87,11 @@ def plan_partition(
     if not pending:
         return PartitionPlan(files, facts, (), (), _behind(facts, archived_end_offset), hole=hole)
     if archived_end_offset is not None and pending[0].base_offset < archived_end_offset:
-        error = _boundary_error(files, pending[0], archived_end_offset)
-        return PartitionPlan(files, facts, (), pending, str(error), error)
+        rest = cut(pending[0], archived_end_offset)
+        if rest is None:
+            error = _boundary_error(files, pending[0], archived_end_offset)
+            return PartitionPlan(files, facts, (), pending, str(error), error)
+        pending = (rest, *pending[1:])
     ready, reason, look_again_ms = _ready_prefix(pending, facts, now_ms, settling)
     return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, look_again_ms=look_again_ms)
 
@@ -108,8 +115,9 @@ def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:
 
 def _boundary_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset: int) -> LineageUnknown:
     return LineageUnknown(
-        f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, inside local segment {first}: its "
-        f"boundaries differ from the archived ones (another broker's copy, or a compacted log)"
+        f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, inside local segment {first}, and "
+        f"no batch of format v2 begins there (formats before v2, or a compacted log). Let the broker lead whose segments "
+        f"were archived before, or set store.url to another prefix to archive this log from its own beginning"
     )
 
 

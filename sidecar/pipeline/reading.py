@@ -63,10 +63,10 @@ def read_segment(
         PartitionError: producer state cannot be followed, or no leader epoch is known.
         SegmentChanged: an index file is not the one that was listed.
     """
-    name = str(segment.log.path)
+    name = segment.log_name
     scanner = SegmentScanner(
-        reader(descriptor, segment.log),
-        segment.log.size_bytes,
+        reader(descriptor, segment.log, segment.start_position),
+        segment.size_bytes,
         base_offset=segment.base_offset,
         file=name,
         window_bytes=WINDOW_BYTES,

@@ -53,12 +53,16 @@ def opened(file: FileIdentity) -> Iterator[int]:
         os.close(descriptor)
 
 
-def reader(descriptor: int, file: FileIdentity) -> Callable[[int, memoryview], int]:
-    """Fills a buffer from a position of an open file, and says how far. It raises PartitionError for a failing disk."""
+def reader(descriptor: int, file: FileIdentity, start_position: int = 0) -> Callable[[int, memoryview], int]:
+    """Fills a buffer from a position of an open file, and says how far. It raises PartitionError for a failing disk.
+
+    Args:
+        start_position: where in the file the function's positions begin.
+    """
 
     def read_at(position: int, buffer: memoryview) -> int:
         try:
-            return os.preadv(descriptor, [buffer], position)
+            return os.preadv(descriptor, [buffer], start_position + position)
         except OSError as error:
             raise PartitionError(
                 f"{file.path}, at byte {position}: cannot be read ({error.strerror}): check the disk; the partition stops here"
@@ -103,7 +107,8 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
     if found.directory_id != listed.directory_id or not found.bases:
         raise _changed(segment, f"{listed.directory} is another directory, or has no log any more")
     log_start, last = found.bases[0], found.bases[-1]
-    if segment.base_offset not in found.bases and log_start <= segment.base_offset:
+    file_base_offset = int(segment.log.path.stem)
+    if file_base_offset not in found.bases and log_start <= file_base_offset:
         raise _changed(segment, f"{segment.log.path} is gone, but the log still begins at {log_start}")
     if segment.end_offset not in found.bases and log_start <= segment.end_offset:
         raise _changed(segment, f"no segment begins at its end any more; the log has [{log_start}, {last}]")

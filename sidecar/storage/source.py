@@ -18,16 +18,17 @@ class ReadsInto(Protocol):
 
 
 class FileSource:
-    """An open file, of which the first `size_bytes` bytes are uploaded. The caller owns the descriptor.
+    """An open file, of which `size_bytes` bytes are uploaded from `start_position` on. The caller owns the descriptor.
 
     Reads are `pread`, so threads share the descriptor without a lock. The file is never mapped: a truncated mapping
     would end the process with SIGBUS.
     """
 
-    def __init__(self, descriptor: int, size_bytes: int, name: str = "") -> None:
+    def __init__(self, descriptor: int, size_bytes: int, name: str = "", start_position: int = 0) -> None:
         """Args: name: of the file, for messages."""
         self.size_bytes = size_bytes
         self._descriptor = descriptor
+        self._start_position = start_position
         self._name = name or f"file descriptor {descriptor}"
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
@@ -39,14 +40,16 @@ class FileSource:
     def read_into(self, position: int, buffer: memoryview) -> None:
         """See `ReadsInto`. Raises PartitionError if the file system fails to read."""
         filled_bytes = 0
+        position += self._start_position
         while filled_bytes < len(buffer):
             try:
                 read_bytes = os.preadv(self._descriptor, [buffer[filled_bytes:]], position + filled_bytes)
             except OSError as error:
                 raise PartitionError(f"{self._name}, at byte {position}: cannot be read: {error.strerror}") from error
             if read_bytes == 0:
+                listed_bytes = self._start_position + self.size_bytes
                 raise SegmentChanged(
-                    f"{self._name}: ends at byte {position + filled_bytes} but had {self.size_bytes} bytes when it was"
+                    f"{self._name}: ends at byte {position + filled_bytes} but had {listed_bytes} bytes when it was"
                     " listed; it was truncated or replaced meanwhile and will be looked at again"
                 )
             filled_bytes += read_bytes

@@ -1,0 +1,132 @@
+"""Replicas roll at different offsets: the archive goes on inside a segment of the broker that leads now."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from producer_state.table import ProducerTable
+from sidecar.archive.bundle import cut_parts
+from sidecar.archive.keys import below
+from sidecar.clock import ManualClock
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import LineageUnknown
+from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
+from sidecar.pipeline.batch_search import batch_crc, cut_segment
+from sidecar.pipeline.bundle import LogPosition, prepare_segment
+from sidecar.pipeline.producer_snapshot import KnownState
+from sidecar.pipeline.verify import verify_partition
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import (
+    archive,
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    tools_for,
+)
+
+
+def join_segments(directory: Path, first: int, second: int) -> None:
+    """As on a replica that did not roll at `second`."""
+    ours = directory / f"{first:020d}.log"
+    ours.write_bytes(ours.read_bytes() + (directory / f"{second:020d}.log").read_bytes())
+    remove_offsets(directory, lambda offset: offset != second)
+    for suffix in ("index", "timeindex", "txnindex"):
+        (directory / f"{first:020d}.{suffix}").unlink(missing_ok=True)
+
+
+def archived_parts(store: MemoryStore, partition: str, base_offset: int) -> dict[PartName, bytes]:
+    state = archived_states(store)[partition]
+    (segment,) = (found for found in state.segments if found.base_offset == base_offset)
+    key = below(state.lineage.root, segment.indexes_key)
+    log = store.objects[below(state.lineage.root, segment.log_key)]
+    return {PartName.LOG: log, **cut_parts(store.objects[key], segment, key)}
+
+
+@pytest.mark.parametrize("partition", ["orders-0", "transactions-0"])
+def test_the_archive_goes_on_inside_a_segment_as_if_the_broker_had_rolled_there(partition: str, tmp_path: Path) -> None:
+    whole = copy_partitions(tmp_path / "whole", partition)
+    spans = rolled_ranges(whole, partition)
+    second, third = spans[1][0], spans[2][0]
+    for suffix in ("index", "timeindex", "txnindex"):
+        # The reference: what the third segment is archived as when its indexes must be rebuilt.
+        (whole / partition / f"{third:020d}.{suffix}").unlink(missing_ok=True)
+    expected, store = MemoryStore(), MemoryStore()
+    with tools_for(whole, expected, tmp_path / "expected") as tools:
+        assert archive(tools, whole).errors == []
+    other = copy_partitions(tmp_path / "other", partition)
+    with tools_for(other, store, tmp_path / "state", max_queue=2) as tools:
+        assert archive(tools, other).errors == []
+    join_segments(other / partition, second, third)
+    with tools_for(other, store, tmp_path / "state of the new leader") as tools:
+        assert archive(tools, other).errors == []
+    (state,) = archived_states(store).values()
+    assert ranges(state) == ranges(archived_states(expected)[partition])
+    assert archived_parts(store, partition, third) == archived_parts(expected, partition, third)
+    joined = (other / partition / f"{second:020d}.log").read_bytes()
+    segment = next(found for found in state.segments if found.base_offset == third)
+    assert segment.source_size_bytes == len(joined)
+    assert joined[segment.source_position :] == archived_parts(store, partition, third)[PartName.LOG]
+    found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
+    assert (found.problems, found.orphans) == ((), ())
+
+
+def test_where_no_batch_begins_at_the_archive_end_the_partition_stops_and_says_what_to_do(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    directory = log_dir / "orders-0"
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as tools:
+        archive(tools, log_dir)
+    (first, second, third) = (span[0] for span in rolled_ranges(log_dir, "orders-0")[:3])
+    join_segments(directory, second, third)
+    log = directory / f"{second:020d}.log"
+    content, at = bytearray(log.read_bytes()), 0
+    while struct.unpack_from(">q", content, at)[0] < third:
+        before, at = at, at + struct.unpack_from(">i", content, at + 8)[0] + 12
+    struct.pack_into(">i", content, before + 23, 2**15)  # The batch before the archive's end now reaches beyond it.
+    log.write_bytes(content)
+    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {first}\n")
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        report = archive(tools, log_dir)
+    assert [type(error) for error in report.errors] == [LineageUnknown]
+    assert "no batch of format v2 begins there" in str(report.errors[0])
+    assert "Let the broker lead" in str(report.errors[0])
+
+
+def a_segment(log_dir: Path) -> SegmentFiles:
+    return read_partition_directory(TopicPartition("orders", 0), log_dir, log_dir / "orders-0").segments[0]
+
+
+def test_an_index_that_points_nowhere_does_not_mislead_the_search(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    index = log_dir / "orders-0" / f"{0:020d}.index"
+    with_index = [batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
+    index.unlink()
+    right = [batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
+    assert with_index == right
+    assert len(set(right)) > 10
+    # Entries that say: offset 1 stands in the middle of a batch; offset 3 stands where offset 100 and up stand.
+    (start,) = (found for found in [cut_segment(a_segment(log_dir), 140)] if found)
+    assert start.start_position == start.log.size_bytes
+    assert start.size_bytes == 0
+    late = next(cut for end in range(100, 140) if (cut := cut_segment(a_segment(log_dir), end)))
+    for position in (17, late.start_position):
+        index.write_bytes(struct.pack(">ii", 1, position))
+        assert [batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)] == right
+    index.write_bytes(b"\x00" * 7)
+    assert batch_crc(a_segment(log_dir), 0, 140, last=True) == right[-1]
+
+
+def test_an_upload_of_a_part_is_gone_on_with_only_for_that_part(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    segment = a_segment(log_dir)
+    part = next(cut for offset in range(1, 140) if (cut := cut_segment(segment, offset)))
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        position = LogPosition(KnownState(ProducerTable.blank(part.base_offset), part.base_offset, exact=True), -1)
+        prepared, _ = prepare_segment(tools, "root", part, position, None, 0, None)
+        prepared.close()
+    assert prepared.attempt.is_of(part)
+    assert not prepared.attempt.is_of(segment)
