@@ -18,7 +18,7 @@ def show_rebuilt(report: RebuildReport, *, colors: bool) -> None:
     """One row per partition."""
     rows = [
         (
-            str(partition.files.topic_partition),
+            str(partition.log.topic_partition),
             partition.start_offset,
             "broker's snapshot" if partition.from_snapshot else "log",
             len(partition.snapshots),
@@ -37,7 +37,7 @@ def show_checked(report: CheckReport, *, colors: bool) -> None:
     rows: list[tuple[str, int | None, str, int | None, str]] = []
     equal = 0
     for partition in report.partitions:
-        name = str(partition.files.topic_partition)
+        name = str(partition.log.topic_partition)
         for snapshot in partition.snapshots:
             if snapshot.result == "equal":
                 equal += 1
@@ -55,7 +55,7 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
     """One row per partition in which there was something to do."""
     rows = [
         (
-            str(healing.plan.files.topic_partition),
+            str(healing.plan.log.topic_partition),
             _offsets(healing.plan.missing),
             len(healing.created),
             len(healing.replaced),

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from sidecar.config import Settings
     from sidecar.discovery.topic_filter import TopicFilter
     from sidecar.pipeline.snapshots.folding import Forgetting
+    from sidecar.pipeline.snapshots.targets import Targets
     from sidecar.ports import TaskEngine
 
 JSON_VERSION = 1
 NEVER = "never"
 
 _NO_ARCHIVE = "memory://none"
-"""The settings demand an archive; these commands look at none."""
+"""The settings demand an archive; these commands need none."""
 
 
 class EngineName(StrEnum):
@@ -36,8 +37,11 @@ class EngineName(StrEnum):
 
 
 Directories = Annotated[
-    list[Path],
-    typer.Argument(metavar="DIR...", help="A partition directory, a log directory, or several.", show_default=False),
+    list[Path] | None,
+    typer.Argument(metavar="DIR", help="A partition directory, a log directory, or several.", show_default=False),
+]
+FromArchive = Annotated[
+    str | None, typer.Option("--archive", metavar="URL", help="Read this archive instead of directories.")
 ]
 NowMs = Annotated[
     int | None,
@@ -59,8 +63,10 @@ Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes
 
 def rebuild(
     options: GlobalOptions,
-    directory: Directories,
+    directory: Directories = None,
+    *,
     out: Annotated[Path, typer.Option(metavar="OUT", help="Where the files go: a directory of your own.")],
+    archive: FromArchive = None,
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
     engine: Engine = EngineName.AUTO,
@@ -72,13 +78,12 @@ def rebuild(
 
     One partition directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
     """
-    settings = _settings(options, topic, exclude)
+    settings = _settings(options, topic, exclude, archive)
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.cli.snapshot_tables import show_rebuilt
     from sidecar.pipeline.snapshots.rebuild import rebuild as replay
-    from sidecar.pipeline.snapshots.targets import find_targets
 
-    targets = find_targets(directory, _topics(settings))
+    targets = _targets(settings, directory, archive)
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
     with (
         _engine(settings, engine, workers) as reader,
@@ -98,7 +103,8 @@ def rebuild(
 
 def check(
     options: GlobalOptions,
-    directory: Directories,
+    directory: Directories = None,
+    archive: FromArchive = None,
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
     engine: Engine = EngineName.AUTO,
@@ -107,13 +113,12 @@ def check(
     exclude: Excluded = None,
 ) -> int:
     """Compare every producer snapshot found with the log; exit code 4 if one is wrong."""
-    settings = _settings(options, topic, exclude)
+    settings = _settings(options, topic, exclude, archive)
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.cli.snapshot_tables import show_checked
     from sidecar.pipeline.snapshots.check import check as compare
-    from sidecar.pipeline.snapshots.targets import find_targets
 
-    targets = find_targets(directory, _topics(settings))
+    targets = _targets(settings, directory, archive)
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
     with (
         _engine(settings, engine, workers) as reader,
@@ -185,9 +190,22 @@ def heal(
     return report.exit_code
 
 
-def _settings(options: GlobalOptions, topics: list[str] | None, excluded: list[str] | None) -> Settings:
-    flags = {"store.url": _NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
+def _settings(
+    options: GlobalOptions, topics: list[str] | None, excluded: list[str] | None, archive: str | None = None
+) -> Settings:
+    flags = {"store.url": archive or _NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
     return options.settings(flags, calm=True)
+
+
+def _targets(settings: Settings, directories: list[Path] | None, archive: str | None) -> Targets:
+    from sidecar.clock import SystemClock
+    from sidecar.pipeline.snapshots.targets import archive_targets, find_targets
+
+    if bool(directories) == bool(archive):
+        raise SettingsError("name directories, or an archive by --archive: one of the two")
+    if directories:
+        return find_targets(directories, _topics(settings))
+    return archive_targets(settings.store, SystemClock(), _topics(settings))
 
 
 def _topics(settings: Settings) -> TopicFilter:

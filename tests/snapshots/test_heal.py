@@ -45,7 +45,7 @@ def test_every_segment_base_has_a_snapshot_afterwards_and_nothing_else_changes(t
     }
     assert set(after) - set(before) == created
     for healing in report.healings:
-        directory = healing.plan.files.directory
+        directory = healing.plan.log.files.directory
         bases = sorted(int(path.stem) for path in directory.glob("*.log"))
         assert set(bases[1:]) <= set(snapshots_in(directory)) | {
             base for base in bases if base <= _log_start(directory)

@@ -297,9 +297,9 @@ def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(folding, "GROUP_TASKS", 1)
     engine = Counted()
     targets = find_targets([log_dir_of(tmp_path, segments=9)], TopicFilter())
-    from sidecar.pipeline.snapshots.planning import plan_job, segment_bases
+    from sidecar.pipeline.snapshots.planning import plan_job
 
-    jobs = [plan_job(files, segment_bases(files)) for files in targets.partitions]
+    jobs = [plan_job(log, log.bases) for log in targets.partitions]
     for reached, (_, event) in enumerate(folding.fold(jobs, engine)):
         if isinstance(event, folding.StateAt):
             assert engine.taken == reached + 1

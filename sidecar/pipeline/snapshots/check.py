@@ -7,11 +7,10 @@ from enum import StrEnum
 from typing import Any
 
 from sidecar.errors import PartitionError, VerificationMismatch
-from sidecar.model import PartitionFiles
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
 from sidecar.pipeline.snapshots.folding import Forgetting, Misplaced, PartitionJob, StateAt, Stopped, fold
 from sidecar.pipeline.snapshots.judging import Verdict, judge
-from sidecar.pipeline.snapshots.planning import log_start, plan_job, segment_bases, snapshot_path
+from sidecar.pipeline.snapshots.planning import PartitionLog, plan_job
 from sidecar.pipeline.snapshots.targets import Targets
 from sidecar.ports import TaskEngine
 
@@ -44,7 +43,7 @@ class CheckedSnapshot:
 class Checking:
     """One partition; `snapshots` ascending by offset."""
 
-    files: PartitionFiles
+    log: PartitionLog
     snapshots: list[CheckedSnapshot] = field(default_factory=list)
     problem: str = ""
 
@@ -56,9 +55,9 @@ class Checking:
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "topic": self.files.topic_partition.topic,
-            "partition": self.files.topic_partition.partition,
-            "directory": str(self.files.directory),
+            "topic": self.log.topic_partition.topic,
+            "partition": self.log.topic_partition.partition,
+            "directory": self.log.place,
             "snapshots": [
                 {
                     "offset": snapshot.offset,
@@ -93,14 +92,14 @@ def check(
     targets: Targets, engine: TaskEngine, forgetting: Forgetting, *, watcher: Watcher | None = None
 ) -> CheckReport:
     """Replay every partition from its log's start and compare at every snapshot, whatever its offset."""
-    checkings = [Checking(files) for files in targets.partitions]
+    checkings = [Checking(log) for log in targets.partitions]
     work: list[tuple[Checking, PartitionJob]] = []
     for checking in checkings:
-        files = checking.files
+        log = checking.log
         try:
-            first = log_start(files)
-            checking.snapshots += _not_comparable(files, first)
-            work.append((checking, plan_job(files, [offset for offset in files.snapshot_offsets if offset > first])))
+            first = log.first_offset
+            checking.snapshots += _not_comparable(log, first)
+            work.append((checking, plan_job(log, [offset for offset in log.snapshot_offsets if offset > first])))
         except PartitionError as error:
             checking.problem = str(error)
     jobs = [job for _, job in work]
@@ -122,17 +121,17 @@ def check(
     return CheckReport(tuple(checkings), targets.problems)
 
 
-def _not_comparable(files: PartitionFiles, first: int) -> list[CheckedSnapshot]:
+def _not_comparable(log: PartitionLog, first: int) -> list[CheckedSnapshot]:
     at_start = "the log begins there: nothing below it is left to replay"
-    below = [CheckedSnapshot(offset, Result.UNKNOWN, at_start) for offset in files.snapshot_offsets if offset <= first]
-    missing = sorted(set(segment_bases(files)) - set(files.snapshot_offsets))
+    below = [CheckedSnapshot(offset, Result.UNKNOWN, at_start) for offset in log.snapshot_offsets if offset <= first]
+    missing = sorted(set(log.bases) - set(log.snapshot_offsets))
     return below + [CheckedSnapshot(offset, Result.MISSING) for offset in missing]
 
 
 def _compare(checking: Checking, job: PartitionJob, state: StateAt, forgetting: Forgetting) -> None:
     offset = state.table.end_offset
     try:
-        verdict = judge(snapshot_path(checking.files, offset), job, state, forgetting)
+        verdict = judge(checking.log, job, state, forgetting)
     except PartitionError as error:
         checking.snapshots.append(CheckedSnapshot(offset, Result.UNKNOWN, str(error)))
         return

@@ -25,7 +25,7 @@ class Counting:
         """One segment is read."""
         self._segments += 1
         self._bytes += task.size_bytes
-        self._tell(f"{job.files.topic_partition} {task.base_offset}")
+        self._tell(f"{job.topic_partition} {task.base_offset}")
 
     def _tell(self, latest: str) -> None:
         if self._watcher is not None:

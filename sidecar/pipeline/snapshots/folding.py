@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from producer_state.digest import SegmentDigest, apply, merge
 from producer_state.table import Expiration, ProducerTable
 from producer_state.wire import ProducerStateError
-from sidecar.model import PartitionFiles
+from sidecar.model import TopicPartition
 from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment, unpacked
 from sidecar.ports import TaskEngine
@@ -26,7 +26,7 @@ GROUP_TASKS: Final = 64
 class PartitionJob:
     """Fold the tasks, which are adjacent, onto `start`, the state at the first one's base; report at the boundaries."""
 
-    files: PartitionFiles
+    topic_partition: TopicPartition
     start: ProducerTable
     tasks: tuple[SegmentTask, ...]
     boundaries: frozenset[int]

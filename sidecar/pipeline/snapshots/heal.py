@@ -12,6 +12,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
+from sidecar.pipeline.snapshots.disk_partition import DiskPartition
 from sidecar.pipeline.snapshots.folding import Forgetting, PartitionJob, fold
 from sidecar.pipeline.snapshots.heal_plan import Healing, HealPlan, plan_healing
 from sidecar.pipeline.snapshots.heal_report import HealReport
@@ -72,15 +73,16 @@ def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
 
 def _planned(files: PartitionFiles, state: LogDirState, *, replace_empty: bool) -> Healing:
     log_start_offset = state.log_start.offsets.get(files.topic_partition)
+    log = DiskPartition(files)
     try:
-        return Healing(plan_healing(files, log_start_offset, replace_empty=replace_empty))
+        return Healing(plan_healing(log, log_start_offset, replace_empty=replace_empty))
     except PartitionError as error:
-        return Healing(HealPlan(files, ()), problem=str(error))
+        return Healing(HealPlan(log, ()), problem=str(error))
 
 
 def _remove_leftovers(healing: Healing) -> None:
     try:
-        remove_leftovers(healing.plan.files.directory)
+        remove_leftovers(healing.plan.log.files.directory)
     except PartitionError as error:
         healing.problem = str(error)
 

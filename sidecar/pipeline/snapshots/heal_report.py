@@ -44,11 +44,11 @@ class HealReport:
 
 
 def _row(healing: Healing) -> dict[str, Any]:
-    files = healing.plan.files
+    log = healing.plan.log
     return {
-        "topic": files.topic_partition.topic,
-        "partition": files.topic_partition.partition,
-        "directory": str(files.directory),
+        "topic": log.topic_partition.topic,
+        "partition": log.topic_partition.partition,
+        "directory": log.place,
         "missing": list(healing.plan.missing),
         "created": sorted(healing.created),
         "replaced": sorted(healing.replaced),

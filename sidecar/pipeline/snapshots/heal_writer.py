@@ -15,7 +15,6 @@ from sidecar.logformat.names import Suffix, file_name
 from sidecar.pipeline.snapshots.heal_plan import Healing
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import place_snapshot, sync_directory
-from sidecar.pipeline.snapshots.planning import log_start, segment_bases, snapshot_path
 
 THREADS: Final = 8
 WAITING: Final = 64
@@ -57,17 +56,17 @@ class HealWriter:
             self._waiting.popleft().result()
 
     def _write(self, healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
-        files = healing.plan.files
-        self._locks[files.log_dir].require_held()
-        bases = sorted({log_start(files), *segment_bases(files)})
+        log = healing.plan.log
+        self._locks[log.files.log_dir].require_held()
+        bases = sorted({log.first_offset, *log.bases})
         try:
             for snapshot in snapshots:
                 # A snapshot at the log's end has no .log of that name: the segment it ends is its neighbour.
                 base = max(base for base in bases if base <= snapshot.offset)
-                neighbour = files.directory / file_name(base, Suffix.LOG)
-                path = snapshot_path(files, snapshot.offset)
+                neighbour = log.files.directory / file_name(base, Suffix.LOG)
+                path = log.snapshot_path(snapshot.offset)
                 place_snapshot(path, snapshot.content, neighbour, replaces_empty=snapshot.replaces_empty)
                 (healing.replaced if snapshot.replaces_empty else healing.created).append(snapshot.offset)
-            sync_directory(files.directory)
+            sync_directory(log.files.directory)
         except PartitionError as error:
             healing.problem = healing.problem or str(error)

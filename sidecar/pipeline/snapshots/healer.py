@@ -6,10 +6,9 @@ from typing import Final
 
 from sidecar.errors import PartitionError
 from sidecar.pipeline.snapshots.folding import Ended, Event, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
-from sidecar.pipeline.snapshots.heal_plan import Healing, is_empty
+from sidecar.pipeline.snapshots.heal_plan import Healing
 from sidecar.pipeline.snapshots.heal_writer import HealWriter, NewSnapshot
 from sidecar.pipeline.snapshots.judging import judge, unexpired_now
-from sidecar.pipeline.snapshots.planning import snapshot_path
 
 WRITE_AT_BYTES: Final = 8 * 1024 * 1024
 """A partition's snapshots are written at its end, or when they have become this much."""
@@ -32,7 +31,7 @@ class Healer:
             case StateAt():
                 self._take_state(event)
             case Misplaced(offset, reason):
-                self._problem(f"{snapshot_path(self._healing.plan.files, offset)}: {reason}")
+                self._problem(f"{self._healing.plan.log.snapshot_path(offset)}: {reason}")
             case Stopped(offset, reason):
                 self._problem(f"{reason}; snapshots above offset {offset} cannot be made")
             case Ended():
@@ -43,7 +42,7 @@ class Healer:
         self._healing.exact = self._healing.exact and state.exact
         if offset in plan.missing:
             self._add(state, replaces_empty=False)
-        elif is_empty(plan.files, offset):
+        elif plan.log.has_empty_snapshot(offset):
             self._take_empty(state)
         elif offset in plan.witnesses:
             self._compare(state)
@@ -60,7 +59,7 @@ class Healer:
     def _compare(self, state: StateAt) -> None:
         offset = state.table.end_offset
         try:
-            verdict = judge(snapshot_path(self._healing.plan.files, offset), self._job, state, self._forgetting)
+            verdict = judge(self._healing.plan.log, self._job, state, self._forgetting)
         except PartitionError as error:
             self._problem(str(error))
             return

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from producer_state.compare import Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
-from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.pipeline.snapshots.folding import Forgetting, PartitionJob, StateAt
+from sidecar.pipeline.snapshots.planning import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +29,20 @@ class Verdict:
         return self.problem if self.comparison is None else self.comparison.describe()
 
 
-def judge(path: Path, job: PartitionJob, state: StateAt, forgetting: Forgetting) -> Verdict:
-    """Compare the file with the state at its offset.
+def judge(log: PartitionLog, job: PartitionJob, state: StateAt, forgetting: Forgetting) -> Verdict:
+    """Compare the snapshot at the state's offset with the state.
 
-    A broker leaves out who is expired by its clock when it writes. That is not later than any loader's clock, so the file's
-    modification time is taken for it; where that was lost (an older one), the newest timestamp in the log is.
+    A broker leaves out who is expired by its clock when it writes. That is not later than any loader's clock, so the
+    snapshot's time is taken for it; where that was lost (an older one), the newest timestamp in the log is.
 
-    Raises SegmentChanged if the file is gone, PartitionError if it cannot be read.
+    Raises the errors of `PartitionLog.snapshot`.
     """
-    try:
-        data, mtime_ms = path.read_bytes(), path.stat().st_mtime_ns // 1_000_000
-    except FileNotFoundError as error:
-        raise SegmentChanged(f"{path}: vanished; look again") from error
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+    data, stored_ms = log.snapshot(state.table.end_offset)
     try:
         theirs = read_snapshot(data)
     except CorruptSnapshot as error:
         return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
-    written_ms = max(state.log_time_ms, mtime_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
+    written_ms = max(state.log_time_ms, stored_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
     comparison = compare_snapshots(
         theirs,
         state.table.unexpired(Expiration(0, None)).entries(),

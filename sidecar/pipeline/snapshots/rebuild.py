@@ -9,10 +9,9 @@ from typing import Any
 
 from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.model import PartitionFiles
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
 from sidecar.pipeline.snapshots.folding import Forgetting, Misplaced, PartitionJob, StateAt, Stopped, fold
-from sidecar.pipeline.snapshots.planning import plan_job, segment_bases
+from sidecar.pipeline.snapshots.planning import PartitionLog, plan_job
 from sidecar.pipeline.snapshots.targets import Targets
 from sidecar.ports import TaskEngine
 
@@ -33,7 +32,7 @@ class RebuiltSnapshot:
 class Rebuilding:
     """One partition: replayed from `start_offset`, `from_snapshot` if a broker's snapshot told what was before."""
 
-    files: PartitionFiles
+    log: PartitionLog
     start_offset: int | None = None
     from_snapshot: bool = False
     snapshots: list[RebuiltSnapshot] = field(default_factory=list)
@@ -42,9 +41,9 @@ class Rebuilding:
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "topic": self.files.topic_partition.topic,
-            "partition": self.files.topic_partition.partition,
-            "directory": str(self.files.directory),
+            "topic": self.log.topic_partition.topic,
+            "partition": self.log.topic_partition.partition,
+            "directory": self.log.place,
             "start_offset": self.start_offset,
             "from_snapshot": self.from_snapshot,
             "snapshots": [
@@ -88,11 +87,11 @@ def rebuild(
     _refuse_broker_directories(targets, out)
     work: list[tuple[Rebuilding, PartitionJob]] = []
     rebuildings = []
-    for files in targets.partitions:
-        rebuilding = Rebuilding(files)
+    for log in targets.partitions:
+        rebuilding = Rebuilding(log)
         rebuildings.append(rebuilding)
         try:
-            work.append((rebuilding, plan_job(files, segment_bases(files))))
+            work.append((rebuilding, plan_job(log, log.bases)))
         except PartitionError as error:
             rebuilding.problem = str(error)
     jobs = [job for _, job in work]
@@ -101,7 +100,7 @@ def rebuild(
         rebuilding.start_offset, rebuilding.from_snapshot = job.start.end_offset, job.from_snapshot
         match event:
             case StateAt():
-                directory = out if targets.single else out / str(job.files.topic_partition)
+                directory = out if targets.single else out / str(job.topic_partition)
                 rebuilding.snapshots.append(_write(directory, event, forgetting))
             case Misplaced(offset, reason):
                 rebuilding.problem = f"offset {offset}: {reason}"
@@ -135,8 +134,6 @@ def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSn
 
 
 def _refuse_broker_directories(targets: Targets, out: Path) -> None:
-    for files in targets.partitions:
-        if out.resolve().is_relative_to(files.log_dir.resolve()) and not targets.single:
-            raise SettingsError(f"--out {out} lies in {files.log_dir}: a broker's log directory is never written to")
-        if out.resolve().is_relative_to(files.directory.resolve()):
-            raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
+    for directory in targets.directories:
+        if out.resolve().is_relative_to(directory.resolve()):
+            raise SettingsError(f"--out {out} lies in {directory}: a broker's directories are never written to")

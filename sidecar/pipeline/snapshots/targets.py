@@ -6,24 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError, SettingsError
-from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name, parse_file_name
+from sidecar.logformat.names import META_PROPERTIES, DirectoryState, Suffix, parse_directory_name, parse_file_name
 from sidecar.model import PartitionFiles
+from sidecar.pipeline.snapshots.archived_partition import archived_partitions
+from sidecar.pipeline.snapshots.disk_partition import DiskPartition
+from sidecar.pipeline.snapshots.planning import PartitionLog
+from sidecar.store_settings import StoreSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
     """Partitions in ascending order, and what could not be listed.
 
-    `single`: one partition directory was named, and nothing else.
+    `single`: one partition directory was named, and nothing else. `directories`: those of a broker, which are only read.
     """
 
-    partitions: tuple[PartitionFiles, ...]
+    partitions: tuple[PartitionLog, ...]
     problems: tuple[str, ...]
-    single: bool
+    single: bool = False
+    directories: tuple[Path, ...] = ()
 
 
 def find_targets(paths: Sequence[Path], topics: TopicFilter) -> Targets:
@@ -50,12 +56,29 @@ def find_targets(paths: Sequence[Path], topics: TopicFilter) -> Targets:
     if not partitions and not problems:
         raise SettingsError(f"{', '.join(map(str, paths))}: neither a partition directory nor one with such in it")
     ascending = sorted(partitions, key=lambda files: files.topic_partition)
-    return Targets(tuple(ascending), tuple(problems), single=len(paths) == 1 and not log_dirs)
+    return Targets(
+        tuple(DiskPartition(files) for files in ascending),
+        tuple(problems),
+        single=len(paths) == 1 and not log_dirs,
+        directories=tuple(path if path in log_dirs else _brokers_directory(path) for path in paths),
+    )
+
+
+def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) -> Targets:
+    """The partitions of an archive. Raises StoreError."""
+    found, problems = archived_partitions(settings, clock, lambda topic: topics.accepts(topic, internal_topics=True))
+    return Targets(tuple(found), tuple(problems))
 
 
 def _holds_segments(path: Path) -> bool:
     names = (parse_file_name(entry.name) for entry in path.iterdir())
     return any(name is not None and name.suffix is Suffix.LOG for name in names)
+
+
+def _brokers_directory(partition_directory: Path) -> Path:
+    """The log dir around it, if it is one and not just any directory with a copy in it."""
+    parent = partition_directory.absolute().parent
+    return parent if (parent / META_PROPERTIES).exists() else partition_directory
 
 
 def _named_partition(path: Path) -> PartitionFiles:

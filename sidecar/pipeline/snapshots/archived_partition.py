@@ -1,0 +1,141 @@
+"""A partition in an archive: its segments are read out of the store, wherever a task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Self
+
+from sidecar.archive.bundle import cut_part
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock
+from sidecar.errors import PartitionError
+from sidecar.logformat.window import ReadAt
+from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.lineages import find_all_lineages
+from sidecar.pipeline.snapshots.tasks import SegmentTask
+from sidecar.ports import ObjectStore
+from sidecar.storage import open_store
+from sidecar.store_settings import StoreSettings
+
+
+@lru_cache(maxsize=4)
+def _store_of(settings: StoreSettings) -> ObjectStore:
+    """One store per process: its connections serve all tasks."""
+    return open_store(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """A `.log` object."""
+
+    store: StoreSettings
+    key: ObjectKey
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The key."""
+        return self.key
+
+    def opened(self) -> Iterator[ReadAt]:
+        """See `SegmentSource`. Reading raises StoreError."""
+        store = _store_of(self.store)
+
+        def read_at(position: int, buffer: memoryview) -> int:
+            content = store.read(self.key, position, min(len(buffer), self.size_bytes - position))
+            buffer[: len(content)] = content
+            return len(content)
+
+        yield read_at
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPartition:
+    """A `PartitionLog`: a stretch of live segments without a hole in it."""
+
+    settings: StoreSettings
+    root: str
+    topic_partition: TopicPartition
+    segments: tuple[ArchivedSegment, ...]
+    by_end: dict[int, ArchivedSegment] = field(default_factory=dict)
+
+    @classmethod
+    def stretches(cls, settings: StoreSettings, state: PartitionState) -> list[Self]:
+        """The stretches of a lineage; recorded holes lie between them."""
+        found: list[list[ArchivedSegment]] = [[*state.segments[:1]]] if state.segments else []
+        for before, after in pairwise(state.segments):
+            if before.end_offset != after.base_offset:
+                found.append([])
+            found[-1].append(after)
+        lineage = state.lineage
+        return [
+            cls(settings, lineage.root, lineage.topic_partition, tuple(run), {each.end_offset: each for each in run})
+            for run in found
+        ]
+
+    @property
+    def place(self) -> str:
+        """The lineage's root."""
+        return self.root
+
+    @property
+    def first_offset(self) -> int:
+        """See `PartitionLog`."""
+        return self.segments[0].base_offset
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return tuple(self.by_end)
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return tuple(self.by_end)
+
+    def snapshot(self, offset: int) -> tuple[bytes, int]:
+        """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
+        segment = self.by_end[offset]
+        key = below(self.root, segment.indexes_key)
+        part = segment.part(PartName.PRODUCER_SNAPSHOT)
+        store = _store_of(self.settings)
+        found = store.head(key)
+        if part is None or found is None:
+            raise PartitionError(f"{key}: not there, or without a producer snapshot; verify the archive")
+        content = store.read(key, part.position, part.size_bytes)
+        shifted = type(part)(part.name, 0, part.size_bytes, part.crc32c)
+        return cut_part(content, shifted, key), found.modified_ms
+
+    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        """See `PartitionLog`."""
+        return tuple(
+            SegmentTask(self._source(segment), segment.base_offset, segment.end_offset)
+            for segment in self.segments
+            if start_offset <= segment.base_offset < last_offset
+        )
+
+    def _source(self, segment: ArchivedSegment) -> ArchivedLog:
+        log = segment.part(PartName.LOG)
+        if log is None:
+            raise PartitionError(f"{self.root} {segment}: committed without its log; verify the archive")
+        return ArchivedLog(self.settings, below(self.root, segment.log_key), log.size_bytes)
+
+
+def archived_partitions(
+    settings: StoreSettings, clock: Clock, include: Callable[[str], bool]
+) -> tuple[list[ArchivedPartition], list[str]]:
+    """All partitions of an archive whose topic is included, ascending, and what could not be read. Raises StoreError."""
+    store = _store_of(settings)
+    found: list[ArchivedPartition] = []
+    problems: list[str] = []
+    for lineage in find_all_lineages(store, include):
+        try:
+            found += ArchivedPartition.stretches(settings, CommitLog(store, lineage.root, clock).read())
+        except PartitionError as error:
+            problems.append(str(error))
+    return found, problems

@@ -1,0 +1,102 @@
+"""A partition directory of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from producer_state.snapshot import HEADER
+from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask
+
+EMPTY_SNAPSHOT_BYTES: Final = HEADER.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPartition:
+    """A `PartitionLog` as it was listed."""
+
+    files: PartitionFiles
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """See `PartitionLog`."""
+        return self.files.topic_partition
+
+    @property
+    def place(self) -> str:
+        """The directory."""
+        return str(self.files.directory)
+
+    @property
+    def first_offset(self) -> int:
+        """See `PartitionLog`."""
+        files = self.files
+        start = files.segments[0].base_offset if files.segments else files.active_base_offset
+        if start is None:
+            raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
+        return start
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return tuple(segment.end_offset for segment in self.files.segments)
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return self.files.snapshot_offsets
+
+    def snapshot_path(self, offset: int) -> Path:
+        """Where the snapshot at an offset is or would be."""
+        return self.files.directory / file_name(offset, Suffix.SNAPSHOT)
+
+    def has_empty_snapshot(self, offset: int) -> bool:
+        """Whether the snapshot there is as long as one without producers."""
+        try:
+            return self.snapshot_path(offset).stat().st_size == EMPTY_SNAPSHOT_BYTES
+        except FileNotFoundError:
+            return False
+
+    def snapshot(self, offset: int) -> tuple[bytes, int]:
+        """See `PartitionLog`. The time is the file's modification time."""
+        path = self.snapshot_path(offset)
+        try:
+            return path.read_bytes(), path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError as error:
+            raise SegmentChanged(f"{path}: vanished; look again") from error
+        except OSError as error:
+            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        """See `PartitionLog`."""
+        files = self.files
+        tasks = [
+            SegmentTask(
+                LocalSegment(str(segment.log.path), segment.log.size_bytes),
+                segment.base_offset,
+                segment.end_offset,
+                tuple(cut for cut in cuts if segment.base_offset < cut < segment.end_offset),
+            )
+            for segment in files.segments
+            if start_offset <= segment.base_offset < last_offset
+        ]
+        active = files.active_base_offset
+        if active is not None and active < last_offset:
+            path = files.directory / file_name(active, Suffix.LOG)
+            try:
+                source = LocalSegment(str(path), path.stat().st_size, growing=True)
+            except FileNotFoundError as error:
+                raise SegmentChanged(f"{path}: vanished while the directory was listed; look again") from error
+            tasks.append(SegmentTask(source, active, None, tuple(cut for cut in cuts if cut > active)))
+        for before, after in pairwise(tasks):
+            if before.end_offset != after.base_offset:
+                raise SegmentChanged(
+                    f"{files.directory}: the segment at {before.end_offset} vanished while it was listed"
+                )
+        return tuple(tasks)

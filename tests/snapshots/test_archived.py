@@ -1,0 +1,87 @@
+"""Snapshots in an archive, checked and rebuilt from its own segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.clock import SystemClock
+from sidecar.config import Settings
+from sidecar.config.loading import load_settings
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import SettingsError
+from sidecar.pipeline.backfill import backfill
+from sidecar.pipeline.snapshots.check import Result, check
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.local_engine import LocalEngine
+from sidecar.pipeline.snapshots.rebuild import rebuild
+from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets
+from tests.golden import golden
+from tests.snapshots.log_dirs import DAY_MS, log_dir_of, tree
+
+FORGETTING = Forgetting(SystemClock().now_ms(), DAY_MS)
+
+
+@pytest.fixture(name="archive")
+def _archive(tmp_path: Path) -> Settings:
+    """2.7.2's partitions, most of whose snapshots had to be rebuilt."""
+    flags = {
+        "store.url": str(tmp_path / "archive"),
+        "broker.log_dirs": [golden("2.7.2") / "logs"],
+        "broker.assume_leader": True,
+        "broker.settle_ms": 0,
+        "run.state_dir": tmp_path / "state",
+        "topics.include": ["orders", "transactions", "trimmed", "legacy-v1"],
+    }
+    settings = load_settings(flags=flags).settings
+    assert backfill(settings, dry_run=False).exit_code == 0
+    return settings
+
+
+def targets_of(archive: Settings, *topics: str) -> Targets:
+    return archive_targets(archive.store, SystemClock(), TopicFilter(topics or (".*",)))
+
+
+def test_an_archives_snapshots_equal_the_replay_of_its_segments(archive: Settings) -> None:
+    report = check(targets_of(archive), LocalEngine(2), FORGETTING)
+    assert report.exit_code == 0
+    found = [snapshot.result for partition in report.partitions for snapshot in partition.snapshots]
+    assert set(found) == {Result.EQUAL}
+    assert len(found) >= 20
+
+
+def test_rebuilt_from_the_archive_is_what_is_rebuilt_from_the_directories(archive: Settings, tmp_path: Path) -> None:
+    topics = TopicFilter(("orders", "trimmed"))
+    local = find_targets([golden("2.7.2") / "logs"], topics)
+    rebuild(local, tmp_path / "local", LocalEngine(1), FORGETTING)
+    rebuild(targets_of(archive, "orders", "trimmed"), tmp_path / "archived", LocalEngine(1), FORGETTING)
+    assert tree(tmp_path / "local") == tree(tmp_path / "archived")
+    assert len(tree(tmp_path / "local")) >= 12
+
+
+def test_a_damaged_object_ends_its_partition_only(archive: Settings, tmp_path: Path) -> None:
+    (log,) = [
+        path
+        for path in (tmp_path / "archive").rglob("*.log")
+        if path.name.startswith("0" * 20) and "orders/0" in str(path)
+    ]
+    content = bytearray(log.read_bytes())
+    content[200] ^= 1
+    log.chmod(0o644)
+    log.write_bytes(content)
+    report = check(targets_of(archive, "orders"), LocalEngine(1), FORGETTING)
+    damaged, whole = report.partitions
+    assert "checksum" in damaged.problem
+    assert {snapshot.result for snapshot in damaged.snapshots} == {Result.UNKNOWN}
+    assert {snapshot.result for snapshot in whole.snapshots} == {Result.EQUAL}
+    assert report.exit_code == 3
+
+
+def test_out_beside_a_partition_of_a_broker_is_refused_and_beside_a_copy_it_is_not(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    targets = find_targets([log_dir / "t-0"], TopicFilter())
+    rebuild(targets, log_dir / "out", LocalEngine(1), FORGETTING)
+    (log_dir / "meta.properties").touch()
+    with pytest.raises(SettingsError, match="never written to"):
+        rebuild(find_targets([log_dir / "t-0"], TopicFilter()), log_dir / "out", LocalEngine(1), FORGETTING)
