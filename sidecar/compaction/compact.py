@@ -79,7 +79,7 @@ def compact_partition(
     del table
     winner_counts = np.zeros(len(splits), dtype=np.int64)
     for bucket in range(1 << bits):
-        for found in reduce_blobs(exchange.take_blobs(bucket), rules, len(splits)):
+        for found in reduce_blobs(exchange.take_blobs(bucket), rules, len(splits), bits):
             exchange.put_ordinals(found.split, found.ordinals)
             winner_counts[found.split] += len(found.ordinals) // 4
     outputs = plan_outputs(segments, scans, verdicts, winner_counts.tolist(), rules)
@@ -128,11 +128,13 @@ def _scan(
     aborted: tuple[CompletedTransaction, ...],
 ) -> tuple[list[SplitScan], list[SplitVerdicts]]:
     """Aborted data must be known before it is scanned, markers only afterwards: without aborts one reading is enough."""
-    start = segments[0].base_offset if segments else 0
+    if not segments:
+        return [], []
+    start, end = segments[0].base_offset, segments[-1].end_offset
     beforehand: list[SplitVerdicts] | None = None
     if any(found.aborted and found.last_offset >= start for found in aborted):
         read = [read_events(segments[split.segment], split) for split in splits]
-        beforehand = judge_splits([events for events, _ in read], [count for _, count in read], aborted, start)
+        beforehand = judge_splits([events for events, _ in read], [count for _, count in read], aborted, start, end)
     scans = [
         scan_split(
             segments[split.segment],
@@ -144,5 +146,5 @@ def _scan(
         for split in splits
     ]
     if beforehand is None:
-        beforehand = judge_splits([scan.events for scan in scans], [scan.batch_count for scan in scans], (), start)
+        beforehand = judge_splits([scan.events for scan in scans], [scan.batch_count for scan in scans], (), start, end)
     return scans, beforehand

@@ -18,7 +18,7 @@ from sidecar.compaction.memory import (
     store_be_u32,
     store_byte,
 )
-from sidecar.compaction.record_walk import read_message, read_record
+from sidecar.compaction.record_walk import behind_record, read_message, read_record
 from sidecar.logformat.compiling import native, native_inline
 from sidecar.logformat.crc32c import (
     Word,
@@ -142,10 +142,14 @@ def _choose(
     tombstone, staying_bytes = False, np.int64(0)
     at = np.int64(at)
     for index in range(np.int64(count)):
-        behind, delta_ms, _, _, _, _, value_bytes, _, _ = read_record(at, np.int64(end))
-        if behind < np.int64(0):
-            return np.int64(-1), False, np.int64(0), np.int64(0), at
-        if load_u8(kept + index) != np.uint8(0):
+        if load_u8(kept + index) == np.uint8(0):
+            behind = behind_record(at, np.int64(end))
+            if behind < np.int64(0):
+                return np.int64(-1), False, np.int64(0), np.int64(0), at
+        else:
+            behind, delta_ms, _, _, _, _, value_bytes, _, _ = read_record(at, np.int64(end))
+            if behind < np.int64(0):
+                return np.int64(-1), False, np.int64(0), np.int64(0), at
             if value_bytes < np.int64(0) and expired:
                 store_byte(kept + index, np.uint8(0))
             else:
@@ -171,18 +175,19 @@ def _copy_records(
     at, to = np.int64(at), np.int64(to)
     as_they_are = old_base_ms == new_base_ms and not appended
     for index in range(np.int64(count)):
-        behind, delta_ms, rest, _, _, _, _, _, _ = read_record(at, np.int64(end))
-        if load_u8(kept + index) != np.uint8(0):
-            if as_they_are:
+        if load_u8(kept + index) == np.uint8(0) or as_they_are:
+            behind = behind_record(at, np.int64(end))
+            if load_u8(kept + index) != np.uint8(0):
                 copy(to, at, behind - at)
                 to += behind - at
-            else:
-                new_delta_ms = (append_ms if appended else old_base_ms + delta_ms) - new_base_ms
-                to = _put_varint(to, np.int64(1) + _varint_bytes(new_delta_ms) + behind - rest)
-                store_byte(to, np.uint8(0))
-                to = _put_varint(to + np.int64(1), new_delta_ms)
-                copy(to, rest, behind - rest)
-                to += behind - rest
+        else:
+            behind, delta_ms, rest, _, _, _, _, _, _ = read_record(at, np.int64(end))
+            new_delta_ms = (append_ms if appended else old_base_ms + delta_ms) - new_base_ms
+            to = _put_varint(to, np.int64(1) + _varint_bytes(new_delta_ms) + behind - rest)
+            store_byte(to, np.uint8(0))
+            to = _put_varint(to + np.int64(1), new_delta_ms)
+            copy(to, rest, behind - rest)
+            to += behind - rest
         at = behind
     return to
 

@@ -21,6 +21,7 @@ from sidecar.compaction.kernels_table import (
     WITH_KEY,
     WORD_BYTES,
     insert,
+    slot_bytes,
 )
 from sidecar.compaction.memory import copy, load_byte, load_int, load_word, prefetch, store_int, store_word
 from sidecar.compaction.record_walk import behind_headers, read_message, read_record
@@ -97,11 +98,11 @@ def _flush(task: Word) -> None:
             size = load_int(entry + KEY_BYTES)
             copy(room, load_int(entry + KEY_AT), size)
             store_int(entry + KEY_AT, room)
-            new = insert(entry, table, slots, shift, words)
+            new = insert(entry, table, slots, np.int64(0), shift, words)
             store_int(task + 8 * ARENA_USED, load_int(task + 8 * ARENA_USED) + new * size)
             used += new
         else:
-            used += insert(entry, table, slots, shift, words)
+            used += insert(entry, table, slots, np.int64(0), shift, words)
         entry += np.int64(_ENTRY_BYTES)
     store_int(task + 8 * USED, load_int(task + 8 * USED) + used)
     store_int(task + 8 * STAGED, np.int64(0))
@@ -109,11 +110,12 @@ def _flush(task: Word) -> None:
 
 @native_inline
 def _stage(task: Word, key_at: Word, key_bytes: Word, payload: Word, sort: Word) -> None:
+    if load_int(task + 8 * STAGED) == np.int64(_STAGED_ENTRIES):
+        _flush(task)
     hash_0, hash_1 = siphash(key_at, key_bytes, load_word(task + 8 * HASH_KEY_0), load_word(task + 8 * HASH_KEY_1))
-    words = load_int(task + 8 * WORDS)
     staged = load_int(task + 8 * STAGED)
     slot = np.int64(hash_0 >> np.uint64(load_int(task + 8 * SHIFT)))
-    prefetch(load_int(task + 8 * TABLE) + slot * words * np.int64(WORD_BYTES))
+    prefetch(load_int(task + 8 * TABLE) + slot * slot_bytes(load_int(task + 8 * WORDS)))
     entry = load_int(task + 8 * STAGING) + staged * np.int64(_ENTRY_BYTES)
     store_word(entry, hash_0)
     store_word(entry + HASH_1, hash_1)
@@ -122,8 +124,6 @@ def _stage(task: Word, key_at: Word, key_bytes: Word, payload: Word, sort: Word)
     store_int(entry + KEY_AT, key_at)
     store_int(entry + KEY_BYTES, key_bytes)
     store_int(task + 8 * STAGED, staged + np.int64(1))
-    if staged + np.int64(1) == np.int64(_STAGED_ENTRIES):
-        _flush(task)
 
 
 @native_inline
@@ -155,6 +155,10 @@ def _records(
     name_at, name_bytes = load_int(task + 8 * NAME), load_int(task + 8 * NAME_BYTES)
     before, unkeyed, tombstones = np.int64(-1), np.int64(0), np.int64(0)
     at, end = np.int64(at), np.int64(end)
+    hash_key_0, hash_key_1 = load_word(task + 8 * HASH_KEY_0), load_word(task + 8 * HASH_KEY_1)
+    table, shift = load_int(task + 8 * TABLE), np.uint64(load_int(task + 8 * SHIFT))
+    distance, staging = slot_bytes(load_int(task + 8 * WORDS)), load_int(task + 8 * STAGING)
+    staged = load_int(task + 8 * STAGED)
     for _ in range(np.int64(count)):
         behind, delta_ms, _, offset_delta, key_at, key_bytes, value_bytes, headers, headers_at = read_record(at, end)
         if behind < np.int64(0) or offset_delta <= before or offset_delta > last_delta:
@@ -172,11 +176,25 @@ def _records(
                 sort = append_ms if appended else base_ms + delta_ms
             elif strategy == np.int64(HEADER_STRATEGY):
                 versioned, sort = _version(task, value_at, version_bytes, base_offset + offset_delta)
-            _stage(task, key_at, key_bytes, payload | (versioned << np.uint64(63)), sort)
+            if staged == np.int64(_STAGED_ENTRIES):
+                store_int(task + 8 * STAGED, staged)
+                _flush(task)
+                staged = np.int64(0)
+            hash_0, hash_1 = siphash(key_at, key_bytes, hash_key_0, hash_key_1)
+            prefetch(table + np.int64(hash_0 >> shift) * distance)
+            entry = staging + staged * np.int64(_ENTRY_BYTES)
+            store_word(entry, hash_0)
+            store_word(entry + HASH_1, hash_1)
+            store_word(entry + PAYLOAD, payload | (versioned << np.uint64(63)))
+            store_int(entry + SORT_KEY, sort)
+            store_int(entry + KEY_AT, key_at)
+            store_int(entry + KEY_BYTES, key_bytes)
+            staged += np.int64(1)
             tombstones += np.int64(1) if value_bytes < np.int64(0) else np.int64(0)
         else:
             unkeyed += np.int64(1)
         at = behind
+    store_int(task + 8 * STAGED, staged)
     if at != end:
         return at
     _add(task, ORDINAL, count)

@@ -1,7 +1,8 @@
 """The key table: open addressing over hashes in one block of words, with the best record of each key.
 
-An entry is `hash 0, hash 1, payload, sort key, key address, key size`, of which a table keeps the first 3, 4 or 6. Payload:
+An entry is `hash 0, hash 1, payload, sort key, key address, key size`, of which the first 3, 4 or 6 words count. Payload:
 bit 63 says that the record has a version, bits 32 to 62 are its split, the low bits its ordinal there + 1; 0: free slot.
+Slots have 32 or 64 bytes and are aligned: one that straddles two cache lines costs half as much again.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from sidecar.logformat.crc32c import Word, address_of
 
 WORD_BYTES = 8
 ENTRY_WORDS = 6
-STAGED_ENTRIES = 512
+STAGED_ENTRIES = 128
 HASH_0, HASH_1, PAYLOAD, SORT_KEY, KEY_AT, KEY_BYTES = (word * WORD_BYTES for word in range(ENTRY_WORDS))
 WITHOUT_SORT_KEY, WITH_SORT_KEY, WITH_KEY = 3, 4, 6
-"""Words of a slot."""
+"""Words of an entry that count."""
+SLOT_BYTES, SLOT_BYTES_WITH_KEY = 32, 64
+CACHE_LINE_BYTES = 64
 BLOB_KEY_BYTES = 4 * WORD_BYTES
 """Where an entry with key in a blob says the key's size; such an entry is five words, and keys follow all entries."""
 _AHEAD = 24
@@ -44,20 +47,34 @@ def _beats(payload: Word, sort: Word, best_payload: Word, best_sort: Word) -> Wo
     return versioned > best_versioned or (versioned == best_versioned and greater)
 
 
+@native_inline
+def slot_bytes(words: Word) -> Word:
+    """Size of a slot that holds so many words."""
+    return np.int64(SLOT_BYTES_WITH_KEY) if words == np.int64(WITH_KEY) else np.int64(SLOT_BYTES)
+
+
 @native
-def insert(entry: Word, table: Word, slots: Word, shift: Word, words: Word) -> Word:
+def insert(entry: Word, table: Word, slots: Word, skip: Word, shift: Word, words: Word) -> Word:
     """Put the entry at address `entry` into the table; the number of keys that are new (0 or 1).
 
-    `shift`: 64 - log2(slots). There must be a free slot. The entry's key is not copied.
+    `skip`: how many top bits of all hashes are the same; `shift`: 64 - log2(slots). There must be a free slot. The
+    entry's key is not copied.
     """
-    stride = np.int64(words) * np.int64(WORD_BYTES)
+    stride = slot_bytes(words)
     hash_0, hash_1, payload = load_word(entry), load_word(entry + HASH_1), load_word(entry + PAYLOAD)
     end = table + np.int64(slots) * stride
-    at = table + np.int64(hash_0 >> np.uint64(shift)) * stride
+    at = table + np.int64((hash_0 << np.uint64(skip)) >> np.uint64(shift)) * stride
     while True:
         found = load_word(at + PAYLOAD)
         if found == np.uint64(0):
-            copy(at, entry, stride)
+            store_word(at, hash_0)
+            store_word(at + HASH_1, hash_1)
+            store_word(at + PAYLOAD, payload)
+            if words != np.int64(WITHOUT_SORT_KEY):
+                store_int(at + SORT_KEY, load_int(entry + SORT_KEY))
+            if words == np.int64(WITH_KEY):
+                store_int(at + KEY_AT, load_int(entry + KEY_AT))
+                store_int(at + KEY_BYTES, load_int(entry + KEY_BYTES))
             return np.int64(1)
         if load_word(at) == hash_0 and load_word(at + HASH_1) == hash_1:
             if words == np.int64(WITHOUT_SORT_KEY):
@@ -88,7 +105,7 @@ def _bucket(hash_0: Word, bucket_bits: Word) -> Word:
 def measure_buckets(table: Any, slots: Word, words: Word, bucket_bits: Word, counts: Any, key_bytes: Any) -> None:
     """Add to `counts` (int64 by bucket) the entries of a table, and to `key_bytes` the bytes of their keys."""
     at = address_of(table)
-    stride = np.int64(words) * np.int64(WORD_BYTES)
+    stride = slot_bytes(words)
     for _ in range(np.int64(slots)):
         if load_word(at + PAYLOAD) != np.uint64(0):
             bucket = _bucket(load_word(at), np.int64(bucket_bits))
@@ -105,7 +122,8 @@ def pack_buckets(table: Any, slots: Word, words: Word, bucket_bits: Word, out: A
     `entries`, `keys`: int64 by bucket, byte positions in `out` of the bucket's next entry and next key; moved on.
     """
     at, to = address_of(table), address_of(out)
-    stride = np.int64(words) * np.int64(WORD_BYTES)
+    stride = slot_bytes(words)
+    entry_bytes = np.int64(words) * np.int64(WORD_BYTES)
     for _ in range(np.int64(slots)):
         if load_word(at + PAYLOAD) != np.uint64(0):
             bucket = _bucket(load_word(at), np.int64(bucket_bits))
@@ -118,34 +136,36 @@ def pack_buckets(table: Any, slots: Word, words: Word, bucket_bits: Word, out: A
                 keys[bucket] += size
                 entries[bucket] += np.int64(BLOB_KEY_BYTES + WORD_BYTES)
             else:
-                copy(target, at, stride)
-                entries[bucket] += stride
+                copy(target, at, entry_bytes)
+                entries[bucket] += entry_bytes
             store_word(at + PAYLOAD, np.uint64(0))
         at += stride
 
 
 @native
-def insert_blob(blob: Any, count: Word, table: Any, slots: Word, shift: Word, words: Word, scratch: Any) -> None:
+def insert_blob(
+    blob: Any, count: Word, table: Any, slots: Word, skip: Word, shift: Word, words: Word, scratch: Any
+) -> None:
     """Put the `count` entries of a blob (uint8, behind its head) into a table; keys stay where they are, in the blob."""
     at, target, entry = address_of(blob), address_of(table), address_of(scratch)
     with_key = words == np.int64(WITH_KEY)
     stride = np.int64(BLOB_KEY_BYTES + WORD_BYTES) if with_key else np.int64(words) * np.int64(WORD_BYTES)
-    slot_bytes = np.int64(words) * np.int64(WORD_BYTES)
+    distance = slot_bytes(words)
     count = np.int64(count)
     key_at = at + count * stride
     for row in range(count):
         if row + np.int64(_AHEAD) < count:
             ahead = load_word(at + np.int64(_AHEAD) * stride)
-            prefetch(target + np.int64(ahead >> np.uint64(shift)) * slot_bytes)
+            prefetch(target + np.int64((ahead << np.uint64(skip)) >> np.uint64(shift)) * distance)
         if with_key:
             size = load_int(at + BLOB_KEY_BYTES)
             copy(entry, at, np.int64(WITH_SORT_KEY * WORD_BYTES))
             store_int(entry + KEY_AT, key_at)
             store_int(entry + KEY_BYTES, size)
-            insert(entry, target, slots, shift, words)
+            insert(entry, target, slots, skip, shift, words)
             key_at += size
         else:
-            insert(at, target, slots, shift, words)
+            insert(at, target, slots, skip, shift, words)
         at += stride
 
 
@@ -160,7 +180,7 @@ def count_winners(table: Any, slots: Word, words: Word, counts: Any) -> Word:
             if split >= np.int64(counts.shape[0]):
                 return False
             counts[split] += 1
-        at += np.int64(words) * np.int64(WORD_BYTES)
+        at += slot_bytes(words)
     return True
 
 
@@ -174,7 +194,7 @@ def gather_winners(table: Any, slots: Word, words: Word, positions: Any, ordinal
             split = np.int64((payload >> np.uint64(32)) & np.uint64(_SPLIT_MASK))
             ordinals[positions[split]] = np.uint32((payload & np.uint64(_ORDINAL_MASK)) - np.uint64(1))
             positions[split] += 1
-        at += np.int64(words) * np.int64(WORD_BYTES)
+        at += slot_bytes(words)
 
 
 @native

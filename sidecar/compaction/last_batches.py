@@ -43,3 +43,7 @@ class LastBatches:
         if self.last_offset[row] >= 0:
             return bool(self.last_offset[row] == last_offset)
         return control and bool(self.producer_epoch[row] == producer_epoch)
+
+    def any_within(self, first_offset: int, last_offset: int) -> bool:
+        """Whether the last data batch of some producer ends there."""
+        return bool(((self.last_offset >= first_offset) & (self.last_offset <= last_offset)).any())

@@ -88,6 +88,14 @@ def behind_headers(at: Word, end: Word, count: Word, name_at: Word, name_bytes: 
 
 
 @native_inline
+def behind_record(at: Word, end: Word) -> Word:
+    """The address behind the record at address `at`, by its length alone; -1 if it does not lie before `end`."""
+    size, body = varint(at, end, np.int64(_LONGEST_INT))
+    fine = body >= np.int64(0) and size > np.int64(0) and size <= end - body
+    return body + size if fine else np.int64(-1)
+
+
+@native_inline
 def read_record(at: Word, end: Word) -> tuple[Word, Word, Word, Word, Word, Word, Word, Word, Word]:
     """The record at address `at`, of which nothing may lie at or behind `end`.
 

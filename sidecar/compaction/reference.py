@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from producer_state.facts import MARKER_ABORT
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.decoded import DecodedBatch, decode_segment
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules, SortKey, sort_key
-from sidecar.compaction.transactions import TransactionTracker
+from sidecar.compaction.transactions import TransactionTracker, still_marked
 from sidecar.logformat.headers import CURRENT_MAGIC
 from sidecar.logformat.records import Record
 
@@ -96,8 +97,8 @@ def clean(
     start = segments[0].base_offset
     first_dirty = start if first_dirty_offset is None else first_dirty_offset
     end = segments[-1].end_offset if first_uncleanable_offset is None else first_uncleanable_offset
-    aborted = tuple(aborted)
     decoded = {segment.base_offset: tuple(decode_segment(segment.log)) for segment in segments}
+    aborted = still_marked(aborted, _abort_markers(decoded.values()), start, segments[-1].end_offset)
     winners = _cover(segments, decoded, rules, first_dirty, end, aborted)
     if raise_first:
         _raise_by_clean_part(segments, decoded, winners, first_dirty, aborted)
@@ -109,6 +110,15 @@ def clean(
     rewriting = _Rewriting(rules, winners, first_dirty, end, last_batches or LastBatches(), legacy_horizon_ms, tracker)
     outputs = tuple(rewriting.group(sources, decoded) for sources in _grouped(taken, groups))
     return CleanedRange(outputs, winners.latest_offset + 1, rewriting.unkeyed_records, rewriting.legacy_losers_kept)
+
+
+def _abort_markers(segments: Iterable[Iterable[DecodedBatch]]) -> set[tuple[int, int]]:
+    return {
+        (batch.producer_id, batch.last_offset)
+        for batches in segments
+        for batch in batches
+        if batch.is_control and batch.marker_type == MARKER_ABORT
+    }
 
 
 def _grouped(taken: Sequence[ReferenceSegment], groups: Sequence[int] | None) -> list[tuple[ReferenceSegment, ...]]:

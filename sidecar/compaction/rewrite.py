@@ -86,6 +86,10 @@ def rewrite_split(
     Memory: a byte for each record of the split, a window, and an output buffer of the size of the largest batch at least.
     Raises CorruptFile for damage that has come about since the scan, SegmentChanged if the split holds something else.
     """
+    winners = list(winners)
+    no_ending = ending.position < 0 and not scan.first_offset < ending.next_offset <= scan.last_offset + 1
+    if no_ending and not (winners or len(scan.events) or last_batches.any_within(scan.first_offset, scan.last_offset)):
+        return RewriteCounts(dropped=scan.batch_count)  # without reading it again
     return _Rewriting(
         segment, scan, winners, rules, sink, ending, inflater, verdicts, last_batches, keeps_legacy_tombstones
     ).run()

@@ -71,7 +71,8 @@ class TransactionEvents:
 class SplitScan:
     """What a scan found in a split beside keys. `record_count` counts all records, `competing` those with a key that may win.
 
-    `last_position` is that of the last batch (-1: none). `emptied`: data batches without records.
+    `first_offset` and `last_offset` are those of its batches, `last_position` is that of the last batch (-1: none).
+    `emptied`: data batches without records.
     """
 
     split: Split
@@ -83,6 +84,8 @@ class SplitScan:
     emptied: int
     legacy: int
     malformed_versions: int
+    first_offset: int
+    last_offset: int
     last_position: int
     events: TransactionEvents
 
@@ -120,12 +123,13 @@ def scan_split(
     task[[kernels.TOMBSTONES, kernels.MALFORMED, kernels.EMPTIED]] = 0
     task[kernels.FIRST_MALFORMED] = -1
     events: list[TransactionEvents] = []
-    legacy, last_position = 0, -1
+    legacy, first_offset, last_offset, last_position = 0, -1, -1, -1
     for chunk in chunks(segment, split):
         columns = chunk.columns()
         events.append(TransactionEvents.of(columns, int(task[kernels.BATCH])))
         legacy += int(np.count_nonzero(columns.magic < CURRENT_MAGIC))
-        last_position = int(columns.position[-1])
+        first_offset = int(columns.base_offset[0]) if first_offset < 0 else first_offset
+        last_offset, last_position = int(columns.last_offset[-1]), int(columns.position[-1])
         _scan_chunk(segment, chunk, table, inflater, verdicts)
     if table.rules.strict_headers and task[kernels.FIRST_MALFORMED] >= 0:
         error = malformed_version(int(task[kernels.FIRST_MALFORMED]), table.rules.header_name)
@@ -140,6 +144,8 @@ def scan_split(
         emptied=int(task[kernels.EMPTIED]),
         legacy=legacy,
         malformed_versions=int(task[kernels.MALFORMED]),
+        first_offset=first_offset,
+        last_offset=last_offset,
         last_position=last_position,
         events=TransactionEvents.joined(events),
     )

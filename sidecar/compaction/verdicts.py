@@ -11,7 +11,8 @@ import numpy.typing as npt
 from producer_state.facts import Int64Column
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.kernels_transactions import judge
-from sidecar.compaction.scan import NO_VERDICTS, TransactionEvents
+from sidecar.compaction.scan import ABORT, NO_VERDICTS, TransactionEvents
+from sidecar.compaction.transactions import still_marked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,18 +36,18 @@ def judge_splits(
     batch_counts: Sequence[int],
     aborted: Sequence[CompletedTransaction],
     start_offset: int,
+    end_offset: int,
 ) -> list[SplitVerdicts]:
-    """Judge the splits of a whole partition, in log order, of which the first begins at `start_offset`.
+    """Judge the splits of the range `[start_offset, end_offset)` of a partition, in log order.
 
-    `aborted`: every aborted transaction that overlaps the range; those that ended before it are passed over.
+    `aborted`: every aborted transaction that overlaps the range; others are passed over.
     """
     joined = TransactionEvents.joined(list(events))
     if not len(joined):
         return [SplitVerdicts(NO_VERDICTS, ())] * len(events)
-    relevant = sorted(
-        (found for found in aborted if found.aborted and found.last_offset >= start_offset),
-        key=lambda found: found.first_offset,
-    )
+    ends = np.flatnonzero(joined.kind == ABORT)
+    markers = set(zip(joined.producer_id[ends].tolist(), joined.last_offset[ends].tolist(), strict=True))
+    relevant = still_marked(aborted, markers, start_offset, end_offset)
     producers, numbers = np.unique(joined.producer_id, return_inverse=True)
     verdicts = np.zeros(len(joined), dtype=np.uint8)
     kept = np.full(len(joined), -1, dtype=np.int64)
