@@ -20,6 +20,7 @@ from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, Segment
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import state_at_archive_end, state_at_log_start
@@ -27,7 +28,7 @@ from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage, require_reach, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
-from sidecar.pipeline.transactions import undecided_transaction
+from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
 from sidecar.pipeline.upload import discard_quietly, upload_segment
 from sidecar.ports import PartitionFacts
 
@@ -66,6 +67,7 @@ class PartitionArchiver:
         self._seen = (files.topic_id, files.directory_id)
         self._newest: FileIdentity | None = None
         self._last_end_offset: int | None = None
+        self._held_back = HeldBack(tools)
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now. Reads the archive only the first time."""
@@ -80,7 +82,7 @@ class PartitionArchiver:
             # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
             return PartitionPlan(files, facts, (), (), str(error))
         require_reach(files, state)
-        return plan_partition(
+        plan = plan_partition(
             files,
             facts,
             state.end_offset,
@@ -89,6 +91,7 @@ class PartitionArchiver:
             accept_hole=self._tools.policy.record_lost,
             cut=cut_segment,
         )
+        return self._held_back.apply(plan)
 
     def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
         """Rolled segments above what is known to be archived, for a partition that cannot be planned now."""
@@ -182,9 +185,10 @@ class PartitionArchiver:
                 except SidecarError:
                     self._commit_all(in_flight, plan.facts, outcome, done)  # What came before is good.
                     raise
-                if blocker:
+                if blocker is not None:
                     prepared.close()
-                    outcome.reason = blocker
+                    self._held_back.hold(blocker)
+                    outcome.reason = blocker.reason
                     break
                 in_flight.append((prepared, uploads.submit(upload_segment, self._tools, prepared), position))
                 if len(in_flight) > self._tools.policy.uploads_ahead - 1:
@@ -203,8 +207,8 @@ class PartitionArchiver:
         position: LogPosition,
         checkpoint: LeaderEpochs | None,
         resumed: dict[int, Attempt],
-    ) -> tuple[PreparedSegment, LogPosition, str]:
-        """The segment, open; the position after it; and which open transaction keeps it from being archived, if any."""
+    ) -> tuple[PreparedSegment, LogPosition, OpenTransactions | None]:
+        """The segment, open; the position after it; and which open transactions keep it from being archived, if any."""
         self._tools.beat()
         root = self._opened()[0].lineage.root
         attempt = resumed.pop(segment.base_offset, None)
@@ -212,7 +216,7 @@ class PartitionArchiver:
         prepared, after = prepare_segment(self._tools, root, segment, position, checkpoint, log_start_offset, attempt)
         try:
             stable_end_offset = plan.facts.stable_end_offset
-            blocker = undecided_transaction(
+            blocker = undecided_transactions(
                 plan.files, segment, prepared.reading.state, stable_end_offset, self._tools.beat
             )
         except SidecarError:

@@ -103,10 +103,17 @@ class Rounds:
     ) -> list[tuple[PartitionArchiver, PartitionPlan]]:
         """Cut the plans to what one round may hold; the rest is planned again by the next."""
         room = self._tools.policy.max_queue
+        # Nobody waits for another's backlog: each may have its share first, what is left goes to the most urgent.
+        share = max(1, room // max(1, sum(bool(plan.segments) for _, plan in work)))
+        shares = []
+        for _, plan in work:
+            shares.append(min(len(plan.segments), share, room))
+            room -= shares[-1]
         cut: list[tuple[PartitionArchiver, PartitionPlan]] = []
-        for archiver, plan in work:
-            kept, later = plan.segments[:room], plan.segments[room:]
-            room -= len(kept)
+        for (archiver, plan), own in zip(work, shares, strict=True):
+            more = min(len(plan.segments) - own, room)
+            room -= more
+            kept, later = plan.segments[: own + more], plan.segments[own + more :]
             if later:
                 plan = replace(plan, reason="the queue is full; the next round goes on", look_again_ms=0)
             cut.append((archiver, replace(plan, segments=kept, waiting=(*later, *plan.waiting))))
@@ -151,7 +158,10 @@ class Rounds:
 
     def _look_again_s(self, report: RoundReport) -> float:
         now_s = self._tools.clock.monotonic_s()
-        waiting = [outcome.look_again_ms for outcome in report.outcomes if outcome.look_again_ms is not None]
+        # "At once" is of use only where a round gets on: a full queue of which nothing was archived is full again.
+        gets_on = any(outcome.archived for outcome in report.outcomes)
+        waits = [outcome.look_again_ms for outcome in report.outcomes]
+        waiting = [wait for wait in waits if wait is not None and (wait > 0 or gets_on)]
         rests_s = [max(0.0, rest.until_s - now_s) for rest in self._resting.values()]
         return min([math.inf, *rests_s, *(milliseconds / 1000 for milliseconds in waiting)])
 

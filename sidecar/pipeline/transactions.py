@@ -2,51 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.names import Suffix, file_name
-from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 
 
-def undecided_transaction(
+@dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """Transactions that keep a segment from being archived.
+
+    `first_offsets`: by producer id. `searched_to`: file (None: none yet) and position up to which the log behind the segment
+    was searched for their markers, as far as it was stable then. `stable_end_offset`: when that was.
+    """
+
+    segment: SegmentFiles
+    first_offsets: Mapping[int, int]
+    stable_end_offset: int = -1
+    searched_to: tuple[FileIdentity | None, int] = (None, 0)
+
+    @property
+    def oldest(self) -> tuple[int, int]:
+        """Producer id and first offset of the transaction that began first."""
+        return min(self.first_offsets.items(), key=lambda item: item[1])
+
+    @property
+    def reason(self) -> str:
+        """Why the segment may not be archived yet."""
+        producer_id, first_offset = self.oldest
+        return (
+            f"{self.segment} waits for a transaction of producer {producer_id}, open since offset {first_offset} and not "
+            f"decided below {self.stable_end_offset}"
+        )
+
+
+def undecided_transactions(
     files: PartitionFiles,
     segment: SegmentFiles,
     at_end: ProducerTable,
     stable_end_offset: int,
     beat: Callable[[], None] = lambda: None,
-) -> str:
-    """Why the segment may not be archived yet, "" if it may.
+) -> OpenTransactions | None:
+    """The transactions for which the segment has to wait, None if it may be archived.
 
     A segment may go when its end lies at or below the last stable offset: no transaction that began below the end is open
     at the stable end. Looks ahead, beyond the segment, only while such transactions wait for their markers.
 
     Source: RemoteLogManager.candidateLogSegments, UnifiedLog.lastStableOffset.
     """
-    if at_end.first_open_transaction_offset() is None:
-        return ""
     found = ((entry.producer_id, entry.current_txn_first_offset) for entry in at_end.entries())
     waiting = {producer_id: first_offset for producer_id, first_offset in found if first_offset is not None}
-    later = [following for following in files.segments if following.base_offset >= segment.end_offset]
-    paths = [(following.log.path, following.base_offset) for following in later]
-    if files.active_base_offset is not None:
-        paths.append((files.directory / file_name(files.active_base_offset, Suffix.LOG), files.active_base_offset))
-    for path, base_offset in paths:
-        if base_offset >= stable_end_offset or not waiting:
+    return look_ahead(files, OpenTransactions(segment, waiting), stable_end_offset, beat) if waiting else None
+
+
+def look_ahead(
+    files: PartitionFiles, waiting: OpenTransactions, stable_end_offset: int, beat: Callable[[], None] = lambda: None
+) -> OpenTransactions | None:
+    """What still waits at a later stable end, None if nothing does. Reads what was not searched before."""
+    first_offsets = dict(waiting.first_offsets)
+    searched_to = waiting.searched_to
+    for base_offset, log in _logs_behind(files, waiting.segment.end_offset, searched_to[0]):
+        if base_offset >= stable_end_offset:
             break
         beat()
+        searched, position = searched_to
+        goes_on = searched is not None and searched.inode == log.inode and position <= log.size_bytes
+        scanner = scan_file(log.path, base_offset=base_offset, start_position=position if goes_on else 0)
+        searched_to = (log, scanner.valid_bytes)
         # The active segment's tail may be half written; batches below the stable end are whole.
-        for columns in scan_file(path, base_offset=base_offset):
-            markers = (columns.marker_type >= 0) & (columns.base_offset < stable_end_offset)
-            for producer_id in columns.producer_id[markers].tolist():
-                waiting.pop(producer_id, None)
-            if not waiting or int(columns.base_offset[-1]) >= stable_end_offset:
+        for columns in scanner:
+            stable = columns.base_offset < stable_end_offset
+            for producer_id in columns.producer_id[(columns.marker_type >= 0) & stable].tolist():
+                first_offsets.pop(producer_id, None)
+            if not first_offsets:
+                return None
+            if not stable.all():
+                searched_to = (log, int(columns.position[np.flatnonzero(~stable)[0]]))
                 break
-    if not waiting:
-        return ""
-    producer_id, first_offset = min(waiting.items(), key=lambda item: item[1])
-    return (
-        f"{segment} waits for a transaction of producer {producer_id}, open since offset {first_offset} and not decided below "
-        f"{stable_end_offset}"
-    )
+            searched_to = (log, scanner.valid_bytes)
+    return replace(waiting, first_offsets=first_offsets, stable_end_offset=stable_end_offset, searched_to=searched_to)
+
+
+def _logs_behind(
+    files: PartitionFiles, end_offset: int, searched: FileIdentity | None
+) -> Iterator[tuple[int, FileIdentity]]:
+    """The `.log` files from `end_offset` on with their base offsets, those before the one searched last left out."""
+    for segment in files.segments:
+        is_done = searched is not None and segment.log.path.name < searched.path.name
+        if segment.base_offset >= end_offset and not is_done:
+            yield segment.base_offset, segment.log
+    if files.active_base_offset is not None and files.active_log is not None:
+        yield files.active_base_offset, files.active_log
