@@ -1,0 +1,222 @@
+"""The supervisor and the loop in this process: what ends them, with which code, and what counts as a stall."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar import daemon
+from sidecar.clock import SystemClock
+from sidecar.config import Settings
+from sidecar.errors import SettingsError, StoreUnavailable, StoreUnsafe
+from sidecar.http import Health
+from sidecar.metrics import Metrics
+from sidecar.pipeline import assembly, round_loop
+from sidecar.pipeline.round_loop import RoundLoop
+from sidecar.pipeline.rounds import Rounds
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.golden import golden
+
+LOGS = golden("4.3.0") / "logs"
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """What every settings' URL leads to."""
+    found = MemoryStore()
+    monkeypatch.setattr(assembly, "open_store", lambda *_arguments: found)
+    return found
+
+
+def settings_for(tmp_path: Path, **run: Any) -> Settings:
+    return Settings.model_validate(
+        {
+            "store": {"url": str(tmp_path / "archive")},
+            "broker": {"log_dirs": [LOGS], "assume_leader": True, "settle_ms": 0, "snapshot_grace_ms": 0},
+            "topics": {"include": ["append-time"]},
+            "run": {"state_dir": tmp_path / "state", "watch": False, "scan_interval_s": 0.05, **run},
+            "http": {"bind": None},
+        }
+    )
+
+
+class Loop:
+    """A loop in a thread of its own, and what it tells."""
+
+    def __init__(self, settings: Settings) -> None:
+        clock = SystemClock()
+        self.health = Health(clock, conditions=round_loop.CONDITIONS)
+        self.metrics = Metrics(clock)
+        self.stop, self.wake = threading.Event(), threading.Event()
+        loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake)
+        self.thread = threading.Thread(target=loop.run)
+
+    def sample(self, name: str) -> float:
+        return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}") or 0.0
+
+    def row(self, partition: int = 0) -> dict[str, Any]:
+        rows = [row for row in self.health.status().get("partitions", []) if row["partition"] == partition]
+        return rows[0] if rows else {}
+
+
+@contextmanager
+def looping(settings: Settings) -> Iterator[Loop]:
+    loop = Loop(settings)
+    loop.thread.start()
+    try:
+        yield loop
+    finally:
+        loop.stop.set()
+        loop.wake.set()
+        loop.thread.join(WAIT_S)
+        assert not loop.thread.is_alive()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S  # noqa: TID251 - threads have no other clock
+    while not condition():
+        assert time.monotonic() < deadline_s  # noqa: TID251
+        time.sleep(0.01)  # noqa: TID251
+
+
+def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_self: Rounds, *_arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Rounds, "plan", fail)
+    with structlog.testing.capture_logs() as logs:
+        assert daemon.run(settings_for(tmp_path)) == 1
+    (crash,) = [entry for entry in logs if entry["event"] == "crashed"]
+    assert crash["log_level"] == "critical"
+    assert isinstance(crash["exc_info"], ZeroDivisionError)
+
+
+def test_a_fault_in_the_thread_of_a_transfer_is_not_passed_over_either(tmp_path: Path, store: MemoryStore) -> None:
+    def fail(operation: str, key: str) -> None:
+        if operation == "upload" and "_probe" not in key:
+            raise ZeroDivisionError("a bug")
+
+    store.before = fail
+    with structlog.testing.capture_logs() as logs:
+        assert daemon.run(settings_for(tmp_path)) == 1
+    assert "crashed" in [entry["event"] for entry in logs]
+
+
+def test_settings_that_can_never_work_end_the_process(tmp_path: Path, store: MemoryStore) -> None:
+    (tmp_path / "logs").mkdir()
+    sections = settings_for(tmp_path).model_dump()
+    empty = Settings.model_validate({**sections, "broker": {"log_dirs": [tmp_path / "logs"]}})
+    with pytest.raises(SettingsError, match="cluster id"):
+        daemon.run(empty)
+
+
+def test_a_store_that_is_not_safe_is_not_waited_for(tmp_path: Path, store: MemoryStore) -> None:
+    store.ignore_if_none_match = True
+    with pytest.raises(StoreUnsafe, match="create-only put"):
+        daemon.run(settings_for(tmp_path))
+
+
+def test_a_store_that_comes_later_is_waited_for(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
+    is_there = threading.Event()
+
+    def refuse(_operation: str, _key: str) -> None:
+        if not is_there.is_set():
+            raise StoreUnavailable("not yet")
+
+    store.before = refuse
+    with looping(settings_for(tmp_path)) as loop:
+        eventually(lambda: "not yet" in loop.health.not_ready().get("store", ""))
+        is_there.set()
+        eventually(lambda: not loop.health.not_ready())
+
+
+def test_a_partition_that_rests_after_a_fault_stays_visible_and_counts_as_pending(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    denied = Fault("upload", 0, FaultKind.DENIED, key_part="append-time")
+    store.faults.append(denied)
+    with looping(settings_for(tmp_path, retry_wait_s=1.0)) as loop:
+        eventually(lambda: loop.row().get("error") == "StoreDenied")
+        for _ in range(3):
+            ended_ms = loop.health.status()["round_ended_ms"]
+            eventually(lambda: loop.health.status()["round_ended_ms"] > ended_ms)  # noqa: B023
+            if loop.row()["error"] is None:
+                break  # Its rest was over.
+            assert "store" in loop.health.not_ready()
+            assert loop.sample("pending_segments") > 0
+            assert loop.sample("oldest_pending_segment_age_seconds") > 0
+        eventually(lambda: not loop.health.not_ready())
+        assert loop.row()["error"] is None
+        assert loop.sample("pending_segments") == 0
+
+
+def test_a_queue_that_is_full_is_gone_on_with_at_once(tmp_path: Path, store: MemoryStore) -> None:
+    with looping(settings_for(tmp_path, max_queue=1, scan_interval_s=3000.0)) as loop:
+        eventually(lambda: loop.row().get("segments_waiting") == 0 and loop.row()["reason"] == "")
+        assert sum("/commits/" in key for key in store.objects) == 2
+
+
+def test_an_idle_loop_beats_however_long_its_interval(tmp_path: Path, store: MemoryStore) -> None:
+    with looping(settings_for(tmp_path, scan_interval_s=3000.0)) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        time.sleep(2 * round_loop.BEAT_S)  # noqa: TID251
+        assert loop.health.heartbeat_age_s() < 2 * round_loop.BEAT_S
+
+
+@pytest.mark.parametrize("where", ["in the store", "on the disk"])
+def test_only_a_hang_outside_of_the_store_is_a_stall(
+    where: str, tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, released = threading.Event(), threading.Event()
+
+    def hang(*_arguments: object) -> None:
+        hanging.set()
+        released.wait(WAIT_S)
+
+    if where == "in the store":
+        store.before = lambda operation, key: hang() if operation == "upload" and "_probe" not in key else None
+    else:
+        monkeypatch.setattr(Rounds, "plan", hang)
+    ages_s: list[float] = []
+    beaten = Health.heartbeat_age_s
+
+    def look(health: Health) -> None:
+        hanging.wait(WAIT_S)
+        time.sleep(4 * daemon.TICK_S)  # noqa: TID251
+        ages_s.append(beaten(health))
+        released.set()
+
+    class Watched(Health):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            threading.Thread(target=look, args=(self,)).start()
+
+    monkeypatch.setattr(daemon, "Health", Watched)
+    if where == "in the store":
+        monkeypatch.setattr(RoundLoop, "_show", lambda loop, _report: loop._stop.set())
+        assert daemon.run(settings_for(tmp_path)) == 0
+        assert ages_s[0] <= 2 * daemon.TICK_S
+    else:
+        assert daemon.run(settings_for(tmp_path)) == 1  # What `hang` returns is no plan.
+        assert ages_s[0] >= 3 * daemon.TICK_S
+
+
+def test_status_is_json(tmp_path: Path, store: MemoryStore) -> None:
+    with looping(settings_for(tmp_path)) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        (row,) = json.loads(json.dumps(loop.health.status()))["partitions"]
+    assert (row["topic"], row["partition"], row["error"], row["reason"]) == ("append-time", 0, None, "")
