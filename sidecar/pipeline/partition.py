@@ -68,6 +68,7 @@ class PartitionArchiver:
         self._newest: FileIdentity | None = None
         self._last_end_offset: int | None = None
         self._held_back = HeldBack(tools)
+        self._first_seen_ms: dict[int, int] = {}
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now. Reads the archive only the first time."""
@@ -88,10 +89,17 @@ class PartitionArchiver:
             state.end_offset,
             now_ms=self._tools.clock.now_ms(),
             settling=self._tools.policy.settling,
+            first_seen_ms=self._seen_rolled(files),
             accept_hole=self._tools.policy.record_lost,
             cut=cut_segment,
         )
         return self._held_back.apply(plan)
+
+    def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
+        now_ms = self._tools.clock.now_ms()
+        first_seen_ms = self._first_seen_ms
+        self._first_seen_ms = {s.end_offset: first_seen_ms.get(s.end_offset, now_ms) for s in files.segments}
+        return self._first_seen_ms
 
     def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
         """Rolled segments above what is known to be archived, for a partition that cannot be planned now."""

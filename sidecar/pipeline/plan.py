@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
@@ -17,7 +17,8 @@ class Settling:
     """How long files must have been left alone before they are believed.
 
     `settle_ms`: since the last change of the segment's files (start-up recovery rewrites indexes in place).
-    `snapshot_grace_ms`: a roll writes the snapshot after the new `.log`; a missing one is believed missing only after this.
+    `snapshot_grace_ms`: a roll writes the snapshot after the new `.log`; a missing one is believed missing only so long
+    after the new `.log` came. When the old one was last written says nothing: an idle topic rolls hours later.
     """
 
     settle_ms: int
@@ -56,6 +57,7 @@ def plan_partition(
     *,
     now_ms: int,
     settling: Settling,
+    first_seen_ms: Mapping[int, int] | None = None,
     accept_hole: bool = False,
     cut: Callable[[SegmentFiles, int], SegmentFiles | None] = lambda _segment, _offset: None,
 ) -> PartitionPlan:
@@ -63,6 +65,7 @@ def plan_partition(
 
     Args:
         archived_end_offset: exclusive end of what the archive covers, None if it has nothing of this partition.
+        first_seen_ms: when rolled segments were first seen to be rolled, by their end offset.
         accept_hole: go on above a gap between archive and disk; the caller records it as lost.
         cut: gives the part of a segment from an offset on, None where it cannot be cut there. Called where the archive ends
             inside a segment: another broker rolled at other offsets.
@@ -92,7 +95,8 @@ def plan_partition(
             error = _boundary_error(files, pending[0], archived_end_offset)
             return PartitionPlan(files, facts, (), pending, str(error), error)
         pending = (rest, *pending[1:])
-    ready, reason, look_again_ms = _ready_prefix(pending, facts, now_ms, settling)
+    rolled_ms = _rolled_at_the_latest_ms(files, now_ms, first_seen_ms or {})
+    ready, reason, look_again_ms = _ready_prefix(pending, facts, now_ms, settling, rolled_ms)
     return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, look_again_ms=look_again_ms)
 
 
@@ -122,7 +126,11 @@ def _boundary_error(files: PartitionFiles, first: SegmentFiles, archived_end_off
 
 
 def _ready_prefix(
-    pending: tuple[SegmentFiles, ...], facts: PartitionFacts, now_ms: int, settling: Settling
+    pending: tuple[SegmentFiles, ...],
+    facts: PartitionFacts,
+    now_ms: int,
+    settling: Settling,
+    rolled_ms: Mapping[int, int],
 ) -> tuple[int, str, int | None]:
     previous_end = pending[0].base_offset
     for number, segment in enumerate(pending):
@@ -134,10 +142,28 @@ def _ready_prefix(
         age_ms = now_ms - newest_change_ms(segment)
         if 0 <= age_ms < settling.settle_ms:
             return number, f"{segment} changed {age_ms} ms ago", settling.settle_ms - age_ms
-        if segment.snapshot is None and 0 <= age_ms < settling.snapshot_grace_ms:
-            wait_ms = settling.snapshot_grace_ms - age_ms
-            return number, f"{segment} was rolled {age_ms} ms ago and its producer snapshot may still come", wait_ms
+        rolled_ago_ms = now_ms - rolled_ms.get(segment.end_offset, now_ms)
+        if segment.snapshot is None and 0 <= rolled_ago_ms < settling.snapshot_grace_ms:
+            wait_ms = settling.snapshot_grace_ms - rolled_ago_ms
+            reason = f"{segment} was rolled at least {rolled_ago_ms} ms ago and its producer snapshot may still come"
+            return number, reason, wait_ms
     return len(pending), "", None
+
+
+def _rolled_at_the_latest_ms(files: PartitionFiles, now_ms: int, first_seen_ms: Mapping[int, int]) -> dict[int, int]:
+    """Until when each segment was rolled for certain, by its end offset.
+
+    Its successor was there when it was first seen, and when it was last written; no clock says when it was created.
+    """
+    successors = {segment.base_offset: segment.log for segment in files.segments}
+    if files.active_base_offset is not None and files.active_log is not None:
+        successors[files.active_base_offset] = files.active_log
+    latest: dict[int, int] = {}
+    for segment in files.segments:
+        end_offset = segment.end_offset
+        written_ms = successors[end_offset].mtime_ns // NS_PER_MS if end_offset in successors else now_ms
+        latest[end_offset] = min(written_ms, first_seen_ms.get(end_offset, now_ms))
+    return latest
 
 
 def newest_change_ms(segment: SegmentFiles) -> int:

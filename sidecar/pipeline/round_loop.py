@@ -26,6 +26,9 @@ START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
 BEAT_S = 1.0
 PAUSE_S_MIN = 0.05
+HINT_PAUSE_S_MIN = 1.0
+HINT_PAUSE_PER_SCAN = 5.0
+"""Of a busy broker's files some roll all the time: events may take up a sixth of the time with scans, not all of it."""
 
 
 class RoundLoop:
@@ -79,13 +82,20 @@ class RoundLoop:
                 if self._stop.is_set():
                     return  # Set before `clear`: nobody would wake us.
                 report = self._round(rounds)
-                self._pause(min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)))
+                self._pause(
+                    min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
+                    deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
+                )
 
-    def _pause(self, seconds: float) -> None:
-        until_s = self._clock.monotonic_s() + seconds
-        while (left_s := until_s - self._clock.monotonic_s()) > 0:
+    def _pause(self, seconds: float, deaf_s: float = 0.0) -> None:
+        """Wait for that long, or until woken, but not woken within the first `deaf_s` except to stop."""
+        begun_s = self._clock.monotonic_s()
+        while (left_s := begun_s + seconds - self._clock.monotonic_s()) > 0:
             self._health.beat()
-            if self._wake.wait(min(left_s, BEAT_S)):
+            if not self._wake.wait(min(left_s, BEAT_S)):
+                continue
+            deaf_left_s = min(left_s, begun_s + deaf_s - self._clock.monotonic_s())
+            if deaf_left_s <= 0 or self._stop.wait(min(deaf_left_s, BEAT_S)):
                 return
 
     def _round(self, rounds: Rounds) -> RoundReport:

@@ -31,13 +31,15 @@ class RoundReport:
     """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed.
 
     `resting`: how partitions ended that failed not long ago and were left alone this time.
-    `look_again_s`: when the next round will have something to do for all that is known now.
+    `look_again_s`: when the next round will have something to do for all that is known now. `scan_s`: how long the look at
+    the disks took.
     """
 
     outcomes: list[PartitionOutcome] = field(default_factory=list)
     problems: tuple[ScanProblem, ...] = ()
     resting: list[PartitionOutcome] = field(default_factory=list)
     look_again_s: float = math.inf
+    scan_s: float = 0.0
 
     @property
     def errors(self) -> list[SidecarError]:
@@ -74,6 +76,7 @@ class Rounds:
 
     def plan(self) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
         """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest."""
+        begun_s = self._tools.clock.monotonic_s()
         self._tools.facts.refresh()
         found = self._scan()
         for problem in found.problems:
@@ -96,6 +99,7 @@ class Rounds:
                     report.outcomes.append(outcome)
                     stopped += archiver.unarchived(outcome.files)
         self._tools.metrics.planned([plan for _, plan in work], self._tools.clock.now_ms(), stopped)
+        report.scan_s = self._tools.clock.monotonic_s() - begun_s
         return self._within_queue(sorted(work, key=lambda item: item[1].deletion_order)), report
 
     def _within_queue(
