@@ -49,7 +49,8 @@ class Inflater:
         require_whole_zstd_frames(data)
         try:
             with self._zstd.stream_reader(data, read_across_frames=True) as reader:
-                return self._buffer, self._fill(reader)
+                filled = self._fill(reader)  # which may replace the buffer
+                return self._buffer, filled
         except zstandard.ZstdError as error:
             raise CorruptFile(f"a damaged zstd stream of {len(data)} bytes: {error}") from error
 

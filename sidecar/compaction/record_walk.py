@@ -106,7 +106,7 @@ def read_record(at: Word, end: Word) -> tuple[Word, Word, Word, Word, Word, Word
     size, body = varint(at, end, np.int64(_LONGEST_INT))
     fine = body >= np.int64(0) and size > np.int64(0) and size <= end - body
     last = body + size if fine else at
-    timestamp_delta, behind_timestamp = varint(body + np.int64(1), last, np.int64(_LONGEST_LONG))
+    timestamp_delta, behind_timestamp = varint(body + np.int64(1) if fine else last, last, np.int64(_LONGEST_LONG))
     fine = fine and behind_timestamp >= np.int64(0)
     offset_delta, behind = varint(behind_timestamp if fine else last, last, np.int64(_LONGEST_INT))
     fine = fine and behind >= np.int64(0)

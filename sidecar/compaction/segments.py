@@ -117,6 +117,9 @@ def _problem(segment: SegmentInput, split: Split, position: int, smallest: int, 
     if stop is Stop.BATCH_TOO_WIDE and detail <= split.end - position:
         what = f"a batch of {detail} bytes; batches above {LARGEST_BATCH_BYTES} are not compacted: leave the topic as it is"
         return CorruptFile(what, file=segment.file, position=position)
+    if stop is Stop.MORE_BYTES and split.end < segment.size_bytes:
+        what = f"no batch ends at byte {split.end}, where the next split begins: the offset index is wrong, rebuild it"
+        return CorruptFile(what, file=segment.file, position=position)
     scanner = SegmentScanner(
         segment.read_at, split.end, base_offset=segment.base_offset, file=segment.file, start_position=position
     )
@@ -125,7 +128,5 @@ def _problem(segment: SegmentInput, split: Split, position: int, smallest: int, 
     problem = scanner.problem
     if problem is not None:
         return problem
-    what = f"offset below {smallest}, where the batch before ended"
-    if stop is Stop.MORE_BYTES:
-        what = f"no batch ends at byte {split.end}, where the next split begins: the offset index is wrong, rebuild it"
+    what = f"an offset below {smallest}, where the batch before ended"
     return CorruptFile(what, file=segment.file, position=position)

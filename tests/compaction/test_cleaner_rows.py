@@ -1,0 +1,494 @@
+"""The scenarios of upstream's LogCleanerTest, by its names, for what has a meaning outside of a broker.
+
+Left out, because only a broker has them: testSizeTrimmedForPreallocatedAndCompactedTopic (we write no file ahead),
+testCleanSegmentsWithAbort, testCleanSegmentsWithConcurrentSegmentDeletion, testRecoveryAfterCrash (swap of files in place: our
+results become visible by one commit), testSegmentGroupingFollowingLoadOfZeroIndex's index (ranges come from the next base, so
+the row is one of grouping), testSegmentWithOffsetOverflow's split (refused with position instead), testGrabFilthiest (all
+partitions that are due are taken), testDoneCleaning, testMaybeTruncateCheckpoint (state of a broker's cleaner threads).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sidecar.compaction.plan import Due, SegmentSummary, cleanable_range, grouped
+from sidecar.compaction.reference import ReferenceSegment, clean
+from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.errors import CorruptFile
+from sidecar.logformat.records import Record, build_batch, build_legacy_message, build_legacy_wrapper, read_records
+from tests.compaction.story import END_OF_TIME_MS, RETENTION_MS, Story
+from tests.compaction.test_engine import compact
+
+LARGEST = 2**31 - 1
+
+
+def test_clean_segments() -> None:
+    story = Story()
+    for key in range(12):
+        story.put(key)
+        if key % 4 == 3:
+            story.roll()
+    story.put(1, 3, 5, 7, 9).roll()
+    story.clean()
+    assert story.keys() == [0, 2, 4, 6, 8, 10, 11, 1, 3, 5, 7, 9]
+
+
+def test_duplicate_check_after_cleaning() -> None:
+    story = Story()
+    story.put(1, 2, 3, producer=1).put(3, 1, 4, producer=2).put(1, 4, producer=3).roll()
+    dirty = story.clean().end_offset
+    assert (story.offsets(), story.last_offsets()) == ([1, 3, 6, 7], [2, 5, 7])
+    assert story.last_sequences() == {1: 2, 2: 2, 3: 1}
+    story.put(2, producer=4).roll()
+    story.clean(dirty)
+    assert (story.offsets(), story.last_offsets()) == ([3, 6, 7, 8], [2, 5, 7, 8])
+    assert story.last_sequences() == {1: 2, 2: 2, 3: 1, 4: 0}
+
+
+def test_partial_segment_clean() -> None:
+    story = Story()
+    for key in (0, 1, 0, 1, 0):
+        story.put(key)
+    story.roll()
+    for first_dirty, keys in ((2, [1, 0, 1, 0]), (3, [0, 1, 0]), (4, [1, 0])):
+        assert story.clean(first_dirty, slots=2).end_offset == first_dirty + 1
+        assert story.keys() == keys
+
+
+def test_log_cleaner_stats() -> None:
+    story = Story()
+    for key in (0, 1, 0, 1, 0):
+        story.put(key)
+    cleaned = story.roll().clean(2, slots=4)
+    assert (cleaned.end_offset, cleaned.unkeyed_records, len(story.records())) == (5, 0, 2)
+
+
+def test_build_offset_map() -> None:
+    story = Story()
+    for key in range(500):
+        story.put(key)
+        if key % 90 == 89:
+            story.roll()
+    assert story.roll().clean(uncleanable=180).end_offset == 180
+    assert story.offsets() == list(range(500))
+
+
+def test_build_offset_map_fake_large() -> None:
+    story = Story().put(0)
+    story.next_offset = 7206178
+    assert story.put(1).put(0).roll().clean().end_offset == 7206180
+    assert story.offsets() == [7206178, 7206179]
+
+
+def test_build_partial_offset_map() -> None:
+    story = Story()
+    for key in range(5):
+        story.put(key)
+    assert story.roll().clean(2, slots=3).end_offset == 4
+    assert story.offsets() == [0, 1, 2, 3, 4]
+
+
+def test_cleaning_with_uncleanable_section() -> None:
+    story = Story()
+    for _ in range(7):
+        story.put(1).put(1).put(1).roll()
+    sizes = [len(segment.log) for segment in story.segments]
+    story.clean(uncleanable=6)
+    shrunk = [len(segment.log) < size for segment, size in zip(story.segments, sizes, strict=True)]
+    assert shrunk == [True, True, *[False] * 5]
+
+
+def one_record_segments(count: int) -> list[SegmentSummary]:
+    return [SegmentSummary(base, base + 1, 70, 1000 + base, 1000 + base) for base in range(count)]
+
+
+def limits(segments: list[SegmentSummary], **options: int | None) -> tuple[int, int]:
+    found = {"checkpoint": None, "log_start_offset": 0, "log_end_offset": 100, "last_stable_offset": 100} | options
+    planned = cleanable_range(segments, CompactionRules(10_000), **found)  # type: ignore[arg-type]
+    return planned.first_dirty_offset, planned.first_uncleanable_offset
+
+
+def test_log_to_clean() -> None:
+    planned = cleanable_range(
+        one_record_segments(6),
+        CompactionRules(0),
+        checkpoint=6,
+        log_start_offset=0,
+        log_end_offset=7,
+        last_stable_offset=7,
+    )
+    assert (planned.clean_bytes, planned.cleanable_bytes, planned.due) == (420, 0, Due.NOTHING_CLEANABLE)
+
+
+def test_log_to_clean_with_uncleanable_section() -> None:
+    planned = cleanable_range(
+        one_record_segments(6),
+        CompactionRules(0, min_cleanable_dirty_ratio=0.5),
+        checkpoint=2,
+        log_start_offset=0,
+        log_end_offset=7,
+        last_stable_offset=4,
+    )
+    assert (planned.clean_bytes, planned.cleanable_bytes, planned.dirty_ratio) == (140, 140, 0.5)
+    assert planned.due is Due.BELOW_RATIO  # the comparison is strict
+
+
+def test_cleaning_with_unkeyed_messages() -> None:
+    story = Story()
+    for key in (None, None, 1, None, 2):
+        story.put(key)
+    assert story.roll().clean().unkeyed_records == 3
+    assert story.keys() == [1, 2]
+
+
+@pytest.mark.parametrize(("first", "second", "dirty"), [(11, None, 11), (15, 30, 30)])
+def test_cleaning_beyond_missing_offsets(first: int, second: int | None, dirty: int) -> None:
+    story = Story()
+    for key in range(10):
+        story.put(key)
+    story.roll(first)
+    if second is not None:
+        for key in range(10):
+            story.put(key)
+        story.roll(second)
+    assert story.clean().end_offset == dirty
+
+
+def test_cleaning_with_deletes() -> None:
+    story = Story()
+    for key in range(20):
+        story.put(key)
+    story.roll()
+    for key in range(0, 20, 2):
+        story.put(key, value=None)
+    story.roll().put(99).roll()
+    story.clean()
+    values = {record.key: record.value for record in story.records()}
+    assert [key for key in range(20) if values.get(b"%d" % key) is not None] == list(range(1, 20, 2))
+
+
+def test_clean_tombstone() -> None:
+    story = Story().put(0, timestamps_ms=(2**60,)).roll()
+    dirty = story.clean(now_ms=5 * RETENTION_MS).end_offset
+    story.put(0, value=None, timestamps_ms=(1,)).roll()
+    dirty = story.clean(dirty, now_ms=5 * RETENTION_MS).end_offset
+    assert [record.value for record in story.records()] == [None]
+    story.put(1).roll()
+    story.clean(dirty, now_ms=6 * RETENTION_MS - 1)
+    assert [record.value for record in story.records()] == [None, b"v"]
+    story.clean(dirty, now_ms=6 * RETENTION_MS)
+    assert [record.value for record in story.records()] == [b"v"]
+
+
+def test_clean_segments_retaining_last_empty_batch() -> None:
+    story = Story()
+    for _ in range(3):
+        story.put(1).put(2).roll()
+    story.put(1, 2).roll()
+    groups = clean(story.segments, story.rules, groups=[4], first_uncleanable_offset=8).groups
+    assert len(groups) == 1
+    emptied = clean([*story.segments[:3]], story.rules, groups=[3]).groups[0]
+    assert emptied.segment.end_offset == 6
+    story.rules = replace(story.rules, kafka_4_3=False)
+    _, logs = compact(story.segments, replace(story.rules, segment_bytes=100))
+    assert all(log for log in logs)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_large_message(codec: int) -> None:
+    story = Story(codec=codec)
+    story.put(1, value=bytes(1024 * 1024)).put(1, 2, value=bytes(1024 * 1024)).put(2).roll()
+    story.clean()
+    assert story.offsets() == [1, 3]
+
+
+def test_message_larger_than_max_message_size() -> None:
+    story = Story().put(b"k" * (1024 * 1024), value=bytes(3 * 1024 * 1024)).put(1).roll()
+    story.clean()
+    assert story.offsets() == [0, 1]
+
+
+def engine_refuses(log: bytes, match: str, *, end_offset: int = 10) -> CorruptFile:
+    rules = CompactionRules(0)
+    with pytest.raises(CorruptFile, match=match) as caught:
+        compact([ReferenceSegment(0, end_offset, log)], rules)
+    assert caught.value.file == f"{0:020d}.log"
+    return caught.value
+
+
+def test_message_larger_than_max_message_size_with_corrupt_header() -> None:
+    story = Story().put(1, value=bytes(1024 * 1024)).put(2)
+    log = bytearray(b"".join(story.active))
+    log[16] = 0xFF
+    assert engine_refuses(bytes(log), "magic -1").position == 0
+
+
+def test_corrupt_message_size_larger_than_bytes_available() -> None:
+    story = Story().put(1, value=bytes(1024 * 1024)).put(2)
+    assert engine_refuses(b"".join(story.active)[:1024], "cut").position == 0
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("convert", [False, True])
+def test_clean_corrupt_message_set(*, duplicates: bool, convert: bool) -> None:
+    records = [Record(at, -1, b"%d" % (at // 2 if duplicates else at), b"%d" % at) for at in range(6)]
+    wrapper = build_legacy_wrapper(records, codec=1, magic=1, nested_magic=0)
+    rules = CompactionRules(0, legacy_format=LegacyFormat.CONVERT if convert else LegacyFormat.KEEP)
+    segment = ReferenceSegment(0, 6, wrapper)
+    _, (log,) = compact([segment], rules)
+    assert log == clean([segment], rules).groups[0].log != wrapper
+    found = list(read_records(log))
+    assert {record.magic for record in found} == {2 if convert else 1}
+    assert [int(record.value or b"") for record in found] == [record.offset for record in found]
+    assert len(found) == (3 if duplicates else 6)
+
+
+def test_segment_grouping() -> None:
+    segments = [SegmentSummary(base, base + 10, 100, index_bytes=16) for base in range(0, 100, 10)]
+    rules = CompactionRules(0)
+    assert grouped(segments, rules) == (10,)
+    assert grouped(segments, replace(rules, segment_bytes=1)) == (1,) * 10
+    assert grouped(segments, replace(rules, segment_index_bytes=1)) == (1,) * 10
+    assert grouped(segments, replace(rules, segment_bytes=301)) == (3, 3, 3, 1)
+    assert grouped(segments, replace(rules, segment_index_bytes=49)) == (3, 3, 3, 1)
+
+
+def test_segment_grouping_with_sparse_offsets() -> None:
+    rules = CompactionRules(0)
+    first, second = SegmentSummary(0, 1, 100), SegmentSummary(1, LARGEST + 1, 100)
+    third = SegmentSummary(LARGEST + 1, LARGEST + 2, 100)
+    assert grouped([first, second], rules) == (2,)
+    assert grouped([first, second, third], rules) == (2, 1)
+    assert grouped([first, second, third, SegmentSummary(LARGEST + 2, LARGEST + 9, 100)], rules) == (2, 2)
+
+
+def test_segment_grouping_with_sparse_offsets_and_empty_segments() -> None:
+    rules = CompactionRules(0)
+    sparse = [SegmentSummary(number * 2**31, (number + 1) * 2**31, 100) for number in range(3)]
+    assert grouped(sparse, rules) == (1, 1, 1)
+    emptied = [replace(sparse[0], size_bytes=0), replace(sparse[1], size_bytes=0), sparse[2]]
+    assert grouped(emptied, rules) == (2, 1)
+
+
+def test_segment_grouping_following_load_of_zero_index() -> None:
+    sparse = [SegmentSummary(0, LARGEST + 10, 100, index_bytes=0), SegmentSummary(LARGEST + 10, LARGEST + 20, 100)]
+    assert grouped(sparse, CompactionRules(0)) == (1, 1)
+
+
+def test_segment_with_offset_overflow() -> None:
+    far = build_batch([Record(2**31 + 5, 0, b"a", b"b")])
+    near = build_batch([Record(0, 0, b"a", b"b")])
+    assert engine_refuses(near + far, "largest possible", end_offset=2**31 + 6).position == len(near)
+
+
+def test_log_cleaner_retains_producer_last_sequence() -> None:
+    story = Story().put(0).put(0, producer=1).put(0, producer=2).put(0, producer=3).put(1, producer=2).roll()
+    story.clean()
+    assert (story.offsets(), story.last_offsets()) == ([3, 4], [1, 3, 4])
+    assert story.last_sequences() == {1: 0, 2: 1, 3: 0}
+
+
+def test_log_cleaner_retains_last_sequence_even_if_transaction_aborted() -> None:
+    story = Story().txn(1, 1).txn(1, 2, 3).abort(1).roll()
+    dirty = story.clean().end_offset
+    assert (story.offsets(), story.last_offsets(), story.last_sequences()) == ([3], [2, 3], {1: 2})
+    story.txn(1, 1).txn(1, 5).roll()
+    story.clean(dirty)
+    assert (story.offsets(), story.last_offsets(), story.last_sequences()) == ([3, 4, 5], [3, 4, 5], {1: 4})
+
+
+def test_multi_pass_segment_cleaning_with_aborted_transactions() -> None:
+    story = Story()
+    story.rules = replace(story.rules, now_ms=1_000_000, delete_retention_ms=50_000)
+    story.txn(1, 1, 2).txn(2, 2, 3).txn(1, 3, 4).commit(1).commit(2).txn(1, 2, 3).abort(1)
+    story.txn(2, 4, 5).txn(1, 5, 6).commit(1).abort(2).txn(2, 6, 7).commit(2).roll()
+    assert story.clean(slots=4).end_offset == 4
+    bases = [0, 2, 4, 6, 7, 10, 13, 15, 16, 17, 19]
+    assert (story.offsets(), story.base_offsets()) == ([0, 2, 3, 4, 5, 6, 7, 10, *range(13, 20)], bases)
+    assert len(story.transactions) == 2
+    assert story.clean(4, slots=4).end_offset == 14
+    assert (story.base_offsets(), story.transactions) == (bases, [])
+    assert story.clean(14, slots=4, now_ms=1_050_000).end_offset == 20
+    assert (story.base_offsets(), story.transactions) == ([0, 2, 4, 6, 7, 13, 15, 17, 19], [])
+
+
+def test_basic_transaction_aware_cleaning() -> None:
+    story = Story().txn(1, 1, 2).txn(2, 2, 3).txn(1, 3, 4).abort(1).commit(2).txn(1, 2).commit(1).roll()
+    story.clean()
+    assert (story.keys(), story.offsets()) == ([3, 2], [3, 6, 7, 8, 9])
+    assert [(found.producer_id, found.first_offset, found.last_offset) for found in story.transactions] == [(1, 0, 6)]
+
+
+def test_clean_with_transactions_spanning_segments() -> None:
+    story = Story().txn(1, 1, 2).txn(3, 2, 3).txn(2, 3, 4).roll()
+    story.txn(2, 5, 6).txn(3, 6, 7).txn(1, 7, 8).abort(2).txn(3, 8, 9).commit(3).txn(1, 9, 10).abort(1).roll()
+    dirty = story.clean(uncleanable=6).end_offset
+    assert story.keys() == [2, 3, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10]
+    story.txn(2, 11).txn(1, 12).roll()
+    story.clean(dirty)
+    assert story.keys() == [2, 3, 6, 7, 8, 9, 11, 12]
+
+
+def test_commit_marker_removal() -> None:
+    story = Story().txn(1, 1).txn(1, 2, 3).commit(1).txn(1, 2).commit(1).roll()
+    dirty = story.clean().end_offset
+    assert story.offsets() == [0, 2, 3, 4, 5]
+    story.txn(1, 1, 3).commit(1).roll()
+    dirty = story.clean(dirty).end_offset
+    assert story.offsets() == [3, 4, 5, 6, 7, 8]
+    story.clean(dirty)
+    assert story.offsets() == [3, 4, 5, 6, 7, 8]
+    story.clean(dirty, now_ms=END_OF_TIME_MS)
+    assert story.offsets() == [4, 5, 6, 7, 8]
+
+
+def test_deleted_batches_with_no_messages_read() -> None:
+    story = Story().txn(1, 1).abort(1).txn(1, 2).txn(1, 2).commit(1).roll()
+    dirty = story.clean().end_offset
+    assert story.offsets() == [1, 3, 4]
+    story.two_pass(dirty)
+    assert story.offsets() == [3, 4]
+
+
+def test_commit_marker_retention_with_empty_batch() -> None:
+    story = Story().txn(1, 2, 3).roll().txn(2, 2, 3).commit(2).roll().txn(1, 2).txn(1, 3).commit(1).roll()
+    dirty = story.clean().end_offset
+    for _ in range(2):
+        assert (story.offsets(), story.last_offsets()) == ([4, 5, 6, 7], [3, 4, 5, 6, 7])
+        story.clean(dirty)
+    story.txn(2, 1).commit(2).roll()
+    dirty = story.clean(dirty).end_offset
+    assert story.last_offsets() == [4, 5, 6, 7, 8, 9]
+    story.two_pass(dirty)
+    assert story.last_offsets() == [5, 6, 7, 8, 9]
+
+
+def test_clean_empty_control_batch() -> None:
+    story = Story().commit(1).put(2).put(3).roll()
+    dirty = story.two_pass().end_offset
+    for _ in range(2):
+        assert (story.offsets(), story.last_offsets()) == ([1, 2], [0, 1, 2])
+        story.two_pass(dirty)
+
+
+def test_committed_transaction_spanning_segments() -> None:
+    story = Story().txn(1, 1).roll().commit(1).roll()
+    story.two_pass()
+    assert story.offsets() == [0, 1]
+
+
+def test_aborted_transaction_spanning_segments() -> None:
+    story = Story().txn(1, 1).roll().abort(1).roll()
+    dirty = story.two_pass().end_offset
+    for _ in range(2):
+        assert (story.offsets(), story.last_offsets()) == ([1], [0, 1])
+        story.clean(dirty, now_ms=END_OF_TIME_MS)
+
+
+def test_abort_marker_removal() -> None:
+    story = Story().txn(1, 1).txn(1, 2, 3).abort(1).txn(1, 3).commit(1).roll()
+    dirty = story.clean().end_offset
+    assert story.offsets() == [3, 4, 5]
+    story.two_pass(dirty)
+    assert story.offsets() == [4, 5]
+
+
+def test_empty_batch_removal_with_sequence_reuse() -> None:
+    story = Story().txn(1, 1, base_sequence=0).commit(1).txn(1, 2, base_sequence=0).commit(1).put(1).put(2).roll()
+    dirty = story.clean().end_offset
+    assert (story.offsets(), story.last_offsets()) == ([1, 3, 4, 5], [1, 2, 3, 4, 5])
+    story.two_pass(dirty)
+    assert (story.offsets(), story.last_offsets()) == ([3, 4, 5], [2, 3, 4, 5])
+
+
+def test_abort_marker_retention_with_empty_batch() -> None:
+    story = Story().txn(1, 2, 3).abort(1).roll()
+    dirty = story.clean().end_offset
+    for _ in range(2):
+        assert (story.offsets(), story.last_offsets()) == ([2], [1, 2])
+        assert len(story.transactions) == 1
+        story.clean(dirty)
+    story.txn(1, 1).roll()
+    dirty = story.clean(dirty).end_offset
+    assert story.last_offsets() == [2, 3]
+    story.two_pass(dirty)
+    assert (story.last_offsets(), story.transactions) == ([3], [])
+
+
+def test_cleaning_with_keys_conflicting_with_txn_marker_keys() -> None:
+    story = Story().txn(1, 1).commit(1)
+    story.put(b"\x00\x00\x00\x01", producer=1, transactional=True).commit(1).roll()
+    story.clean()
+    assert story.offsets() == [0, 1, 2, 3]
+
+
+def test_dirty_offset_reset_if_larger_than_end_offset() -> None:
+    assert limits(one_record_segments(5), checkpoint=200) == (0, 5)
+
+
+def test_dirty_offset_reset_if_smaller_than_start_offset() -> None:
+    segments = [SegmentSummary(10, 15, 100)]
+    assert limits(segments, checkpoint=0, log_start_offset=10) == (10, 15)
+
+
+@pytest.mark.parametrize("options", [{"log_start_offset": 8}, {"checkpoint": 8}])
+def test_dirty_offset_or_log_start_larger_than_active_segment_base_offset(options: dict[str, int]) -> None:
+    found = {"checkpoint": None, "log_start_offset": 0, "log_end_offset": 9, "last_stable_offset": 9} | options
+    planned = cleanable_range(one_record_segments(5), CompactionRules(0), **found)  # type: ignore[arg-type]
+    assert (planned.first_dirty_offset, planned.first_uncleanable_offset) == (8, 5)
+    assert planned.due is Due.NOTHING_CLEANABLE
+
+
+def test_cleanable_offsets_for_none_and_active_segment() -> None:
+    assert limits([SegmentSummary(0, 100, 1000)], last_stable_offset=50)[1] == 0  # rounded down to a base
+    assert limits([SegmentSummary(0, 50, 500), SegmentSummary(50, 100, 500)], last_stable_offset=50)[1] == 50
+    assert limits(one_record_segments(9)) == (0, 9)
+
+
+@pytest.mark.parametrize(("now_ms", "end"), [(1_000_000 + 60_001, 4), (2_000_000 + 60_001, 8)])
+def test_cleanable_offsets_for_time(now_ms: int, end: int) -> None:
+    times = [1_000_000] * 4 + [2_000_000] * 4
+    segments = [SegmentSummary(base, base + 1, 70, time, time) for base, time in enumerate(times)]
+    rules = CompactionRules(now_ms, min_compaction_lag_ms=60_000)
+    planned = cleanable_range(
+        segments, rules, checkpoint=None, log_start_offset=0, log_end_offset=9, last_stable_offset=9
+    )
+    assert planned.first_uncleanable_offset == end
+
+
+def test_max_compaction_lag() -> None:
+    rules = CompactionRules(1000 + 60_002, max_compaction_lag_ms=60_001, min_cleanable_dirty_ratio=0.99)
+    options = {"log_start_offset": 0, "log_end_offset": 9, "last_stable_offset": 9}
+    segments = one_record_segments(6)
+    assert cleanable_range(segments, rules, checkpoint=2, **options).due is Due.BELOW_RATIO
+    older = replace(rules, now_ms=1002 + 60_002)
+    assert cleanable_range(segments, older, checkpoint=2, **options).due is Due.MAX_LAG
+
+
+@pytest.mark.parametrize(("last_stable", "end"), [(0, 0), (3, 3), (4, 4)])
+def test_undecided_transactional_data_not_cleanable(last_stable: int, end: int) -> None:
+    assert limits(one_record_segments(4), last_stable_offset=last_stable)[1] == end
+
+
+@pytest.mark.parametrize(("checkpoint", "start"), [(18, 20), (14, 15)])
+def test_checkpoint_updated_for_invalid_offset(checkpoint: int, start: int) -> None:
+    segments = [SegmentSummary(start, start + 5, 100)]
+    planned = cleanable_range(
+        segments, CompactionRules(0), checkpoint=checkpoint, log_start_offset=start, log_end_offset=99, last_stable_offset=99
+    )  # fmt: skip
+    assert (planned.checkpoint_moved, planned.first_dirty_offset) == (True, start)
+
+
+@pytest.mark.parametrize("choice", LegacyLastBatch)
+def test_a_legacy_batch_that_loses_at_the_end(choice: LegacyLastBatch) -> None:
+    messages = [build_legacy_message(at, key, b"%d" % at, timestamp_ms=at) for at, key in enumerate((b"a", None))]
+    segment = ReferenceSegment(0, 2, b"".join(messages))
+    rules = CompactionRules(0, legacy_last_batch=choice)
+    (result,), (log,) = compact([segment], rules)
+    assert log == clean([segment], rules).groups[0].log
+    kept = choice is LegacyLastBatch.KEEP_RECORD
+    assert log.startswith(messages[0])
+    assert (log.endswith(messages[1]), result.counts.legacy_losers_kept) == (kept, int(kept))
+    assert len(log) == len(messages[0]) + (len(messages[1]) if kept else 61)
