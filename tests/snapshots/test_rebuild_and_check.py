@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ KEEP_ALL = Forgetting(NOW_MS, None)
 
 
 def rebuilt(*paths: Path, out: Path, forgetting: Forgetting = KEEP_ALL, workers: int = 1) -> RebuildReport:
-    return rebuild(find_targets(paths, TopicFilter()), out, LocalEngine(workers), forgetting)
+    return rebuild(find_targets(paths, TopicFilter()), out, LocalEngine(workers, alone_s=0.0), forgetting)
 
 
 def checked(*paths: Path, forgetting: Forgetting = KEEP_ALL) -> CheckReport:
@@ -273,11 +274,27 @@ def doubled(task: int) -> bytes:
 
 def test_a_worker_that_is_killed_is_an_error_that_says_why() -> None:
     with pytest.raises(WorkerDied, match="lack of memory"):
-        list(LocalEngine(2).run(dies, [1, 2, 3]))
+        list(LocalEngine(2, alone_s=0.0).run(dies, [1, 2, 3]))
 
 
 def test_answers_come_in_the_order_of_the_tasks() -> None:
-    assert list(LocalEngine(2).run(doubled, range(100))) == [bytes([2 * task]) for task in range(100)]
+    for alone_s in (0.0, 60.0):
+        engine = LocalEngine(2, alone_s=alone_s)
+        assert list(engine.run(doubled, range(100))) == [bytes([2 * task]) for task in range(100)]
+
+
+def where(_task: int) -> bytes:
+    time.sleep(0.02)  # noqa: TID251 - work that takes its time
+    return str(os.getpid()).encode()
+
+
+def test_a_pool_is_started_only_for_work_that_lasts() -> None:
+    here = str(os.getpid()).encode()
+    alone = list(LocalEngine(2, alone_s=60.0).run(where, range(5)))
+    helped = list(LocalEngine(2, alone_s=0.05).run(where, range(20)))
+    assert set(alone) == {here}
+    assert helped[0] == here
+    assert here not in helped[-10:]
 
 
 class Counted:

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final
 
+from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SidecarError
 
 _AHEAD: Final = 4
@@ -18,6 +19,10 @@ _AHEAD: Final = 4
 
 PRELOADED: Final = "sidecar.pipeline.snapshots.preloaded"
 """The module that worker processes import before they are forked."""
+
+
+ALONE_S: Final = 1.0
+"""Starting a pool takes about as long."""
 
 
 class WorkerDied(SidecarError):
@@ -30,16 +35,31 @@ def usable_cores() -> int:
 
 
 class LocalEngine:
-    """A `TaskEngine`. `workers` 1: everything in this process. The pool lives as long as one run."""
+    """A `TaskEngine`. The pool lives as long as one run."""
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, *, alone_s: float = ALONE_S, clock: Clock | None = None) -> None:
+        """Args:
+        workers: processes; 1: everything in this one. None: one per core.
+        alone_s: how long this process works alone before it starts others.
+        """
         self._workers = workers or usable_cores()
+        self._alone_s = alone_s
+        self._clock = clock or SystemClock()
 
     def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
         """See `TaskEngine`. Raises WorkerDied."""
-        if self._workers == 1 or len(tasks) < 2:
-            yield from map(function, tasks)
-            return
+        worked_s, done = 0.0, 0
+        while done < len(tasks) and (self._workers == 1 or worked_s < self._alone_s):
+            before_s = self._clock.monotonic_s()
+            answer = function(tasks[done])
+            # The first call loads the kernels, which says nothing about the rest.
+            worked_s += self._clock.monotonic_s() - before_s if done else 0.0
+            done += 1
+            yield answer
+        if done < len(tasks):
+            yield from self._pooled(function, tasks[done:])
+
+    def _pooled(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
         # Workers fork from a server that has one thread and the kernels loaded; forking this process would copy its threads'
         # locks, and spawned ones would each load everything anew.
         context = multiprocessing.get_context("forkserver")

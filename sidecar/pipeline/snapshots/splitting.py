@@ -12,7 +12,7 @@ import numpy as np
 from sidecar.logformat.names import Suffix
 from sidecar.pipeline.snapshots.tasks import SegmentTask
 
-PART_BYTES: Final = 128 * 1024 * 1024
+PART_BYTES: Final = 64 * 1024 * 1024
 """Segments of twice this size and more are split."""
 
 _ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])

