@@ -104,7 +104,7 @@ class RunSettings(Section):
     (30 s by default)."""
     workers: Annotated[int, Field(ge=1, le=64)] = 2
     """Segments in work at once, over all partitions. Parts of one upload are `store.s3.concurrency`."""
-    uploads_ahead: Annotated[int, Field(ge=1, le=64)] = 2
+    uploads_ahead: Annotated[int, Field(ge=1, le=64)] = 3
     """Segments of one partition in work at once. Commits stay in offset order."""
     max_queue: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     """Segments planned ahead. What does not fit waits for the next scan, so memory does not grow with the backlog."""

@@ -27,6 +27,8 @@ from sidecar.storage.s3_upload import Upload
 from sidecar.store_settings import ChecksumMode, StoreSettings
 
 _DELETE_BATCH = 1000
+_SMALL_BYTES = MIB
+"""Objects up to this size do not count against the bound of buffers in memory."""
 
 
 class S3Store:
@@ -89,6 +91,9 @@ class S3Store:
     def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
         """As `upload`, with another part size than the settings' (the probe takes S3's smallest)."""
         upload = Upload(self._s3, key, source, self._limit)
+        if source.size_bytes <= _SMALL_BYTES:
+            # At once: behind another segment's queued parts it would hold up its own segment's commit.
+            return upload.put_whole()
         if source.size_bytes <= part_bytes:
             # In a worker, so that small objects too count against the bound of buffers in memory.
             return self._pool.submit(upload.put_whole).result()
