@@ -7,13 +7,20 @@ from dataclasses import dataclass
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
-from sidecar.errors import CorruptFile, CoverageHole, PartitionError
-from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.archive.state import PartitionState
+from sidecar.errors import CoverageHole, PartitionError
 from sidecar.logformat.leader_epochs import LeaderEpochs
-from sidecar.model import ArchivedSegment, Part, SegmentFiles
+from sidecar.model import ArchivedSegment, Part, PartitionFiles, SegmentFiles
 from sidecar.pipeline.journal import Attempt
-from sidecar.pipeline.producer_snapshot import ChosenSnapshot, KnownState, choose_snapshot
+from sidecar.pipeline.producer_snapshot import (
+    ChosenSnapshot,
+    KnownState,
+    choose_snapshot,
+    state_at_archive_end,
+    state_at_log_start,
+)
 from sidecar.pipeline.reading import SegmentReading, read_segment
+from sidecar.pipeline.seams import cleaner_was_here
 from sidecar.pipeline.sources import open_listed
 from sidecar.pipeline.tools import Tools
 
@@ -75,6 +82,13 @@ class LogPosition:
     largest_timestamp_ms: int
 
 
+def position_at(tools: Tools, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
+    """The position at the first segment to be archived, from what is archived below it, else from the local log."""
+    known = state_at_archive_end(tools.store, state) if state.end_offset == base_offset else None
+    largest_ms = max((segment.max_timestamp_ms for segment in state.segments), default=-1)
+    return LogPosition(known or state_at_log_start(files, base_offset), min(largest_ms, tools.clock.now_ms()))
+
+
 def prepare_segment(
     tools: Tools,
     root: str,
@@ -134,7 +148,11 @@ def _lost_tail(tools: Tools, segment: SegmentFiles, reading: SegmentReading) -> 
     Raises CoverageHole unless such ranges are to be recorded as lost.
     """
     missing = reading.missing_tail
-    if missing is None or missing[0] == segment.base_offset or cleaner_was_here(segment):
+    if (
+        missing is None
+        or missing[0] == segment.base_offset
+        or cleaner_was_here(segment.log_dir, segment.topic_partition)
+    ):
         return None
     if not tools.policy.record_lost:
         raise CoverageHole(
@@ -143,17 +161,6 @@ def _lost_tail(tools: Tools, segment: SegmentFiles, reading: SegmentReading) -> 
             f"run.record_lost to record the range as LOST and go on"
         )
     return missing
-
-
-def cleaner_was_here(segment: SegmentFiles) -> bool:
-    """Whether the broker's cleaner has a checkpoint for this partition, so that offsets may be missing anywhere."""
-    path = segment.log_dir / "cleaner-offset-checkpoint"
-    try:
-        return segment.topic_partition in read_offset_checkpoint(path.read_bytes(), str(path))
-    except FileNotFoundError:
-        return False
-    except (CorruptFile, OSError):
-        return True  # Unknown counts as yes: a healthy partition must not stop over it.
 
 
 def _check_size(segment: SegmentFiles, indexes_bytes: int) -> None:

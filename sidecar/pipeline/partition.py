@@ -4,39 +4,37 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import structlog
 
-from producer_state.compare import Conformance
-from sidecar import __version__
-from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost, Writer
+from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
-from sidecar.errors import Fenced, LineageUnknown, SidecarError
+from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.batch_search import cut_segment
-from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment
+from sidecar.pipeline.bundle import LogPosition, PreparedSegment, position_at, prepare_segment
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
+from sidecar.pipeline.in_flight import InFlight, abandon, report_commit
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
-from sidecar.pipeline.producer_snapshot import state_at_archive_end, state_at_log_start
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage, require_reach, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
-from sidecar.pipeline.upload import discard_quietly, upload_segment
+from sidecar.pipeline.upload import upload_segment
 from sidecar.ports import PartitionFacts
 
 _log = structlog.get_logger(__name__)
 
 NOT_ON_DISK = "no longer on the broker's disk when it was to be archived"
 
-InFlight: TypeAlias = deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]
 Done: TypeAlias = Callable[[ArchivedSegment], None]
 
 
@@ -172,7 +170,7 @@ class PartitionArchiver:
         if not plan.segments and (not plan.facts.leads or self._state is None):
             return  # What an earlier leadership left behind is for the broker that leads now, or for our next turn.
         state = self._open(plan.files)
-        self._check_fence(plan.facts, state)
+        require_not_fenced(plan.facts, state)
         resumed = settle_attempts(self._tools, state, plan.segments)
         if not (plan.segments or plan.hole) or plan.error or self._is_draining(outcome):
             return
@@ -182,7 +180,7 @@ class PartitionArchiver:
         if not plan.segments:
             return
         checkpoint = leader_epoch_checkpoint(plan.files)
-        position = self._position or self._first_position(plan.files, plan.segments[0], state)
+        position = self._position or position_at(self._tools, plan.files, plan.segments[0].base_offset, state)
         in_flight: InFlight = deque()
         try:
             for segment in plan.segments:
@@ -206,7 +204,7 @@ class PartitionArchiver:
                 # Commits have passed the numbers for which earlier attempts were kept.
                 settle_attempts(self._tools, self._opened()[0], ())
         finally:
-            self._abandon(in_flight)
+            abandon(self._tools, in_flight)
 
     def _prepare(
         self,
@@ -252,89 +250,29 @@ class PartitionArchiver:
         entry = future.result()
         state, commits = self._opened()
         ensure_unchanged(prepared.segment, outcome.files)
-        self._check_leadership(outcome.files, facts)
+        require_leadership(self._tools, outcome.files, facts)
         actions: list[Action] = [AdoptTopicId(self._adopt)] if self._adopt else []
         lost = [] if prepared.lost is None else [Lost(*prepared.lost, NOT_ON_DISK)]
         self._tools.journal.committing(entry.segment_id, state.next_number)
         in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
-            self._state = commits.append([*actions, Add(entry), *lost], self._writer(facts), state)
+            self._state = commits.append([*actions, Add(entry), *lost], writer_of(self._tools, facts), state)
         finally:
             prepared.close()
         is_first, self._newest = self._newest is None, prepared.segment.log
         self._adopt, self._position = None, position
-        self._report(prepared, entry, outcome)
+        outcome.archived.append(entry)
+        outcome.conformance[prepared.snapshot.result] += 1
+        report_commit(self._tools, prepared, entry)
         done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
         if is_first:
             directory, (_, inode) = outcome.files.directory, outcome.files.directory_id
             self._tools.journal.archived_from(state.lineage.root, directory, inode)
 
-    def _report(self, prepared: PreparedSegment, entry: ArchivedSegment, outcome: PartitionOutcome) -> None:
-        outcome.archived.append(entry)
-        result = prepared.snapshot.result
-        outcome.conformance[result] += 1
-        self._tools.metrics.committed(entry, result)
-        fields = {
-            "topic": self._topic_partition.topic,
-            "partition": self._topic_partition.partition,
-            "base_offset": entry.base_offset,
-            "end_offset": entry.end_offset,
-            "segment_id": entry.segment_id,
-            "size_bytes": entry.size_bytes,
-            "snapshot_origin": str(entry.snapshot.origin),
-        }
-        _log.info("segment_committed", **fields, replaced_indexes=list(prepared.reading.replaced_indexes))
-        if result in {Conformance.WRONG, "corrupt"}:
-            _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
-
-    def _check_fence(self, facts: PartitionFacts, state: PartitionState) -> None:
-        # The commit log would refuse the commit too, but only after gigabytes were uploaded for it, every round anew.
-        if facts.leader_epoch < state.highest_leader_epoch:
-            raise Fenced(
-                f"{self._topic_partition}: this broker knows leader epoch {facts.leader_epoch}, the archive below "
-                f"{state.lineage.root} has a commit under leader epoch {state.highest_leader_epoch}: another broker leads; "
-                f"nothing was uploaded"
-            )
-
-    def _check_leadership(self, files: PartitionFiles, planned: PartitionFacts) -> None:
-        now = self._tools.facts.partition(files)
-        if not now.leads or now.leader_epoch != planned.leader_epoch:
-            raise Fenced(
-                f"{files.topic_partition}: leadership changed during the upload (leader epoch {planned.leader_epoch} then, "
-                f"{now.leader_epoch if now.leads else 'not leading'} now); nothing was committed"
-            )
-
-    def _writer(self, facts: PartitionFacts) -> Writer:
-        tools = self._tools
-        program = f"tiered-sidecar {__version__}"
-        return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, program)
-
-    def _first_position(self, files: PartitionFiles, first: SegmentFiles, state: PartitionState) -> LogPosition:
-        known = state_at_archive_end(self._tools.store, state) if state.end_offset == first.base_offset else None
-        largest_ms = max((segment.max_timestamp_ms for segment in state.segments), default=-1)
-        if known is None:
-            known = state_at_log_start(files, first.base_offset)
-        return LogPosition(known, min(largest_ms, self._tools.clock.now_ms()))
-
     def _record_lost(self, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
         state, commits = self._opened()
         _log.error("offsets_lost", partition=str(self._topic_partition), from_offset=hole[0], to_offset=hole[1])
-        self._state = commits.append([Lost(*hole, NOT_ON_DISK)], self._writer(plan.facts), state)
+        self._state = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
         self._position = None
         return self._state
-
-    def _abandon(self, in_flight: InFlight) -> None:
-        for prepared, future, _ in in_flight:
-            # The transfer must end before its objects are removed, and its descriptor stays open until then.
-            if not future.cancel() and not isinstance(error := future.exception(), SidecarError | None):
-                _log.error("transfer_crashed", segment=str(prepared.segment), exc_info=error)
-            prepared.close()
-        if self._tools.stop.is_set():
-            return  # The journal knows them; the next start goes on with them.
-        for prepared, _, _ in in_flight:
-            try:
-                discard_quietly(self._tools, prepared.attempt)
-            except SidecarError as found:
-                # One that cannot be removed must not keep the others, or hide why the partition stopped.
-                _log.error("attempt_not_discarded", segment=str(prepared.segment), error=str(found))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sidecar.archive.lineage import choose_lineage, relevant, require_continuation
 from sidecar.archive.seam import LocalLog, Probe, Seam, Verdict, judge_seam, probes
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
-from sidecar.model import PartitionFiles
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.batch_search import batch_crc, log_end_offset
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Journal
@@ -80,21 +82,21 @@ def judge_local_log(journal: Journal, files: PartitionFiles, archived: Partition
         first,
         end,
         epochs.entries if epochs else (),
-        may_be_cleaned=files.unstable or _cleaner_was_here(files),
+        may_be_cleaned=files.unstable or cleaner_was_here(files.log_dir, files.topic_partition),
         known_directory=journal.has_archived(archived.lineage.root, files.directory, files.directory_id[1]),
     )
     return judge_seam(archived, local, {probe: _find(files, probe) for probe in probes(archived, local)})
 
 
-def _cleaner_was_here(files: PartitionFiles) -> bool:
-    """Whether the broker has compacted this partition, so that batches may have been rewritten under the same offsets."""
-    path = files.log_dir / "cleaner-offset-checkpoint"
+def cleaner_was_here(log_dir: Path, topic_partition: TopicPartition) -> bool:
+    """Whether the broker has compacted this partition: batches may have been rewritten, and offsets may be missing anywhere."""
+    path = log_dir / "cleaner-offset-checkpoint"
     try:
-        return files.topic_partition in read_offset_checkpoint(path.read_bytes(), str(path))
+        return topic_partition in read_offset_checkpoint(path.read_bytes(), str(path))
     except FileNotFoundError:
         return False
     except (CorruptFile, OSError):
-        return True  # Unknown is treated as yes: it only keeps a differing checksum from proving anything.
+        return True  # Unknown counts as yes: a healthy partition must not stop over it.
 
 
 def _find(files: PartitionFiles, probe: Probe) -> int | None:

@@ -1,0 +1,39 @@
+"""Who may write to a partition's archive: the broker that leads it, as long as no later leader has committed."""
+
+from __future__ import annotations
+
+from sidecar import __version__
+from sidecar.archive.commit import Writer
+from sidecar.archive.state import PartitionState
+from sidecar.errors import Fenced
+from sidecar.model import PartitionFiles
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+
+
+def require_not_fenced(facts: PartitionFacts, state: PartitionState) -> None:
+    """Raise Fenced if a writer with a higher leader epoch has committed.
+
+    The commit log would refuse the commit too, but only after gigabytes were uploaded for it, every round anew.
+    """
+    if facts.leader_epoch < state.highest_leader_epoch:
+        raise Fenced(
+            f"{facts.topic_partition}: this broker knows leader epoch {facts.leader_epoch}, the archive below "
+            f"{state.lineage.root} has a commit under leader epoch {state.highest_leader_epoch}: another broker leads; "
+            f"nothing was uploaded"
+        )
+
+
+def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFacts) -> None:
+    """Raise Fenced unless this broker still leads under the leader epoch of the plan."""
+    now = tools.facts.partition(files)
+    if not now.leads or now.leader_epoch != planned.leader_epoch:
+        raise Fenced(
+            f"{files.topic_partition}: leadership changed during the upload (leader epoch {planned.leader_epoch} then, "
+            f"{now.leader_epoch if now.leads else 'not leading'} now); nothing was committed"
+        )
+
+
+def writer_of(tools: Tools, facts: PartitionFacts) -> Writer:
+    """This process, as its commits name it."""
+    return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")

@@ -1,0 +1,56 @@
+"""Segments of one partition between preparation and commit: what is told of them, and how they are given up."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from typing import TypeAlias
+
+import structlog
+
+from producer_state.compare import Conformance
+from sidecar.errors import SidecarError
+from sidecar.model import ArchivedSegment
+from sidecar.pipeline.bundle import LogPosition, PreparedSegment
+from sidecar.pipeline.tools import Tools
+from sidecar.pipeline.upload import discard_quietly
+
+_log = structlog.get_logger(__name__)
+
+InFlight: TypeAlias = deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]
+"""In offset order: the segment, its transfer, and where the preparation stood after it."""
+
+
+def report_commit(tools: Tools, prepared: PreparedSegment, entry: ArchivedSegment) -> None:
+    """Log and count a segment that has been committed."""
+    result = prepared.snapshot.result
+    tools.metrics.committed(entry, result)
+    fields = {
+        "topic": prepared.segment.topic_partition.topic,
+        "partition": prepared.segment.topic_partition.partition,
+        "base_offset": entry.base_offset,
+        "end_offset": entry.end_offset,
+        "segment_id": entry.segment_id,
+        "size_bytes": entry.size_bytes,
+        "snapshot_origin": str(entry.snapshot.origin),
+    }
+    _log.info("segment_committed", **fields, replaced_indexes=list(prepared.reading.replaced_indexes))
+    if result in {Conformance.WRONG, "corrupt"}:
+        _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
+
+
+def abandon(tools: Tools, in_flight: InFlight) -> None:
+    """End all transfers, close all files, and remove what was uploaded, unless the next start will go on with it."""
+    for prepared, future, _ in in_flight:
+        # The transfer must end before its objects are removed, and its descriptor stays open until then.
+        if not future.cancel() and not isinstance(error := future.exception(), SidecarError | None):
+            _log.error("transfer_crashed", segment=str(prepared.segment), exc_info=error)
+        prepared.close()
+    if tools.stop.is_set():
+        return  # The journal knows them; the next start goes on with them.
+    for prepared, _, _ in in_flight:
+        try:
+            discard_quietly(tools, prepared.attempt)
+        except SidecarError as found:
+            # One that cannot be removed must not keep the others, or hide why the partition stopped.
+            _log.error("attempt_not_discarded", segment=str(prepared.segment), error=str(found))
