@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 JSON_VERSION = 1
 NEVER = "never"
 
-_NO_ARCHIVE = "memory://none"
+NO_ARCHIVE = "memory://none"
 """The settings demand an archive; these commands need none."""
 
 
@@ -193,7 +193,7 @@ def heal(
 def _settings(
     options: GlobalOptions, topics: list[str] | None, excluded: list[str] | None, archive: str | None = None
 ) -> Settings:
-    flags = {"store.url": archive or _NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
+    flags = {"store.url": archive or NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
     return options.settings(flags, calm=True)
 
 

@@ -46,7 +46,7 @@ class SparkEngine:
             try:
                 yield from answers.toLocalIterator(prefetchPartitions=True)
             except Py4JError as error:
-                raise SparkFailed(f"the Spark job failed: {_cause(error)}") from error
+                raise SparkFailed(f"the Spark job failed: {cause_of(error)}") from error
             finally:
                 context.cancelAllJobs()
 
@@ -74,7 +74,7 @@ def _in_order(rows: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         yield answer
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """The last line of the worker's traceback, or else the first cause that Java names."""
     text = str(error)
     traceback, found, _ = text.partition("SQLSTATE")

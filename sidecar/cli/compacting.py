@@ -1,0 +1,155 @@
+"""`compact`: a partition's directory with one record per key."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from sidecar.cli.options import GlobalOptions
+from sidecar.cli.snapshots import NO_ARCHIVE, EngineName
+from sidecar.errors import SettingsError
+
+if TYPE_CHECKING:
+    from sidecar.compaction.rules import CompactionRules, Strategy
+    from sidecar.config import Settings
+    from sidecar.model import PartitionFiles
+    from sidecar.pipeline.snapshots.folding import Forgetting
+    from sidecar.ports import StageEngine
+
+JSON_VERSION = 1
+
+
+class StrategyName(StrEnum):
+    """The values of `Strategy`, whose module loads what --help does not need."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    HEADER = "header"
+
+
+_LOCAL_BYTES: Final = 256 * 1024 * 1024
+"""Up to so many bytes AUTO starts no JVM: it would take longer than the work, and the keys fit memory."""
+
+
+def compact(
+    options: GlobalOptions,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A partition directory, or a copy of one.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT", help="The directory to write: absent or empty, and in no broker's log directory."),
+    ] = None,
+    strategy: Annotated[StrategyName, typer.Option(help="Which of the records of a key stays.")] = StrategyName.OFFSET,
+    header: Annotated[
+        str, typer.Option(metavar="NAME", help="The header that holds the version, 8 bytes; for --strategy header.")
+    ] = "",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse records whose version is malformed, instead of ranking them lowest."),
+    ] = False,
+    now_ms: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The time that decides on tombstones. Default: now.")
+    ] = None,
+    delete_retention_ms: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How long tombstones and markers stay, as delete.retention.ms.")
+    ] = 86_400_000,
+    segment_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Small results are joined up to this size, as segment.bytes.")
+    ] = 1024**3,
+    include_active: Annotated[
+        bool, typer.Option("--include-active", help="Compact the last segment too. Default: it is copied as it is.")
+    ] = False,
+    exact_keys: Annotated[
+        bool, typer.Option("--exact-keys", help="Compare keys byte by byte, not by their keyed 128-bit hash.")
+    ] = False,
+    engine: Annotated[
+        EngineName, typer.Option(help="Where the work runs; auto: Spark, but for small partitions this process.")
+    ] = EngineName.AUTO,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")] = False,
+) -> int:
+    """Compact a partition directory by offset, timestamp or header into a new directory that a broker can load.
+
+    The last segment counts as active, and nothing at or above the first open transaction is touched: both are copied.
+    """
+    if (out is None) != dry_run:
+        raise SettingsError("--out OUT says where to write; --dry-run writes nothing: give one of them")
+    settings = options.settings({"store.url": NO_ARCHIVE}, calm=True)
+    from sidecar.cli.compaction_tables import show_compaction
+    from sidecar.compaction.rules import CompactionRules
+    from sidecar.pipeline.compaction.directory import compact_directory, named_partition
+    from sidecar.pipeline.compaction.report import as_json
+
+    files = named_partition(directory)
+    rules = CompactionRules(
+        _now_ms(now_ms),
+        strategy=_strategy(strategy, header),
+        header=header,
+        strict_headers=strict,
+        delete_retention_ms=delete_retention_ms,
+        segment_bytes=segment_bytes,
+        exact_keys=exact_keys,
+    )
+    with _engine(settings, engine, files) as runner:
+        compaction = compact_directory(
+            files,
+            out,
+            rules,
+            runner,
+            _forgetting(settings, rules),
+            hash_key=secrets.token_bytes(16),
+            include_active=include_active,
+        )
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        print_json({"kind": "compaction", "version": JSON_VERSION, **as_json(compaction, rules)})
+    else:
+        show_compaction(compaction, rules, colors=options.colors)
+    return 0
+
+
+def _strategy(name: StrategyName, header: str) -> Strategy:
+    from sidecar.compaction.rules import Strategy
+
+    strategy = Strategy(name)
+    if strategy is Strategy.HEADER and not header.strip():
+        from sidecar.cli.output import remark
+
+        remark("no --header was named: records are compared by offset")
+    if strategy is not Strategy.HEADER and header:
+        raise SettingsError(f"--header {header} is for --strategy header, not {strategy}")
+    return strategy
+
+
+def _now_ms(given: int | None) -> int:
+    from sidecar.clock import SystemClock
+
+    return SystemClock().now_ms() if given is None else given
+
+
+def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:
+    from sidecar.pipeline.snapshots.folding import Forgetting
+
+    return Forgetting(rules.now_ms, settings.broker.producer_id_expiration_ms)
+
+
+@contextmanager
+def _engine(settings: Settings, name: EngineName, files: PartitionFiles) -> Iterator[StageEngine]:
+    size_bytes = sum(segment.size_bytes for segment in files.segments)
+    if name is EngineName.LOCAL or (name is EngineName.AUTO and settings.spark.is_local and size_bytes <= _LOCAL_BYTES):
+        from sidecar.pipeline.compaction.local_stages import LocalStages
+
+        yield LocalStages()
+        return
+    from sidecar.spark.embedded import EmbeddedSpark
+    from sidecar.spark.stages import SparkStages
+
+    with EmbeddedSpark(settings.spark, preload=["sidecar.pipeline.compaction.preloaded"]) as spark:
+        yield SparkStages(spark)

@@ -1,0 +1,211 @@
+"""`compact DIR`: a partition's directory with fewer records, in Kafka's own file names, complete or not there at all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from producer_state.table import ProducerTable
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rules import CompactionRules
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import SettingsError
+from sidecar.logformat.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    DirectoryState,
+    Suffix,
+    file_name,
+    parse_directory_name,
+)
+from sidecar.model import PartitionFiles
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob, rewritten, scanned
+from sidecar.pipeline.compaction.log_file import LogFile
+from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, write_file
+from sidecar.pipeline.compaction.segment_files import write_segment
+from sidecar.pipeline.compaction.survey import Survey, survey
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.ports import StageEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What came of a directory. `left_alone`: the segments behind the compacted ones, copied as they are.
+
+    `unkeyed`: records without key, which compaction drops. `out` is None where nothing was to be written.
+    """
+
+    survey: Survey
+    outputs: tuple[CompactedOutput, ...]
+    left_alone: tuple[LogFile, ...]
+    records_before: int
+    unkeyed: int
+    malformed_versions: int
+    out: Path | None
+
+    @property
+    def bytes_before(self) -> int:
+        """Of the segments that were compacted."""
+        return sum(source.size_bytes for output in self.outputs for source in output.sources)
+
+    @property
+    def bytes_after(self) -> int:
+        """Of what came of them."""
+        return sum(output.size_bytes for output in self.outputs)
+
+    @property
+    def records_after(self) -> int:
+        """Of what came of them, markers included, as in `records_before`."""
+        return sum(output.counts.kept_records for output in self.outputs)
+
+
+def named_partition(directory: Path) -> PartitionFiles:
+    """What a directory holds. Raises SettingsError if it is no partition directory, PartitionError if it cannot be read."""
+    path = directory.absolute()
+    name = parse_directory_name(path.name)
+    if name is None or name.state is not DirectoryState.LIVE:
+        raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; name a copy as the broker does")
+    if not path.is_dir():
+        raise SettingsError(f"{path}: no such directory")
+    return read_partition_directory(name.topic_partition, path.parent, path)
+
+
+def compact_directory(
+    files: PartitionFiles,
+    out: Path | None,
+    rules: CompactionRules,
+    engine: StageEngine,
+    forgetting: Forgetting,
+    *,
+    hash_key: bytes,
+    include_active: bool = False,
+) -> Compaction:
+    """Compact all segments that are rolled and decided, and write the directory `out`, absent or empty before.
+
+    Nothing is there under that name until everything is, on the disk. `out` None: only what would come of it.
+    Raises SettingsError for an `out` that cannot be, PartitionError and its kinds for a partition that stays as it is,
+    StagingFull, and what the engine raises.
+    """
+    with _workplace(files, out) as work:
+        parts, directory = work / "parts", work / "partition"
+        with cannot_be_written(work):
+            parts.mkdir()
+            directory.mkdir()
+        surveyed = survey(files, forgetting, directory)
+        compaction = _compacted(
+            surveyed,
+            rules,
+            engine,
+            hash_key,
+            directory,
+            parts,
+            surveyed.compactable(include_active=include_active),
+            out,
+        )
+        if out is not None:
+            _write(compaction, directory, parts)
+            with cannot_be_written(out):
+                directory.replace(out)
+                sync_directory(out.parent)
+    return compaction
+
+
+def compaction_job(
+    surveyed: Survey, count: int, rules: CompactionRules, hash_key: bytes, staging: Path
+) -> CompactionJob:
+    """The job for the first `count` segments; `staging` is where the survey left the snapshots."""
+    end_offset = surveyed.segments[count - 1].file.end_offset
+    snapshot = (staging / file_name(end_offset, Suffix.SNAPSHOT)).read_bytes()
+    producers = LastBatches.of(ProducerTable.from_snapshot(end_offset, snapshot))
+    return CompactionJob(surveyed, count, rules, producers, hash_key)
+
+
+def _compacted(
+    surveyed: Survey,
+    rules: CompactionRules,
+    engine: StageEngine,
+    hash_key: bytes,
+    staging: Path,
+    parts: Path,
+    count: int,
+    out: Path | None,
+) -> Compaction:
+    left_alone = tuple(segment.file for segment in surveyed.segments[count:])
+    if not count:
+        return Compaction(surveyed, (), left_alone, 0, 0, 0, out)
+    with scanned(compaction_job(surveyed, count, rules, hash_key, staging), engine) as found:
+        outputs = rewritten(found, None if out is None else parts)
+    return Compaction(
+        surveyed,
+        outputs,
+        left_alone,
+        sum(scan.record_count for scan in found.scans),
+        sum(scan.unkeyed for scan in found.scans),
+        sum(scan.malformed_versions for scan in found.scans),
+        out,
+    )
+
+
+def _write(compaction: Compaction, directory: Path, parts: Path) -> None:
+    """Everything but the snapshots, which the survey wrote; of these, those are taken away at which no segment begins."""
+    source = compaction.survey.files.directory
+    for output in compaction.outputs:
+        write_segment(directory, parts, output)
+    for file in compaction.left_alone:
+        _copy(file.path, directory, file.size_bytes)
+        for suffix in (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX):
+            _copy_if_there(source / file_name(file.base_offset, suffix), directory)
+    ends = {output.end_offset for output in compaction.outputs} | {file.end_offset for file in compaction.left_alone}
+    for segment in compaction.survey.segments:
+        if segment.file.end_offset not in ends:
+            (directory / file_name(segment.file.end_offset, Suffix.SNAPSHOT)).unlink()
+    first = compaction.survey.segments[0].file.base_offset
+    if first not in ends:
+        _copy_if_there(source / file_name(first, Suffix.SNAPSHOT), directory)
+    _copy_if_there(source / PARTITION_METADATA, directory)
+    # Never made from compacted batches: those of an epoch may all be gone.
+    if not _copy_if_there(source / LEADER_EPOCH_CHECKPOINT, directory):
+        write_file(directory / LEADER_EPOCH_CHECKPOINT, [compaction.survey.batch_epochs.to_text()])
+    with cannot_be_written(directory):
+        sync_directory(directory)
+
+
+def _copy(path: Path, directory: Path, size_bytes: int | None = None) -> None:
+    write_file(directory / path.name, bytes_of(path, size_bytes), mtime_ns=path.stat().st_mtime_ns)
+
+
+def _copy_if_there(path: Path, directory: Path) -> bool:
+    if path.exists():
+        _copy(path, directory)
+        return True
+    return False
+
+
+@contextmanager
+def _workplace(files: PartitionFiles, out: Path | None) -> Iterator[Path]:
+    """A directory that is gone afterwards, on the file system of `out`."""
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="tiered-sidecar-compact-") as name:
+            yield Path(name)
+        return
+    _check(files, out)
+    with cannot_be_written(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}-", suffix=".tmp", dir=out.parent)
+    with scratch as name:
+        yield Path(name)
+
+
+def _check(files: PartitionFiles, out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
+    if out.resolve().is_relative_to(files.directory.resolve()):
+        raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
+    if (out.parent / META_PROPERTIES).exists():
+        raise SettingsError(
+            f"--out {out} lies in a broker's log directory: write elsewhere, and move it there while the broker is stopped"
+        )

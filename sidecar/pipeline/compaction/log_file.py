@@ -1,0 +1,53 @@
+"""The `.log` files that are compacted, as values that go to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidecar.compaction.segments import SegmentInput
+from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES
+from sidecar.logformat.window import ReadAt
+from sidecar.pipeline.snapshots.tasks import LocalSegment
+
+_TIME_ENTRY_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """The batches `[base_offset, end_offset)`: the first `size_bytes` bytes of a file.
+
+    `growing`: the active segment of a running broker, which may have become longer.
+    """
+
+    path: Path
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    mtime_ns: int
+    growing: bool = False
+
+    @contextmanager
+    def opened(self) -> Iterator[SegmentInput]:
+        """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError."""
+        with contextmanager(LocalSegment(str(self.path), self.size_bytes, self.growing).opened)() as read_at:
+            yield self.as_input(read_at)
+
+    def as_input(self, read_at: ReadAt) -> SegmentInput:
+        """The segment, read by a function that the caller has."""
+        return SegmentInput(
+            self.base_offset,
+            self.end_offset,
+            self.size_bytes,
+            read_at,
+            file=str(self.path),
+            last_modified_ms=self.mtime_ns // 1_000_000,
+            # What the larger index may need: files on disk may be allocated in advance.
+            index_bytes=_TIME_ENTRY_BYTES * (self.size_bytes // INDEX_INTERVAL_BYTES + 1),
+        )
+
+    def unread(self) -> SegmentInput:
+        """The segment for planning, where only its numbers count."""
+        return self.as_input(lambda _position, _buffer: 0)

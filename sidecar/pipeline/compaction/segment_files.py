@@ -1,0 +1,52 @@
+"""The files of one output segment: its batches joined or copied, and indexes built from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sidecar.compaction.segments import Split, chunks
+from sidecar.logformat.lazy_file import LazyFile
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.pipeline.compaction.job import CompactedOutput
+from sidecar.pipeline.compaction.log_file import LogFile
+from sidecar.pipeline.compaction.output_files import bytes_of, write_file
+from sidecar.pipeline.compaction.stages import part_path
+
+
+def write_segment(directory: Path, parts: Path, output: CompactedOutput) -> None:
+    """`.log`, `.index`, `.timeindex`, and `.txnindex` if an aborted transaction is left; all with the last source's time.
+
+    The part files are gone afterwards. Raises StagingFull, SegmentChanged, CorruptFile.
+    """
+    last = output.sources[-1]
+    log = directory / file_name(output.base_offset, Suffix.LOG)
+    if output.unchanged:
+        write_file(log, bytes_of(last.path, last.size_bytes), mtime_ns=last.mtime_ns)
+    else:
+        pieces = (piece for number in output.parts for piece in bytes_of(part_path(parts, number)))
+        write_file(log, pieces, mtime_ns=last.mtime_ns)
+        for number in output.parts:
+            part_path(parts, number).unlink()
+    built = _indexes(log, output)
+    contents = {
+        Suffix.OFFSET_INDEX: built.offset_index,
+        Suffix.TIME_INDEX: built.time_index,
+        Suffix.TRANSACTION_INDEX: built.transaction_index,
+    }
+    for suffix, content in contents.items():
+        # Without an entry a broker has no transaction index at all; the others it has in any case.
+        if content or suffix is not Suffix.TRANSACTION_INDEX:
+            write_file(directory / file_name(output.base_offset, suffix), [content], mtime_ns=last.mtime_ns)
+
+
+def _indexes(log: Path, output: CompactedOutput) -> BuiltIndexes:
+    builder = IndexBuilder(output.base_offset)
+    source = LazyFile(log)
+    written = LogFile(log, output.base_offset, output.end_offset, source.size_bytes, output.sources[-1].mtime_ns)
+    try:
+        for chunk in chunks(written.as_input(source.read_at), Split(0, 0, 0, source.size_bytes)):
+            builder.add(chunk.columns())
+    finally:
+        source.close()
+    return builder.finish(output.transactions)

@@ -1,0 +1,252 @@
+"""The first look at a partition: headers only. Where splits may begin, what transactions decide, producer state at every base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from producer_state.compare import Conformance, compare_snapshots
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.compaction.scan import TransactionEvents
+from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
+from sidecar.logformat.batches import BatchColumns, ScanEnd, scan_file
+from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.rebuild import IndexBuilder
+from sidecar.model import PartitionFiles
+from sidecar.pipeline.compaction.log_file import LogFile
+from sidecar.pipeline.compaction.output_files import write_file
+from sidecar.pipeline.producer_snapshot import state_at_log_start
+from sidecar.pipeline.snapshots.folding import Forgetting, StateAt
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes `[begin, end)` of a segment, whole batches, and the transactional and control batches among them."""
+
+    begin: int
+    end: int
+    batch_count: int
+    events: TransactionEvents
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedSegment:
+    """A segment and the pieces it may be split into."""
+
+    file: LogFile
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All segments ascending, the last one active; `completed` are the transactions of the whole log.
+
+    `last_stable_offset`: the first open transaction, or the log's end. `batch_epochs`: what the batches show.
+    `remarks`: what an operator should know of the directory.
+    """
+
+    files: PartitionFiles
+    segments: tuple[SurveyedSegment, ...]
+    completed: tuple[CompletedTransaction, ...]
+    last_stable_offset: int
+    batch_epochs: LeaderEpochs
+    remarks: tuple[str, ...]
+
+    @property
+    def log_end_offset(self) -> int:
+        """Behind the last batch."""
+        return self.segments[-1].file.end_offset
+
+    def compactable(self, *, include_active: bool) -> int:
+        """How many of the segments, from the first one on, may be compacted.
+
+        Source: LogCleanerManager.cleanableOffsets, without lags.
+        """
+        candidates = self.segments if include_active else self.segments[:-1]
+        return sum(segment.file.end_offset <= self.last_stable_offset for segment in candidates)
+
+
+def survey(files: PartitionFiles, forgetting: Forgetting, staging: Path, *, split_bytes: int = SPLIT_BYTES) -> Survey:
+    """Read all batch headers, and write `<E>.snapshot` into `staging` for the end of every segment.
+
+    A snapshot that stands in the directory and does not contradict the log is taken as it is: of a log that a cleaner has
+    been to it knows more than a replay. Raises CorruptFile, PartitionError, SegmentChanged, StagingFull.
+    """
+    if files.unstable:
+        raise SegmentChanged(f"{files.directory}: a compaction is under way there; copy it when that has ended")
+    logs = _logs(files)
+    return _Surveying(files, forgetting, staging, split_bytes).run(logs)
+
+
+def _logs(files: PartitionFiles) -> list[LogFile]:
+    """The files in order. The active one's end is not known yet: its base stands for it."""
+    active = files.active_log
+    if active is None or files.active_base_offset is None:
+        raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
+    rolled = [
+        LogFile(found.log.path, found.base_offset, found.end_offset, found.log.size_bytes, found.log.mtime_ns)
+        for found in files.segments
+    ]
+    base = files.active_base_offset
+    logs = [*rolled, LogFile(active.path, base, base, active.size_bytes, active.mtime_ns, growing=True)]
+    for before, after in pairwise(logs):
+        if before.end_offset != after.base_offset:
+            raise SegmentChanged(f"{files.directory}: the segment at {before.end_offset} vanished while it was listed")
+    return logs
+
+
+@dataclass(slots=True)
+class _Surveying:
+    files: PartitionFiles
+    forgetting: Forgetting
+    staging: Path
+    split_bytes: int
+    table: ProducerTable = field(default_factory=ProducerTable.blank)
+    exact: bool = True
+    log_time_ms: int = -1
+    completed: list[CompletedTransaction] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def run(self, logs: Sequence[LogFile]) -> Survey:
+        known = state_at_log_start(self.files, logs[0].base_offset)
+        self.table, self.exact = known.table, known.exact
+        segments = tuple(self._segment(log) for log in logs)
+        open_offset = self.table.first_open_transaction_offset()
+        end_offset = segments[-1].file.end_offset
+        return Survey(
+            self.files,
+            segments,
+            tuple(self.completed),
+            end_offset if open_offset is None else min(open_offset, end_offset),
+            epochs_of(self.epochs),
+            tuple(self.remarks),
+        )
+
+    def _segment(self, log: LogFile) -> SurveyedSegment:
+        # The stages check checksums of what they read; only the active segment is never read again.
+        scanner = scan_file(log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path))
+        builder, cutter, expected = IndexBuilder(log.base_offset), _Cutter(self.split_bytes), log.base_offset
+        for columns in scanner:
+            self._follow(log, columns)
+            builder.add(columns)
+            self.exact = self.exact and not _looks_cleaned(columns, expected)
+            expected = int(columns.last_offset[-1]) + 1
+            self.log_time_ms = max(self.log_time_ms, int(columns.max_timestamp_ms.max()))
+            cutter.add(columns)
+        end_offset = expected if log.growing else log.end_offset
+        size_bytes = log.size_bytes
+        if log.growing and scanner.end in (ScanEnd.PARTIAL_TAIL, ScanEnd.ZERO_TAIL):
+            self.remarks.append(f"{scanner.problem}; left out")
+            size_bytes = scanner.valid_bytes
+        elif log.growing and scanner.end is ScanEnd.EXACT:
+            size_bytes = scanner.valid_bytes
+        else:
+            scanner.require_exact()
+        if expected > end_offset:
+            raise CorruptFile(
+                f"holds offset {expected - 1}, but the next segment begins at {end_offset}", file=str(log.path)
+            )
+        self.epochs += [(entry.epoch, entry.start_offset) for entry in builder.finish().leader_epochs.entries]
+        self._settle_state(end_offset)
+        found = LogFile(log.path, log.base_offset, end_offset, size_bytes, log.mtime_ns, log.growing)
+        return SurveyedSegment(found, cutter.finish())
+
+    def _follow(self, log: LogFile, columns: BatchColumns) -> None:
+        try:
+            self.table, ended = replay(self.table, columns.facts())
+        except ProducerStateError as error:
+            # Headers whose checksum nobody has looked at: damage explains more than a producer out of order.
+            for _ in (scanner := scan_file(log.path, base_offset=log.base_offset, file=str(log.path))):
+                continue
+            scanner.require_exact()
+            raise PartitionError(f"{log.path}: {error}; a broker would refuse to load this log") from error
+        self.completed += ended
+
+    def _settle_state(self, end_offset: int) -> None:
+        """Choose and write the snapshot at the end of a segment."""
+        state = StateAt(ProducerTable(end_offset, self.table.rows), self.exact, self.log_time_ms)
+        self.table = state.table
+        ours = self.forgetting.snapshot_table(state)
+        name = file_name(end_offset, Suffix.SNAPSHOT)
+        content, path = ours.to_snapshot(), self.files.directory / name
+        try:
+            found = path.read_bytes()
+            theirs = read_snapshot(found)
+            written_ms = path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            theirs = None
+        except CorruptSnapshot as error:
+            self.remarks.append(f"{path}: cannot be read ({error}); rebuilt from the log")
+            theirs = None
+        except OSError as error:
+            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+        if theirs is not None:
+            comparison = compare_snapshots(
+                theirs,
+                ours.entries(),
+                now_ms=max(self.log_time_ms, min(self.forgetting.now_ms, written_ms)),
+                expiration_ms=self.forgetting.producer_id_expiration_ms,
+                exact=self.exact,
+                log_start_offset=self.files.segments[0].base_offset if self.files.segments else 0,
+            )
+            if comparison.conformance is Conformance.WRONG:
+                self.remarks.append(f"{path}: contradicts the log ({comparison.describe()}); rebuilt from the log")
+            else:
+                content = found
+                if not self.exact:
+                    self.table = ProducerTable.from_entries(end_offset, theirs)
+        write_file(self.staging / name, [content])
+
+
+class _Cutter:
+    """Cuts the batches of a segment into pieces of a size."""
+
+    def __init__(self, split_bytes: int) -> None:
+        self._split_bytes = split_bytes
+        self._pieces: list[Piece] = []
+        self._begin = self._end = self._batches = 0
+        self._events: list[TransactionEvents] = []
+
+    def add(self, columns: BatchColumns) -> None:
+        while len(columns):
+            rows = int(np.searchsorted(columns.position, self._begin + self._split_bytes))
+            taken = columns[:rows]
+            if len(taken):
+                self._events.append(TransactionEvents.of(taken, self._batches))
+                self._batches += len(taken)
+                self._end = int(taken.position[-1]) + int(taken.size_bytes[-1])
+            if rows < len(columns):
+                self._cut()
+            columns = columns[rows:]
+
+    def _cut(self) -> None:
+        self._pieces.append(Piece(self._begin, self._end, self._batches, TransactionEvents.joined(self._events)))
+        self._begin, self._batches, self._events = self._end, 0, []
+
+    def finish(self) -> tuple[Piece, ...]:
+        if self._end > self._begin:
+            self._cut()
+        return tuple(self._pieces)
+
+
+def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
+    """Whether a cleaner has been here: offsets missing inside or between batches, or a delete horizon."""
+    follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
+    current = columns.magic == 2
+    inside = columns.record_count != columns.last_offset - columns.base_offset + 1
+    return bool((current & (inside | (columns.base_offset != follows)) | (columns.delete_horizon_ms >= 0)).any())
+
+
+def aborted(completed: Iterable[CompletedTransaction]) -> tuple[CompletedTransaction, ...]:
+    """Those of which no record may stay."""
+    return tuple(found for found in completed if found.aborted)

@@ -1,0 +1,120 @@
+"""Three stages with two shuffles between them, on Spark: rows of (number, value), no schema, no data frame."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sidecar.ports import TO_DRIVER, Row, Stages
+from sidecar.spark.embedded import EmbeddedSpark
+from sidecar.spark.engine import SparkFailed, cause_of
+
+
+class SparkStages:
+    """A `StageEngine` on a Spark context. What waits between the stages lies in Spark's local directory."""
+
+    def __init__(self, spark: EmbeddedSpark) -> None:
+        self._spark = spark
+
+    @property
+    def cores(self) -> int:
+        """See StageEngine. Raises SparkUnavailable."""
+        with self._spark.context() as context:
+            return int(context.defaultParallelism)
+
+    @contextmanager
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
+        """See StageEngine. Raises SparkUnavailable, SparkFailed."""
+        from pyspark.errors import PySparkException
+
+        with self._spark.context() as context:
+            rows = (
+                context.parallelize(list(tasks), max(len(tasks), 1))
+                .flatMap(stages.first)
+                # Explicit numbers of partitions: the default of 200 costs seconds.
+                .partitionBy(stages.second_tasks, _TaskOfBucket(stages))
+                .mapPartitions(_Second(stages.second), preservesPartitioning=True)
+                # One partition more than third tasks: the driver fetches it alone, and the others wait as shuffle files.
+                .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages.third_tasks))
+            )
+            try:
+                yield SparkRun(context, rows, stages.third_tasks, _run(context, rows, [stages.third_tasks], _values))
+            except PySparkException as error:
+                raise SparkFailed(f"the Spark job failed: {error}") from error
+            finally:
+                context.cancelAllJobs()
+
+
+class SparkRun:
+    """A `StagedRun`."""
+
+    def __init__(self, context: Any, rows: Any, third_tasks: int, answers: list[Any]) -> None:
+        self._context = context
+        self._rows = rows
+        self._third_tasks = third_tasks
+        self.answers = answers
+
+    def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
+        """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
+        answers = self._rows.mapPartitionsWithIndex(_Third(function, list(plans)))
+        return _run(self._context, answers, list(range(self._third_tasks)), iter)
+
+
+def _run(
+    context: Any, rows: Any, partitions: Sequence[int], function: Callable[[Iterable[Any]], Iterator[Any]]
+) -> list[Any]:
+    from py4j.protocol import Py4JError
+
+    try:
+        return list(context.runJob(rows, function, partitions))
+    except Py4JError as error:
+        raise SparkFailed(f"the Spark job failed: {cause_of(error)}") from error
+
+
+def _values(rows: Iterable[Row]) -> Iterator[Any]:
+    return (value for _, value in rows)
+
+
+class _TaskOfBucket:
+    """Adjacent buckets go to one task, which holds one bucket's table at a time."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._tasks = stages.second_tasks
+        self._buckets = stages.buckets
+
+    def __call__(self, bucket: int) -> int:
+        return 0 if bucket == TO_DRIVER else bucket * self._tasks // self._buckets
+
+
+class _TaskOfItem:
+    def __init__(self, tasks: int) -> None:
+        self._tasks = tasks
+
+    def __call__(self, item: int) -> int:
+        return self._tasks if item == TO_DRIVER else item % self._tasks
+
+
+class _Second:
+    def __init__(self, function: Callable[[Sequence[Any]], Iterator[Row]]) -> None:
+        self._function = function
+
+    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
+        buckets: defaultdict[int, list[Any]] = defaultdict(list)
+        for number, value in rows:
+            if number == TO_DRIVER:
+                yield number, value
+            else:
+                buckets[number].append(value)
+        for bucket in sorted(buckets):
+            yield from self._function(buckets.pop(bucket))
+
+
+class _Third:
+    def __init__(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: list[Any]) -> None:
+        self._function = function
+        self._plans = plans
+
+    def __call__(self, task: int, rows: Iterable[Row]) -> Iterator[Any]:
+        return self._function(rows, self._plans[task])

@@ -1,0 +1,90 @@
+"""Directories compacted as the command does it, and what a reader must find there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from producer_state.table import ProducerTable
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.reference import clean
+from sidecar.compaction.rules import CompactionRules
+from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from sidecar.logformat.transaction_index import read_transaction_index
+from sidecar.pipeline.compaction.directory import Compaction, compact_directory, named_partition
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.ports import StageEngine
+from tests.compaction.partitions import partition_in
+
+DAY_MS = 86_400_000
+HASH_KEY = bytes(range(16))
+
+
+def compacted(
+    source: Path,
+    out: Path | None,
+    rules: CompactionRules,
+    engine: StageEngine | None = None,
+    *,
+    include_active: bool = False,
+) -> Compaction:
+    return compact_directory(
+        named_partition(source),
+        out,
+        rules,
+        engine or LocalStages(),
+        Forgetting(rules.now_ms, DAY_MS),
+        hash_key=HASH_KEY,
+        include_active=include_active,
+    )
+
+
+def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file by name, with its time if it is a log or an index."""
+    return {
+        path.name: (0 if path.suffix == ".snapshot" else path.stat().st_mtime_ns, path.read_bytes())
+        for path in directory.iterdir()
+    }
+
+
+def check_against_reference(source: Path, compaction: Compaction, rules: CompactionRules) -> None:
+    """Logs, transaction indexes, and all that is copied."""
+    out = compaction.out
+    assert out is not None
+    partition = partition_in(source)
+    count = sum(len(output.sources) for output in compaction.outputs)
+    expected_names = set()
+    if count:
+        end_offset = compaction.outputs[-1].end_offset
+        snapshot = (out / f"{end_offset:020d}.snapshot").read_bytes()
+        reference = clean(
+            partition.segments[:count],
+            rules,
+            groups=[len(output.sources) for output in compaction.outputs],
+            last_batches=LastBatches.of(ProducerTable.from_snapshot(end_offset, snapshot)),
+            aborted=partition.aborted,
+        )
+        for group, output in zip(reference.groups, compaction.outputs, strict=True):
+            stem = out / f"{output.base_offset:020d}"
+            assert stem.with_suffix(".log").read_bytes() == group.log
+            assert output.size_bytes == len(group.log)
+            index = stem.with_suffix(".txnindex")
+            found = read_transaction_index(index.read_bytes() if index.exists() else b"")
+            assert found.last_offset.tolist() == [transaction.last_offset for transaction in group.transactions]
+            expected_names |= {f"{stem.name}.{suffix}" for suffix in ("log", "index", "timeindex")}
+            expected_names |= {index.name} if group.transactions else set()
+    for file in compaction.left_alone:
+        for path in source.glob(f"{file.base_offset:020d}.*"):
+            if path.suffix != ".snapshot":
+                assert (out / path.name).read_bytes() == path.read_bytes()
+                expected_names.add(path.name)
+    for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
+        if (source / name).exists():
+            assert (out / name).read_bytes() == (source / name).read_bytes()
+        if name == LEADER_EPOCH_CHECKPOINT or (source / name).exists():
+            expected_names.add(name)
+    ends = [output.end_offset for output in compaction.outputs] + [file.end_offset for file in compaction.left_alone]
+    first = min(int(path.stem) for path in out.glob("*.log"))
+    expected_names |= {f"{end:020d}.snapshot" for end in ends}
+    expected_names |= {path.name for path in source.glob(f"{first:020d}.snapshot")}
+    assert {path.name for path in out.iterdir()} == expected_names

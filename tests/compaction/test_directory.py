@@ -1,0 +1,98 @@
+"""`compact` on directories that real brokers wrote: as the reference says, loadable, and nothing else touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.errors import SettingsError
+from tests.compaction.directories import DAY_MS, check_against_reference, compacted, tree
+from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
+from tests.snapshots.log_dirs import tree as contents
+
+
+def rules_of(strategy: Strategy, version: str, later_ms: int = 0) -> CompactionRules:
+    return CompactionRules(wall_clock_ms(version) + later_ms, strategy=strategy, header="h1", segment_bytes=16384)
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_golden_directories_become_what_the_reference_says(version: str, strategy: Strategy, tmp_path: Path) -> None:
+    before = contents(golden(version) / "logs")
+    saved = 0
+    for path in partitions(version):
+        out = tmp_path / path.name
+        rules = rules_of(strategy, version)
+        compaction = compacted(path, out, rules)
+        check_against_reference(path, compaction, rules)
+        saved += compaction.bytes_before - compaction.bytes_after
+    assert saved > 100_000
+    assert contents(golden(version) / "logs") == before
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in partitions(version)}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_above_the_first_open_transaction_is_touched(version: str, tmp_path: Path) -> None:
+    path = golden(version) / "logs" / "compacted-1"
+    compaction = compacted(path, tmp_path / path.name, rules_of(Strategy.OFFSET, version), include_active=True)
+    last_stable = compaction.survey.last_stable_offset
+    assert last_stable < compaction.survey.log_end_offset
+    assert compaction.outputs[-1].end_offset <= last_stable < compaction.left_alone[0].end_offset
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_active_segment_on_demand(version: str, tmp_path: Path) -> None:
+    path = golden(version) / "logs" / "compacted-0"
+    rules = rules_of(Strategy.OFFSET, version)
+    compaction = compacted(path, tmp_path / path.name, rules, include_active=True)
+    check_against_reference(path, compaction, rules)
+    assert compaction.left_alone == ()
+    assert compaction.outputs[-1].end_offset == compaction.survey.log_end_offset
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_a_second_time_changes_nothing_but_horizons(strategy: Strategy, tmp_path: Path) -> None:
+    """And the producer snapshots survive it, though the batches they tell of are gone."""
+    path, rules = golden("4.3.0") / "logs" / "compacted-0", rules_of(strategy, "4.3.0")
+    outs = [tmp_path / str(turn) / path.name for turn in range(4)]
+    for source, out in zip([path, *outs], outs, strict=False):
+        compacted(source, out, rules)
+    snapshots = [{name: found for name, found in tree(out).items() if name.endswith(".snapshot")} for out in outs]
+    assert snapshots[0] == snapshots[1] == snapshots[2]
+    # The first round makes tombstones mortal, the second markers on which nothing depends any more.
+    assert tree(outs[2]) == tree(outs[3])
+
+
+def test_tombstones_go_when_their_time_has_come(tmp_path: Path) -> None:
+    path = golden("4.3.0") / "logs" / "compacted-0"
+    first = compacted(path, tmp_path / "1" / path.name, rules_of(Strategy.OFFSET, "4.3.0"))
+    assert first.out is not None
+    later = rules_of(Strategy.OFFSET, "4.3.0", 2 * DAY_MS)
+    second = compacted(first.out, tmp_path / "2" / path.name, later)
+    check_against_reference(first.out, second, later)
+    assert second.records_after < first.records_after
+
+
+def test_a_dry_run_tells_the_same_sizes_and_writes_nothing(tmp_path: Path) -> None:
+    path, rules = golden("4.3.0") / "logs" / "compacted-0", rules_of(Strategy.OFFSET, "4.3.0")
+    dry = compacted(path, None, rules)
+    wet = compacted(path, tmp_path / "out", rules)
+    assert (dry.bytes_after, dry.records_after) == (wet.bytes_after, wet.records_after)
+    assert [output.size_bytes for output in dry.outputs] == [output.size_bytes for output in wet.outputs]
+
+
+def test_an_out_directory_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    path, rules = golden("4.3.0") / "logs" / "compacted-0", rules_of(Strategy.OFFSET, "4.3.0")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "meta.properties").touch()
+    for out in (tmp_path / "full", tmp_path / "file", tmp_path / "logs" / "t-0", path / "out"):
+        with pytest.raises(SettingsError, match="--out"):
+            compacted(path, out, rules)
+    (tmp_path / "empty").mkdir()
+    assert compacted(path, tmp_path / "empty", rules).out == tmp_path / "empty"
+    assert (tmp_path / "empty" / "leader-epoch-checkpoint").exists()
