@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sidecar.broker.log_dir_state import LogDirState, read_file, read_log_dir_state
-from sidecar.errors import CorruptFile, PartitionError, SettingsError
+from sidecar.errors import CorruptFile, SettingsError
 from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import MetaProperties
@@ -61,26 +61,37 @@ class FileBrokerFacts:
                 values[state.log_dir] = value
         distinct = list(dict.fromkeys(values.values()))
         if not distinct:
-            searched = ", ".join(str(log_dir) for log_dir in self._log_dirs) or "no log dir"
-            raise SettingsError(f"no {what} in {META_PROPERTIES} of {searched}; are these a broker's log dirs?")
+            raise SettingsError(self._unknown(what))
         if len(distinct) > 1:
             found = ", ".join(f"{value} in {log_dir}" for log_dir, value in values.items())
             raise SettingsError(f"the log dirs belong to different brokers or clusters: {what} {found}")
         return distinct[0]
 
+    def _unknown(self, what: str) -> str:
+        problems = [state.problem for state in self._states.values() if state.problem]
+        setting = f"broker.{what.replace(' ', '_')}"
+        if len(problems) == len(self._states):
+            found = "; ".join(problems) or "no log dir is given"
+            return f"{found}: no {what} is known; are these a broker's log dirs? Else correct broker.log_dirs"
+        searched = ", ".join(str(state.log_dir) for state in self._states.values() if not state.problem)
+        return f"no {what} in {META_PROPERTIES} of {searched}; are these a broker's log dirs? If so, set {setting}"
+
     def partition(self, files: PartitionFiles) -> PartitionFacts:
-        """What the files say of one partition. Where one of them cannot be believed, `reason` says so."""
+        """What the files say of one partition; where they say too little, `reason` tells.
+
+        Raises PartitionError for a file that cannot be read, CorruptFile for one that cannot be believed.
+        """
         stable_end_offset, reason = self._stable_end_offset(files)
-        leader_epoch, epoch_problem = _latest_epoch(files)
+        epochs = read_file(files.directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
         leads = self._assume_leader
         return PartitionFacts(
             topic_partition=files.topic_partition,
             topic_id=files.topic_id,
             leads=leads,
-            leader_epoch=leader_epoch,
+            leader_epoch=NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch,
             stable_end_offset=stable_end_offset,
             log_start_offset=self._log_start_offset(files),
-            reason=epoch_problem or reason or ("" if leads else NOT_LEADING),
+            reason=reason or ("" if leads else NOT_LEADING),
         )
 
     def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, str]:
@@ -99,13 +110,5 @@ class FileBrokerFacts:
     def _log_start_offset(self, files: PartitionFiles) -> int:
         first_base = files.segments[0].base_offset if files.segments else files.active_base_offset or 0
         state = self._states.get(files.log_dir)
-        checkpointed = state.log_start.offsets.get(files.topic_partition, 0) if state else 0
-        return max(first_base, checkpointed)
-
-
-def _latest_epoch(files: PartitionFiles) -> tuple[int, str]:
-    try:
-        epochs = read_file(files.directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
-    except PartitionError as error:
-        return NO_LEADER_EPOCH, str(error)
-    return (NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch), ""
+        checkpointed = state.log_start.offset(files.topic_partition) if state else None
+        return max(first_base, checkpointed or 0)

@@ -25,25 +25,34 @@ _LARGEST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OffsetCheckpoint:
-    """One checkpoint file: offsets by partition, and `problem` where it is missing or cannot be believed."""
+    """One checkpoint file: offsets by partition; `exists`, and `error` where it cannot be read or believed."""
 
-    name: str
+    path: Path
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    problem: str = ""
+    exists: bool = True
+    error: PartitionError | None = None
 
     def lacks(self, topic_partition: TopicPartition) -> str:
-        """Why this file says nothing about a partition, "" if it does."""
-        if topic_partition in self.offsets:
+        """Why this file says nothing about a partition, "" if it does. Raises PartitionError if it cannot be read."""
+        if self.offset(topic_partition) is not None:
             return ""
-        return self.problem or f"{self.name} has no entry for {topic_partition}"
+        return f"{self.path.name} has no entry for {topic_partition}" if self.exists else f"{self.path} does not exist"
+
+    def offset(self, topic_partition: TopicPartition) -> int | None:
+        """The partition's offset, None where the file has none. Raises PartitionError if it cannot be read."""
+        if self.error is not None:
+            # One error is raised for every partition of the log dir: it must not gather their tracebacks.
+            raise self.error.with_traceback(None)
+        return self.offsets.get(topic_partition)
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """The files of one log dir at one moment. `meta` is None where the file is missing or the disk cannot be read."""
+    """The files of one log dir at one moment. `meta` is None where there is none to read; `problem` says why."""
 
     log_dir: Path
     meta: MetaProperties | None
+    problem: str
     high_watermark: OffsetCheckpoint
     recovery_point: OffsetCheckpoint
     log_start: OffsetCheckpoint
@@ -51,16 +60,21 @@ class LogDirState:
 
 def read_log_dir_state(log_dir: Path) -> LogDirState:
     """Reads the small files of a log dir. Raises CorruptFile for a malformed `meta.properties`, nothing else."""
+    meta, problem = None, ""
     try:
         meta = read_file(log_dir / META_PROPERTIES, read_meta_properties)
+        if meta is None:
+            problem = f"{log_dir} holds no {META_PROPERTIES}" if log_dir.is_dir() else f"{log_dir} does not exist"
     except CorruptFile:
         raise
-    except PartitionError:
+    except PartitionError as error:
         # A failed disk of several: the broker goes on without it, and so do we.
-        meta = None
+        is_file = isinstance(error.__cause__, NotADirectoryError)
+        problem = f"{log_dir} is a file, not a directory" if is_file else str(error)
     return LogDirState(
         log_dir=log_dir,
         meta=meta,
+        problem=problem,
         high_watermark=_checkpoint(log_dir / HIGH_WATERMARK_CHECKPOINT),
         recovery_point=_checkpoint(log_dir / RECOVERY_POINT_CHECKPOINT),
         log_start=_checkpoint(log_dir / LOG_START_CHECKPOINT),
@@ -71,10 +85,8 @@ def _checkpoint(path: Path) -> OffsetCheckpoint:
     try:
         offsets = read_file(path, read_offset_checkpoint)
     except PartitionError as error:
-        return OffsetCheckpoint(path.name, problem=str(error))
-    if offsets is None:
-        return OffsetCheckpoint(path.name, problem=f"{path} does not exist")
-    return OffsetCheckpoint(path.name, offsets)
+        return OffsetCheckpoint(path, error=error)
+    return OffsetCheckpoint(path, exists=False) if offsets is None else OffsetCheckpoint(path, offsets)
 
 
 def read_file(path: Path, decode: Callable[[bytes, str], Decoded]) -> Decoded | None:
@@ -88,7 +100,8 @@ def read_file(path: Path, decode: Callable[[bytes, str], Decoded]) -> Decoded | 
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PartitionError(f"{path} cannot be read: {error.strerror or error}") from error
+        advice = "; run as the broker's user" if isinstance(error, PermissionError) else ""
+        raise PartitionError(f"{path} cannot be read: {error.strerror or error}{advice}") from error
     if len(data) > _LARGEST_BYTES:
         raise CorruptFile(f"larger than {_LARGEST_BYTES} bytes, no checkpoint is", file=str(path))
     return decode(data, str(path))

@@ -24,7 +24,7 @@ from sidecar.archive.keys import (
 )
 from sidecar.cli.file_kinds import SMALL_FILE_BYTES_MAX, Content, content_of, small_content
 from sidecar.clock import SystemClock
-from sidecar.errors import CorruptFile, PartitionError, SettingsError, StagingFull
+from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
 from sidecar.pipeline.commit_log import CommitLog
@@ -32,6 +32,7 @@ from sidecar.ports import ObjectStore
 
 ROOT_ELEMENTS = 4
 
+_KEYS = "keys look like <cluster id>/<topic>/<partition>/<topic id>/segments/<base offset>-<segment id>.log"
 _NAMES = {
     PartName.OFFSET_INDEX: f"x.{Suffix.OFFSET_INDEX}",
     PartName.TIME_INDEX: f"x.{Suffix.TIME_INDEX}",
@@ -49,16 +50,26 @@ def archived_content(store: ObjectStore, key: str, *, records: bool = False) -> 
     Raises SettingsError for keys that mean nothing, StoreError, and PartitionError, also while rows are taken.
     """
     elements = key.strip("/").split("/")
-    lineage = parse_root("/".join(elements[:ROOT_ELEMENTS]))
+    try:
+        lineage = parse_root("/".join(elements[:ROOT_ELEMENTS]))
+    except SettingsError as error:
+        raise SettingsError(f"{key}: no such object; {_KEYS}") from error
     relative = "/".join(elements[ROOT_ELEMENTS:])
     if relative.startswith((COMMITS, CHECKPOINTS)):
+        _require_object(store, ObjectKey(key))
         return Content(whole=_json_object(store, lineage, relative))
     found = parse_segment_key(relative) if relative.startswith(SEGMENTS) else None
     if found is None:
-        raise SettingsError(f"{key}: neither a segment's object nor a commit nor a checkpoint of {lineage}")
+        raise SettingsError(f"{key}: neither a segment's object nor a commit nor a checkpoint; {_KEYS}")
+    _require_object(store, ObjectKey(key))
     if found.suffix == INDEXES_SUFFIX:
         return Content(rows=_parts(store, lineage, found, ObjectKey(key)))
     return Content(rows=_log_rows(store, ObjectKey(key), found.base_offset, records=records))
+
+
+def _require_object(store: ObjectStore, key: ObjectKey) -> None:
+    if store.head(key) is None:
+        raise ObjectMissing(f"{key}: no such object at {store.url}; {_KEYS}")
 
 
 def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping[str, Any]:
@@ -72,7 +83,8 @@ def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping
     else:
         decode_checkpoint(data, number, lineage, key)
     decoded: dict[str, Any] = json.loads(data)
-    return decoded
+    sealed: dict[str, Any] = decoded["commit" if relative.startswith(COMMITS) else "checkpoint"]
+    return sealed
 
 
 def _log_rows(store: ObjectStore, key: ObjectKey, base_offset: int, *, records: bool) -> Iterator[Mapping[str, Any]]:

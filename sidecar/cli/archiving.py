@@ -54,7 +54,10 @@ def backfill(
     single_writer: SingleWriter = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
 ) -> int:
-    """Archive every rolled segment that is stable now, once, and report."""
+    """Archive every rolled segment that is stable now, once, and report.
+
+    Exit code 3 if a partition stopped, or if nothing says that this broker leads (--assume-leader does).
+    """
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     settings = options.settings(flags, calm=True)
     from sidecar.cli.progress import ProgressDisplay
@@ -123,29 +126,55 @@ def _planned_bytes(report: BackfillReport, row: PartitionRow) -> int:
 def _show(report: BackfillReport, *, colors: bool) -> None:
     from sidecar.cli.output import print_table, remark, size
 
+    if report.dry_run:
+        _show_plan(report, colors=colors)
+    else:
+        rows = [
+            (
+                f"{row.topic}-{row.partition}",
+                row.segments_planned,
+                row.segments_uploaded,
+                row.segments_waiting,
+                size(row.bytes_uploaded),
+                row.snapshots_broker,
+                row.snapshots_rebuilt,
+                row.end_offset,
+            )
+            for row in report.rows
+        ]
+        columns = ["partition", "planned#", "archived#", "waiting#", "size#", "snapshots: broker's#", "rebuilt#"]
+        print_table("Back-fill", [*columns, "archive ends at#"], rows, colors=colors)
+    for row in report.rows:
+        if row.stopped_because:
+            name = f"{row.topic}-{row.partition}"
+            text = row.stopped_because.removeprefix(f"{name}: ")
+            remark(f"{name} {'stopped' if row.error else 'waits'}: {text}")
+    for problem in report.problems:
+        remark(f"problem: {problem}")
+
+
+def _show_plan(report: BackfillReport, *, colors: bool) -> None:
+    from sidecar.cli.output import print_table, remark, size
+
     rows = [
         (
             f"{row.topic}-{row.partition}",
             row.segments_planned,
-            row.segments_uploaded,
             row.segments_waiting,
-            size(_planned_bytes(report, row) if report.dry_run else row.bytes_uploaded),
-            row.snapshots_broker,
-            row.snapshots_rebuilt,
-            row.end_offset,
-            row.stopped_because,
+            size(_planned_bytes(report, row)),
+            row.snapshots_missing,
         )
         for row in report.rows
     ]
-    columns = ["partition", "planned#", "archived#", "waiting#", "size#", "snapshots: broker's#", "rebuilt#"]
-    title = "Plan (nothing was done)" if report.dry_run else "Back-fill"
-    print_table(title, [*columns, "archive ends at#", "why not all"], rows, colors=colors)
-    if report.dry_run:
-        planned = [
-            (partition, segment["base_offset"], segment["end_offset"], size(segment["size_bytes"]))
-            for partition, segments in report.planned.items()
-            for segment in segments
-        ]
-        print_table("Segments", ["partition", "from#", "to#", "size#"], planned, colors=colors)
-    for problem in report.problems:
-        remark(f"problem: {problem}")
+    columns = ["partition", "planned#", "waiting#", "size#", "snapshots missing on disk#"]
+    print_table("Plan (nothing was done)", columns, rows, colors=colors)
+    planned = [
+        (partition, segment["base_offset"], segment["end_offset"], size(segment["size_bytes"]))
+        for partition, segments in report.planned.items()
+        for segment in segments
+    ]
+    print_table("Segments", ["partition", "from#", "to#", "size#"], planned, colors=colors)
+    remark(
+        "a dry run does not read the segments: those that reach into an open transaction will wait, and a damaged one will "
+        "stop its partition"
+    )

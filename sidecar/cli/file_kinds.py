@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from producer_state.snapshot import CorruptSnapshot, describe
+from sidecar.cli.checked_rows import checked_meta_properties, index_rows, leader_epoch_rows, offset_rows
 from sidecar.errors import CorruptFile, PartitionError, SettingsError
-from sidecar.logformat import offset_index, time_index, transaction_index
-from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.index_dump import DUMPED_SUFFIXES, dump_index, dump_leader_epochs
-from sidecar.logformat.meta_properties import read_meta_properties
+from sidecar.logformat.index_dump import DUMPED_SUFFIXES
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    MAX_OFFSET,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     Suffix,
+    parse_file_name,
 )
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.ports import MIB
@@ -35,13 +36,6 @@ KNOWN = (
     "*.log *.index *.timeindex *.txnindex *.snapshot leader-epoch-checkpoint *-offset-checkpoint meta.properties "
     "partition.metadata, and in an archive *.indexes, commits and checkpoints"
 )
-
-ENTRY_BYTES = {
-    Suffix.OFFSET_INDEX: offset_index.ENTRY.itemsize,
-    Suffix.TIME_INDEX: time_index.ENTRY.itemsize,
-    Suffix.TRANSACTION_INDEX: transaction_index.ENTRY.itemsize,
-}
-ASCENDING = {"offset", "position", "timestamp_ms", "last_offset"}
 
 _RENAMED = re.compile(r"\.(?:deleted|swap|cleaned)$")
 _BASE_OFFSET = re.compile(r"[0-9]{20}(?=[.-])")
@@ -79,12 +73,13 @@ def content_of(path: Path, *, records: bool = False, base_offset: int | None = N
     Raises SettingsError for names that mean nothing; PartitionError, also while rows are taken, for files that cannot
     be read or do not hold what they should.
     """
-    if not path.is_file():
-        raise SettingsError(f"{path}: there is no such file")
+    require_file(path)
     name = _RENAMED.sub("", path.name)
     digits = _BASE_OFFSET.match(name)
     if base_offset is None and digits is not None:
         base_offset = int(digits[0])
+        if base_offset > MAX_OFFSET:
+            raise SettingsError(f"{path}: the offset in its name is above 2^63-1; give --base-offset")
     suffix = name.rpartition(".")[2]
     if suffix == Suffix.LOG:
         from sidecar.logformat.dump import dump_batches, dump_records
@@ -100,42 +95,57 @@ def content_of(path: Path, *, records: bool = False, base_offset: int | None = N
         PARTITION_METADATA,
     }:
         raise SettingsError(f"{path}: the name is of no kind that can be inspected: {KNOWN}")
-    return small_content(name, read_small(path), base_offset or 0, str(path))
+    may_end_in_zeros = suffix in DUMPED_SUFFIXES and _is_active(path, base_offset or 0)
+    return small_content(name, read_small(path), base_offset or 0, str(path), may_end_in_zeros=may_end_in_zeros)
 
 
-def small_content(name: str, data: bytes, base_offset: int, file: str) -> Content:
-    """The content of anything but a `.log`, from its bytes. Raises CorruptFile."""
+def require_file(path: Path) -> None:
+    """Raises SettingsError, saying what it is, for a path that is no regular file or that cannot be opened."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise SettingsError(
+                f"{path} is a directory, inspect takes one file of it; `status --archive` shows an archive, "
+                f"`snapshots check` a partition or log directory"
+            )
+        if not stat.S_ISREG(mode):
+            raise SettingsError(f"{path} is a device, pipe or socket; inspect takes a regular file")
+        path.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SettingsError(f"{path}: there is no such file") from error
+    except PermissionError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; run as the broker's user") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _is_active(path: Path, base_offset: int) -> bool:
+    """Whether the files beside it make it one of a partition's newest segment, which a broker may have open."""
+    try:
+        found = [parse_file_name(file.name) for file in path.parent.iterdir()]
+    except OSError:
+        return False
+    bases = [name.offset for name in found if name is not None and name.suffix is Suffix.LOG]
+    return bool(bases) and max(bases) == base_offset
+
+
+def small_content(name: str, data: bytes, base_offset: int, file: str, *, may_end_in_zeros: bool = False) -> Content:
+    """The content of anything but a `.log`, from its bytes. Raises CorruptFile, also while rows are taken."""
     suffix = name.rpartition(".")[2]
     if suffix == Suffix.SNAPSHOT:
         return Content(whole=read_snapshot_file(data, file))
     if suffix in DUMPED_SUFFIXES:
-        rows = dump_index(Suffix(suffix), data, base_offset, file)
-        return Content(rows=_until_they_fall(rows, ENTRY_BYTES[Suffix(suffix)], base_offset, file))
+        return Content(rows=index_rows(Suffix(suffix), data, base_offset, file, may_end_in_zeros=may_end_in_zeros))
     if name == LEADER_EPOCH_CHECKPOINT:
-        return Content(rows=dump_leader_epochs(data, file))
+        return Content(rows=leader_epoch_rows(data, file))
     if name in OFFSET_CHECKPOINTS:
-        return Content(rows=_offsets(data, file))
+        return Content(rows=offset_rows(data, file))
     if name == META_PROPERTIES:
-        found = read_meta_properties(data, file)
+        found = checked_meta_properties(data, file)
         ids = {"cluster_id": found.cluster_id, "broker_id": found.broker_id, "directory_id": found.directory_id}
         return Content(whole={"kind": "meta_properties", "version": found.version, **ids})
     topic_id = read_partition_metadata(data, file)
     return Content(whole={"kind": "partition_metadata", "version": 0, "topic_id": topic_id})
-
-
-def _until_they_fall(
-    rows: Iterator[Mapping[str, int]], entry_bytes: int, base_offset: int, file: str
-) -> Iterator[Mapping[str, int]]:
-    """Rows as long as they can be those of an index: no field that ascends falls, no offset lies below the base."""
-    before: Mapping[str, int] = {}
-    for number, row in enumerate(rows):
-        lowest = {"offset": base_offset, "position": 0, "last_offset": base_offset, **before}
-        for name in ASCENDING & row.keys():
-            if row[name] < lowest.get(name, row[name]):
-                found = f"{name} {row[name]}, expected {lowest[name]} or more"
-                raise CorruptFile(found, file=file, position=number * entry_bytes)
-        yield row
-        before = row
 
 
 def read_snapshot_file(data: bytes, file: str) -> Mapping[str, Any]:
@@ -156,8 +166,3 @@ def read_small(path: Path) -> bytes:
     if len(data) > SMALL_FILE_BYTES_MAX:
         raise CorruptFile(f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no such file is", file=str(path))
     return data
-
-
-def _offsets(data: bytes, file: str) -> Iterator[Mapping[str, Any]]:
-    for found, offset in read_offset_checkpoint(data, file).items():
-        yield {"topic": found.topic, "partition": found.partition, "offset": offset}

@@ -30,7 +30,10 @@ def inspect(
     base_offset: Annotated[
         int | None,
         typer.Option(
-            metavar="OFFSET", min=0, help="Base offset of the segment, where the file's name does not say it."
+            metavar="OFFSET",
+            min=0,
+            max=2**63 - 1,
+            help="Base offset of the segment, where the file's name does not say it.",
         ),
     ] = None,
 ) -> int:
@@ -55,14 +58,15 @@ def inspect(
 def _from_archive(options: GlobalOptions, archive: str, key: str, *, records: bool) -> Content:
     settings = options.settings({"store.url": archive})
     from sidecar.cli.archived_files import archived_content
-    from sidecar.storage import open_store
+    from sidecar.storage import open_existing
 
-    return archived_content(open_store(settings.store), key, records=records)
+    return archived_content(open_existing(settings.store), key, records=records)
 
 
 def _from_disk(target: str, *, records: bool, base_offset: int | None) -> Content:
-    from sidecar.cli.file_kinds import archive_of, content_of
+    from sidecar.cli.file_kinds import archive_of, content_of, require_file
 
+    require_file(Path(target))
     place = archive_of(Path(target))
     if place is None:
         return content_of(Path(target), records=records, base_offset=base_offset)

@@ -159,7 +159,9 @@ def exit_codes() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except SidecarError as error:
-        for line in str(error).splitlines():
+        from sidecar.pipeline.advice import advised
+
+        for line in advised(error).splitlines():
             sys.stderr.write(f"error: {line}\n")
         raise typer.Exit(error.exit_code) from error
     except BrokenPipeError as error:

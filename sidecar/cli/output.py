@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -57,14 +58,18 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         is_number = column.endswith("#")
-        table.add_column(column.removesuffix("#"), justify="right" if is_number else "left", no_wrap=is_number)
+        table.add_column(column.removesuffix("#"), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(value if isinstance(value, Text) else Text(shown(value)) for value in row))
-    # Where stdout is no terminal, no line is cut or wrapped.
-    width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
+        cells = [value if isinstance(value, Text) else Text(shown(value)) for value in row]
+        for place, cell in zip(table.columns, cells, strict=True):
+            if place.justify == "right":  # a number is never cut nor broken
+                place.min_width = max(place.min_width or 0, cell.cell_len)
+        table.add_row(*cells)
+    # Where nobody says how wide the place is, no line is wrapped.
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else UNLIMITED_WIDTH
     console = Console(file=sys.stdout, color_system="auto" if colors else None, highlight=False, width=width)
     with console.capture() as captured:
-        console.print(table)
+        console.print(table, crop=False)
     lines = [line.rstrip() for line in captured.get().splitlines()]
     sys.stdout.write("\n".join([title, *(line for line in lines if line), ""]) + "\n")
 

@@ -35,6 +35,8 @@ class ProgressDisplay:
 
     def __call__(self, progress: Progress) -> None:
         """Show it."""
+        if not progress.segments_total:
+            return
         if self._bar is not None:
             self._bar.show(progress)
         elif not self._quiet:

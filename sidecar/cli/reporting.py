@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.options import GlobalOptions
-from sidecar.errors import PartitionError, VerificationMismatch
+from sidecar.errors import PartitionError, SidecarError, VerificationMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +21,15 @@ JSON_VERSION = 1
 
 
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:
-    """Show what the archive holds, partition by partition."""
+    """Show what the archive holds, partition by partition; exit code 3 if one of them cannot be read."""
     settings = _settings(options, archive, topic, exclude)
     from sidecar.clock import SystemClock
     from sidecar.pipeline.status import archive_status
 
     store = _store(settings)
     rows = archive_status(store, SystemClock(), include=_chosen(settings))
+    if not rows:
+        _require_topic(store, settings)
     if options.json:
         from sidecar.cli.output import print_json
 
@@ -46,13 +48,15 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
                 size(row.bytes),
                 row.leader_epoch,
                 _holes(row.holes),
-                row.problem or "",
             )
             for row in rows
         ]
-        columns = ["partition", "topic id", "from#", "to#", "segments#", "size#", "leader epoch#", "holes", "problem"]
+        columns = ["partition", "topic id", "from#", "to#", "segments#", "size#", "leader epoch#", "holes"]
         if shown:
             print_table(f"Archive {store.url}", columns, shown, colors=options.colors)
+            for row in rows:
+                if row.problem:
+                    remark(f"{row.topic}-{row.partition}: {row.problem}")
         else:
             remark(f"nothing is archived at {store.url}")
     return PartitionError.exit_code if any(row.problem for row in rows) else 0
@@ -67,7 +71,11 @@ def verify(
         bool, typer.Option("--deep", help="Read every byte and every batch, not only sizes, checksums and indexes.")
     ] = False,
 ) -> int:
-    """Prove that the archive is whole; exit code 4 if it is not."""
+    """Prove that the archive is whole: exit code 4 if it is not, 3 if a part of it cannot be read, 1 if it is empty.
+
+    A segment is FOUND if the store has what was committed; LOST if that is missing or damaged, or if its offsets were
+    recorded as lost; UPLOADING if it is above the archive's end and at most 15 minutes old, DELAYED if it is older.
+    """
     settings = _settings(options, archive, topic, exclude)
     from sidecar.clock import SystemClock
     from sidecar.pipeline.verify import verify_archive
@@ -80,9 +88,14 @@ def verify(
 
             print_json({"kind": "partition_verification", "version": JSON_VERSION, **partition.to_json()})
         found.append(partition)
+    if not found:
+        _require_topic(store, settings)
+        raise SidecarError(f"nothing is archived at {store.url}, so there is nothing to verify")
     if not options.json:
         _show(found, store.url, colors=options.colors)
-    return 0 if all(partition.is_sound for partition in found) else VerificationMismatch.exit_code
+    if any(not partition.is_sound and not partition.is_unread for partition in found):
+        return VerificationMismatch.exit_code
+    return PartitionError.exit_code if any(partition.is_unread for partition in found) else 0
 
 
 def _settings(
@@ -93,9 +106,18 @@ def _settings(
 
 
 def _store(settings: Settings) -> ObjectStore:
-    from sidecar.storage import open_store
+    from sidecar.storage import open_existing
 
-    return open_store(settings.store)
+    return open_existing(settings.store)
+
+
+def _require_topic(store: ObjectStore, settings: Settings) -> None:
+    """Where nothing was found: say so if it was only not asked for."""
+    from sidecar.pipeline.assembly import require_topic
+    from sidecar.pipeline.lineages import find_all_lineages
+
+    topics = {lineage.topic_partition.topic for lineage in find_all_lineages(store)}
+    require_topic(topics, settings, internal=True)
 
 
 def _chosen(settings: Settings) -> Callable[[str], bool]:
@@ -110,14 +132,14 @@ def _holes(holes: tuple[Any, ...]) -> str:
     return " ".join(f"[{hole.base_offset}, {hole.end_offset})" for hole in holes)
 
 
+_OF_OBJECTS = {"missing_object", "size_mismatch", "checksum_mismatch", "corrupt_content"}
+
+
 def _show(found: list[PartitionVerification], url: str, *, colors: bool) -> None:
     from rich.text import Text
 
     from sidecar.cli.output import print_table, remark
 
-    if not found:
-        remark(f"nothing is archived at {url}")
-        return
     rows = []
     for partition in found:
         row = partition.row
@@ -130,4 +152,9 @@ def _show(found: list[PartitionVerification], url: str, *, colors: bool) -> None
     print_table(f"Verification of {url}", columns, rows, colors=colors)
     for partition in found:
         for problem in partition.problems:
-            remark(f"problem: {problem.key}: {problem.what}")
+            what = problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}"
+            remark(f"problem: {what}")
+    if any(problem.kind in _OF_OBJECTS for partition in found for problem in partition.problems):
+        remark(
+            "restore what is missing or damaged from a replica of the bucket or an earlier version, then verify again"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def scan_log_dirs(log_dirs: Sequence[Path], topics: TopicFilter, *, internal_top
         except PartitionError as error:
             problems.append(ScanProblem(topic_partition, candidates[0].directory, error))
     return ScanResult(tuple(partitions), tuple(sorted(problems, key=lambda problem: problem.path)))
+
+
+def topics_of(log_dirs: Sequence[Path]) -> frozenset[str]:
+    """The topics of all live partitions in these log dirs; a log dir that cannot be listed has none."""
+    found: set[str] = set()
+    for log_dir in log_dirs:
+        with suppress(OSError), os.scandir(log_dir) as entries:
+            names = (parse_directory_name(entry.name) for entry in entries)
+            found |= {name.topic_partition.topic for name in names if name and name.state is DirectoryState.LIVE}
+    return frozenset(found)
 
 
 def _distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:

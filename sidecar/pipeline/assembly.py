@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import SettingsError
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.journal import Journal
@@ -51,6 +52,25 @@ class ConfiguredFacts:
     def refresh(self) -> None:
         """See `BrokerFacts`."""
         self._facts.refresh()
+
+
+TOPICS_SHOWN_MAX = 20
+
+
+def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
+    """Raises SettingsError if there are topics, but `topics.include` and `exclude` leave none of them.
+
+    Args:
+        internal: whether topics whose name begins with `__` count; default as `topics.internal` says.
+    """
+    chosen = TopicFilter(settings.topics.include, settings.topics.exclude)
+    internal_topics = settings.topics.internal if internal is None else internal
+    present = sorted(topics)
+    if not present or any(chosen.accepts(topic, internal_topics=internal_topics) for topic in present):
+        return
+    more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
+    hint = "" if internal_topics else " (those that begin with __ only with topics.internal: true)"
+    raise SettingsError(f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}")
 
 
 def scanner(settings: Settings) -> Callable[[], ScanResult]:

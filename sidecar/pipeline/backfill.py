@@ -7,11 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sidecar.broker.files import NOT_LEADING
 from sidecar.config import Settings
-from sidecar.errors import SettingsError
+from sidecar.discovery.scan import ScanProblem, topics_of
+from sidecar.errors import PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
-from sidecar.pipeline.assembly import open_tools, scanner
-from sidecar.pipeline.partition import PartitionOutcome
+from sidecar.pipeline.advice import advised
+from sidecar.pipeline.assembly import open_tools, require_topic, scanner
+from sidecar.pipeline.partition import PartitionArchiver, PartitionOutcome
+from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.rounds import RoundReport, Rounds
 
 
@@ -28,13 +32,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition in the report."""
+    """One partition in the report. `snapshots_missing`: planned segments at whose end the broker left no snapshot."""
 
     topic: str
     partition: int
     segments_planned: int
     segments_uploaded: int
     segments_waiting: int
+    snapshots_missing: int
     bytes_uploaded: int
     end_offset: int | None
     snapshots_broker: int
@@ -73,10 +78,13 @@ def backfill(
 
     Raises:
         SettingsError: nothing can be done with these settings.
+        PartitionError: segments wait, but nothing says that this broker's copy is the one to archive.
         StoreError: the store cannot be reached, or cannot do what the archive needs.
     """
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+    require_topic(topics_of(settings.broker.log_dirs), settings)
+    _require_leadership(settings)
     with open_tools(settings, read_only=dry_run) as tools:
         rounds = Rounds(tools, scanner(settings))
         work, report = rounds.plan()
@@ -94,9 +102,23 @@ def backfill(
                 outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
                 report.outcomes.append(outcome)
             report.outcomes.sort(key=lambda found: found.files.topic_partition)
-            return _report(report, planned, dry_run=True)
+            return _report(report, planned, _without_snapshot(work), dry_run=True)
         counter = _Counter(progress, len(totals), sum(segment.size_bytes for segment in totals))
-        return _report(rounds.work(work, report, counter.done), planned, dry_run=False)
+        missing = _without_snapshot(work)
+        return _report(rounds.work(work, report, counter.done), planned, missing, dry_run=False)
+
+
+def _require_leadership(settings: Settings) -> None:
+    """Said once and before the store is asked for anything, instead of by every partition."""
+    if settings.broker.assume_leader:
+        return
+    waiting = sum(len(files.segments) for files in scanner(settings)().partitions)
+    if waiting:
+        raise PartitionError(f"nothing is archived, though {waiting} rolled segments wait: {NOT_LEADING}")
+
+
+def _without_snapshot(work: list[tuple[PartitionArchiver, PartitionPlan]]) -> Counter[TopicPartition]:
+    return Counter(plan.files.topic_partition for _, plan in work for one in plan.segments if one.snapshot is None)
 
 
 class _Counter:
@@ -116,13 +138,28 @@ class _Counter:
             self._progress(Progress(self._segments, self._segments_total, self._bytes, self._bytes_total, latest))
 
 
-def _report(report: RoundReport, planned: dict[str, list[dict[str, int]]], *, dry_run: bool) -> BackfillReport:
-    rows = tuple(_row(outcome, len(planned.get(str(outcome.files.topic_partition), []))) for outcome in report.outcomes)
-    problems = tuple(str(problem.error) for problem in report.problems)
-    return BackfillReport(rows, problems, report.exit_code, dry_run, planned)
+def _report(
+    report: RoundReport,
+    planned: dict[str, list[dict[str, int]]],
+    missing: Counter[TopicPartition],
+    *,
+    dry_run: bool,
+) -> BackfillReport:
+    rows = [
+        _row(
+            outcome,
+            len(planned.get(str(outcome.files.topic_partition), [])),
+            missing[outcome.files.topic_partition],
+        )
+        for outcome in report.outcomes
+    ]
+    rows += [_unlisted_row(problem.topic_partition, problem) for problem in report.problems if problem.topic_partition]
+    rows.sort(key=lambda row: (row.topic, row.partition))
+    problems = tuple(advised(problem.error) for problem in report.problems if problem.topic_partition is None)
+    return BackfillReport(tuple(rows), problems, report.exit_code, dry_run, planned)
 
 
-def _row(outcome: PartitionOutcome, planned: int) -> PartitionRow:
+def _row(outcome: PartitionOutcome, planned: int, snapshots_missing: int) -> PartitionRow:
     origins = Counter(segment.snapshot.origin for segment in outcome.archived)
     return PartitionRow(
         topic=outcome.files.topic_partition.topic,
@@ -130,11 +167,31 @@ def _row(outcome: PartitionOutcome, planned: int) -> PartitionRow:
         segments_planned=planned,
         segments_uploaded=len(outcome.archived),
         segments_waiting=outcome.waiting,
+        snapshots_missing=snapshots_missing,
         bytes_uploaded=sum(segment.size_bytes for segment in outcome.archived),
         end_offset=outcome.end_offset,
         snapshots_broker=origins[SnapshotOrigin.BROKER],
         snapshots_rebuilt=origins[SnapshotOrigin.REBUILT],
         snapshot_conformance=dict(outcome.conformance),
-        stopped_because=outcome.reason,
+        stopped_because=outcome.reason if outcome.error is None else advised(outcome.error),
         error=type(outcome.error).__name__ if outcome.error else None,
+    )
+
+
+def _unlisted_row(topic_partition: TopicPartition, problem: ScanProblem) -> PartitionRow:
+    """The row of a partition whose directory could not be listed."""
+    return PartitionRow(
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        segments_planned=0,
+        segments_uploaded=0,
+        segments_waiting=0,
+        snapshots_missing=0,
+        bytes_uploaded=0,
+        end_offset=None,
+        snapshots_broker=0,
+        snapshots_rebuilt=0,
+        snapshot_conformance={},
+        stopped_because=advised(problem.error),
+        error=type(problem.error).__name__,
     )

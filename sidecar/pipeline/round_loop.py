@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from threading import Event
 from typing import Any
@@ -14,6 +16,7 @@ from sidecar.discovery.watch import Hint
 from sidecar.errors import SidecarError, StoreError, StoreUnsafe
 from sidecar.http import Health
 from sidecar.metrics import Metrics
+from sidecar.model import TopicPartition
 from sidecar.pipeline.assembly import open_tools, scanner
 from sidecar.pipeline.partition import PartitionOutcome
 from sidecar.pipeline.rounds import RoundReport, Rounds
@@ -44,6 +47,7 @@ class RoundLoop:
         self._health = health
         self._stop = stop
         self._wake = wake
+        self._archived: Counter[TopicPartition] = Counter()
 
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
@@ -114,6 +118,8 @@ class RoundLoop:
 
     def _show(self, report: RoundReport) -> None:
         outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
+        for outcome in report.outcomes:
+            self._archived[outcome.files.topic_partition] += len(outcome.archived)
         unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
         store_errors = [str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)]
         for condition, reasons in (("log_dirs", unreadable), ("store", store_errors)):
@@ -124,19 +130,19 @@ class RoundLoop:
         self._health.publish(
             {
                 "round_ended_ms": self._clock.now_ms(),
-                "partitions": [_row(outcome) for outcome in outcomes],
+                "partitions": [_row(outcome, self._archived) for outcome in outcomes],
                 "problems": [str(problem.error) for problem in report.problems],
             }
         )
 
 
-def _row(outcome: PartitionOutcome) -> dict[str, Any]:
+def _row(outcome: PartitionOutcome, archived_since_start: Mapping[TopicPartition, int]) -> dict[str, Any]:
     topic_partition = outcome.files.topic_partition
     return {
         "topic": topic_partition.topic,
         "partition": topic_partition.partition,
         "archived_end_offset": outcome.end_offset,
-        "segments_archived": len(outcome.archived),
+        "segments_archived": archived_since_start[topic_partition],
         "segments_waiting": outcome.waiting,
         "reason": outcome.reason,
         "error": type(outcome.error).__name__ if outcome.error else None,

@@ -10,9 +10,11 @@ from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, StoreError
+from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
+from sidecar.pipeline.outage import Outage
 from sidecar.ports import ObjectStore
 
 WORKERS = 8
@@ -89,17 +91,24 @@ def archive_status(
 ) -> list[PartitionRow]:
     """One row per lineage with commits, ascending by cluster, topic, partition and incarnation.
 
-    A damaged commit log gives a row with a `problem`. Raises StoreError where the store itself fails.
+    A commit log that is damaged or cannot be read gives a row with a `problem`. Raises StoreError where the store itself
+    fails.
 
     Args:
         include: whether a topic is wanted.
     """
 
+    outage = Outage()
+
     def read(lineage: Lineage) -> PartitionRow | None:
         try:
             state = CommitLog(store, lineage.root, clock).read()
         except PartitionError as error:
+            return unreadable_row(lineage, advised(error))
+        except StoreError as error:
+            outage.failed(error)
             return unreadable_row(lineage, str(error))
+        outage.answered()
         return row_of(state) if state.next_number else None
 
     lineages = find_all_lineages(store, include, workers)

@@ -19,10 +19,12 @@ from sidecar.archive.keys import (
 )
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import CorruptFile, StoreDenied
+from sidecar.errors import CorruptFile, StoreDenied, StoreError
 from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.pipeline.advice import advised, finding
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
+from sidecar.pipeline.outage import Outage
 from sidecar.pipeline.status import PartitionRow, row_of, unreadable_row
 from sidecar.pipeline.verify_segment import Problem, ProblemKind, check_segment_objects
 from sidecar.ports import ObjectFacts, ObjectStore
@@ -83,6 +85,11 @@ class PartitionVerification:
         """Whether there is no problem. Orphans and recorded holes are none."""
         return not self.problems
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether nothing can be said, because something could not be read."""
+        return any(problem.kind is ProblemKind.UNREADABLE for problem in self.problems)
+
     def to_json(self) -> dict[str, object]:
         """The stable JSON form: as of `status`, with the segments themselves instead of their number."""
         return {
@@ -110,10 +117,7 @@ def verify_partition(
     try:
         state = log.read_whole_chain() if deep else log.read()
     except CorruptFile as error:
-        row = unreadable_row(parse_root(root), str(error))
-        return PartitionVerification(
-            row, (), (Problem(ProblemKind.COMMIT_LOG, error.file or root, str(error)),), (), 0, None
-        )
+        return _unread(root, advised(error), Problem(ProblemKind.COMMIT_LOG, error.file or root, finding(error)))
     problems = [*_check_checkpoints(log, state, deep=deep), *_check_coverage(state)]
 
     def check(segment: ArchivedSegment) -> tuple[Problem, ...]:
@@ -147,15 +151,30 @@ def verify_archive(
     include: Callable[[str], bool] = lambda _: True,
     workers: int | None = None,
 ) -> Iterator[PartitionVerification]:
-    """Check every lineage, several at once; results ascend by cluster, topic, partition and incarnation."""
+    """Check every lineage, several at once; results ascend by cluster, topic, partition and incarnation.
+
+    One that cannot be read is a finding like others. Raises StoreError where the store itself fails.
+    """
     at_once = workers or (DEEP_WORKERS if deep else WORKERS)
 
+    outage = Outage()
+
     def check(root: ObjectKey) -> PartitionVerification:
-        return verify_partition(store, root, clock, deep=deep, workers=max(1, at_once // 2))
+        try:
+            found = verify_partition(store, root, clock, deep=deep, workers=max(1, at_once // 2))
+        except StoreError as error:
+            outage.failed(error)
+            return _unread(root, str(error), Problem(ProblemKind.UNREADABLE, root, str(error)))
+        outage.answered()
+        return found
 
     roots = [lineage.root for lineage in find_all_lineages(store, include)]
     with ThreadPoolExecutor(at_once, thread_name_prefix="verify-partitions") as pool:
         yield from pool.map(check, roots)
+
+
+def _unread(root: ObjectKey, reason: str, problem: Problem) -> PartitionVerification:
+    return PartitionVerification(unreadable_row(parse_root(root), reason), (), (problem,), (), 0, None)
 
 
 def _segment_row(segment: ArchivedSegment, damaged: bool) -> SegmentVerification:
@@ -172,7 +191,7 @@ def _check_checkpoints(log: CommitLog, state: PartitionState, *, deep: bool) -> 
             "the newest checkpoint leads to another state than the commits do",
         )
     for error in log.passed_over:
-        yield Problem(ProblemKind.CHECKPOINT, error.file, str(error))
+        yield Problem(ProblemKind.CHECKPOINT, error.file, finding(error))
 
 
 def _check_coverage(state: PartitionState) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ class ProblemKind(StrEnum):
     COMMIT_LOG = "commit_log"
     CHECKPOINT = "checkpoint"
     COVERAGE = "coverage"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import NOT_LEADING, FileBrokerFacts
-from sidecar.errors import SettingsError
+from sidecar.errors import CorruptFile, PartitionError, SettingsError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.ports import BrokerFacts
 
@@ -139,9 +139,35 @@ def test_a_malformed_checkpoint_stops_its_log_dir_only(tmp_path: Path) -> None:
     (bad / "recovery-point-offset-checkpoint").write_bytes(b"\0" * 20)
     facts = FileBrokerFacts([good, bad], assume_leader=True)
     assert facts.partition(files_of(good)).stable_end_offset == 9
-    found = facts.partition(files_of(bad))
-    assert found.stable_end_offset == 0
-    assert str(bad / "recovery-point-offset-checkpoint") in found.reason
+    for _ in range(2):
+        with pytest.raises(CorruptFile, match="recovery-point-offset-checkpoint"):
+            facts.partition(files_of(bad))
+
+
+def test_a_checkpoint_that_cannot_be_read_is_an_error_and_no_missing_one(tmp_path: Path) -> None:
+    log_dir = a_log_dir(tmp_path, high_watermark=9, recovery_point=9)
+    for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint"):
+        (log_dir / name).unlink(missing_ok=True)
+        (log_dir / name).mkdir()
+        with pytest.raises(PartitionError, match=f"{name} cannot be read: Is a directory"):
+            FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir))
+        (log_dir / name).rmdir()
+        (log_dir / name).write_text("0\n1\norders 0 9\n")
+
+
+def test_each_reason_for_not_knowing_the_broker_has_words_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unreadable" / "meta.properties").mkdir(parents=True)
+    words = {
+        "nowhere": "nowhere does not exist",
+        "file": "file is a file, not a directory",
+        "empty": "empty holds no meta.properties",
+        "unreadable": "unreadable/meta.properties cannot be read",
+    }
+    for name, expected in words.items():
+        with pytest.raises(SettingsError, match=expected):
+            FileBrokerFacts([tmp_path / name]).cluster_id()
 
 
 def test_a_partition_of_another_log_dir_has_nothing_stable(tmp_path: Path) -> None:
@@ -151,12 +177,11 @@ def test_a_partition_of_another_log_dir_has_nothing_stable(tmp_path: Path) -> No
     assert "none of the configured log dirs" in found.reason
 
 
-def test_a_malformed_leader_epoch_checkpoint_is_a_reason(tmp_path: Path) -> None:
+def test_a_malformed_leader_epoch_checkpoint_is_an_error(tmp_path: Path) -> None:
     log_dir = a_log_dir(tmp_path, high_watermark=9, recovery_point=9)
     (log_dir / "orders-0" / "leader-epoch-checkpoint").write_text("0\n7\n")
-    found = FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir))
-    assert found.leader_epoch == -1
-    assert "leader-epoch-checkpoint: 0 entries, the file announces 7" in found.reason
+    with pytest.raises(CorruptFile, match="leader-epoch-checkpoint: 0 entries, the file announces 7"):
+        FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir))
 
 
 @pytest.mark.parametrize(("log_start", "expected"), [(None, 5), (3, 5), (8, 8)])

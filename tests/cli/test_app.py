@@ -70,7 +70,7 @@ def test_options_before_and_after_add_up() -> None:
         ["status", "--archive", "/a", "--log-level", "loud"],
         ["status", "--archive", "/a", "--log-level", "info", "--set", "log.level=info"],
         ["status", "--archive", "/a", "--topic", "("],
-        ["inspect", "--archive", "/a", "not/a/lineage"],
+        ["inspect", "--archive", "/tmp", "not/a/lineage"],
     ],
 )
 def test_wrong_usage_and_wrong_settings_are_exit_code_2_and_no_traceback(arguments: list[str]) -> None:
@@ -97,7 +97,7 @@ def test_a_store_that_is_not_there_is_exit_code_6(tmp_path: Path) -> None:
 def test_settings_come_from_a_file_that_the_environment_names(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("store: {url: /archive, s3: {access_key_id: AKIAEXAMPLE, secret_access_key: hunter22}}\n")
-    shown = tiered_sidecar("config", "show", variables={"TIERED_SIDECAR_CONFIG": str(file)})
+    shown = tiered_sidecar("config", "show", variables={"TIERED_SIDECAR_CONFIG": str(file), "COLUMNS": "400"})
     assert shown.code == 0
     assert "hunter22" not in shown.out + shown.err
     assert "AKIAEXAMPLE" not in shown.out + shown.err

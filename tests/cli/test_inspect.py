@@ -94,14 +94,13 @@ def test_a_cut_log_prints_what_is_good_and_says_where_it_ends(partition: Path, t
 
 
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex", "snapshot"])
-@pytest.mark.parametrize("content", [b"\xff" * 1000, bytes(range(256)) * 3 + b"x", b"\x00" * 999])
+@pytest.mark.parametrize(
+    "content", [b"\xff" * 1000, b"\xff" * 408, bytes(range(256)) * 3, b"\x00" * 999, b"\x00" * 408]
+)
 def test_garbage_is_one_line_with_the_file(suffix: str, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / f"00000000000000000007.{suffix}"
     file.write_bytes(content)
     outcome = tiered_sidecar("inspect", file, "--json")
-    if suffix in {"index", "timeindex"} and not any(content):
-        assert (outcome.code, outcome.out) == (0, "")  # an index that its broker has not trimmed yet
-        return
     assert outcome.code == 3, outcome
     (line,) = outcome.err.splitlines()
     assert str(file) in line
@@ -141,3 +140,72 @@ def test_control_characters_of_records_do_not_reach_the_terminal(tmp_path: Path)
     assert "key" in shown
     assert "\x1b" not in shown
     assert "\x07" not in shown
+
+
+def test_what_is_good_before_a_damaged_entry_is_printed(partition: Path, tmp_path: Path) -> None:
+    for pattern, entry_bytes in (("*.index", 8), ("*.timeindex", 12), ("*.txnindex", 34)):
+        index = max(partition.glob(pattern), key=lambda path: path.stat().st_size)
+        whole = tiered_sidecar("inspect", index, "--json").out
+        damaged = tmp_path / index.name
+        for tail in (
+            b"x",
+            b"\x7f" * entry_bytes + b"\x00" * entry_bytes + b"\x7f" * entry_bytes,
+            b"\x00" * entry_bytes,
+        ):
+            damaged.write_bytes(index.read_bytes() + tail)
+            outcome = tiered_sidecar("inspect", damaged, "--json")
+            assert outcome.code == 3, (pattern, tail)
+            assert outcome.out.startswith(whole)
+            assert str(damaged) in outcome.err
+            assert "stop the broker and delete it" in outcome.err
+
+
+def test_only_the_newest_segment_s_index_may_end_in_zeros(partition: Path, tmp_path: Path) -> None:
+    index = max(partition.glob("*.index"), key=lambda path: path.stat().st_size)
+    untrimmed = tmp_path / index.name
+    untrimmed.write_bytes(index.read_bytes() + bytes(8000))
+    assert tiered_sidecar("inspect", untrimmed).code == 3
+    untrimmed.with_suffix(".log").write_bytes(b"")
+    outcome = tiered_sidecar("inspect", untrimmed, "--json")
+    assert (outcome.code, outcome.out) == (0, tiered_sidecar("inspect", index, "--json").out)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("meta.properties", b""),
+        ("meta.properties", b"\x93\x00\xfe random"),
+        ("meta.properties", b"#only a comment\n"),
+        ("partition.metadata", b""),
+        ("leader-epoch-checkpoint", b""),
+        ("leader-epoch-checkpoint", b"0\n1\n-1 0\n"),
+        ("replication-offset-checkpoint", b""),
+        ("recovery-point-offset-checkpoint", b"0\n1\norders 0 -3\n"),
+        ("log-start-offset-checkpoint", b"0\n1\norders -1 3\n"),
+    ],
+)
+def test_small_files_without_sense_are_refused_with_advice(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    outcome = tiered_sidecar("inspect", tmp_path / name)
+    assert outcome.code == 3, outcome
+    (line,) = outcome.err.splitlines()
+    assert line.count(str(tmp_path / name)) == 1
+    assert "restore it from" in line
+
+
+def test_what_is_no_file_is_named_for_what_it_is(tmp_path: Path) -> None:
+    expected = {str(tmp_path): "is a directory", "/dev/null": "is a device", str(tmp_path / "x"): "no such file"}
+    for target, words in expected.items():
+        outcome = tiered_sidecar("inspect", target)
+        assert outcome.code == 2
+        assert words in outcome.err
+
+
+def test_a_name_above_the_largest_offset_is_no_base_offset(partition: Path, tmp_path: Path) -> None:
+    log, beyond = min(partition.glob("*.log")), tmp_path / "99999999999999999999.log"
+    shutil.copy(log, beyond)
+    outcome = tiered_sidecar("inspect", beyond)
+    assert outcome.code == 2
+    assert "above 2^63-1; give --base-offset" in outcome.err
+    assert tiered_sidecar("inspect", beyond, "--base-offset", str(int(log.name[:20]))).code == 0
+    assert tiered_sidecar("inspect", beyond, "--base-offset", "99999999999999999999").code == 2

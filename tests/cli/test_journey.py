@@ -168,12 +168,16 @@ def test_commits_are_inspected_and_a_damaged_one_is_refused(archive: Path, tmp_p
     assert [row["problem"] is None for row in status.lines()].count(False) == 1
 
 
-def test_a_missing_object_is_exit_code_6(archive: Path) -> None:
+def test_a_missing_object_is_exit_code_6(archive: Path, tmp_path: Path) -> None:
     key = min(archive.rglob("*.log")).relative_to(archive).as_posix()
     missing = key.replace(Path(key).name[21:43], "AAAAAAAAAAAAAAAAAAAAAA")
     assert in_this_process("inspect", "--archive", archive, missing).code == 6
+    assert "keys look like" in in_this_process("inspect", "--archive", archive, missing).err
+    copy = tmp_path / "archive"
+    shutil.copytree(archive, copy)
     orphan = missing.replace(".log", ".indexes")
-    outcome = in_this_process("inspect", "--archive", archive, orphan)
+    (copy / orphan).write_bytes(b"")
+    outcome = in_this_process("inspect", "--archive", copy, orphan)
     assert outcome.code == 3
     assert "no live commit" in outcome.err
 

@@ -11,8 +11,9 @@ from sidecar.archive.keys import NO_TOPIC_ID, Lineage, below, commit_key
 from sidecar.errors import StoreUnavailable
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.status import archive_status
+from sidecar.pipeline.verify import verify_archive
 from tests.archive.builders import a_segment
-from tests.archive.example import FIRST, LINEAGE, SECOND, WRITER, example, many_partitions
+from tests.archive.example import FIRST, LINEAGE, SECOND, WRITER, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 
 
@@ -31,7 +32,8 @@ def test_status_has_a_row_for_every_lineage_with_commits() -> None:
         ("orders", 3, LINEAGE.incarnation, 0, 9, 2),
         *[("orders", partition, LINEAGE.incarnation, 0, 5, 1) for partition in (10, 11, 12)],
     ]
-    assert "no JSON" in str(rows[0].problem)
+    assert str(rows[0].problem).count("00000000000000000001.json") == 1
+    assert "restore it from a replica" in str(rows[0].problem)
     assert rows[1].to_json() == {
         "cluster_id": LINEAGE.cluster_id,
         "topic": "orders",
@@ -51,7 +53,18 @@ def test_status_has_a_row_for_every_lineage_with_commits() -> None:
 
 
 def test_status_does_not_hide_a_store_that_fails() -> None:
-    store = example()
-    store.faults = [Fault("read", 0, FaultKind.UNAVAILABLE)]
+    store = many_partitions(12)
+    store.faults = [Fault("read", number, FaultKind.UNAVAILABLE) for number in range(100)]
     with pytest.raises(StoreUnavailable):
         archive_status(store, store.clock)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.DENIED])
+def test_one_object_that_cannot_be_read_stops_only_its_own_partition(kind: FaultKind) -> None:
+    store = many_partitions(3)
+    store.faults = [Fault("read", number, kind, "/orders/11/") for number in range(100)]
+    rows = archive_status(store, store.clock)
+    assert [row.problem is None for row in rows] == [True, True, False, True]
+    findings = list(verify_archive(store, store.clock))
+    assert [found.is_unread for found in findings] == [False, False, True, False]
+    assert "/orders/11/" in findings[2].problems[0].key

@@ -1,0 +1,51 @@
+"""What to do about a damaged file or object, by its kind: said once, where an error is shown to a person."""
+
+from __future__ import annotations
+
+import re
+
+from sidecar.archive.keys import CHECKPOINTS, COMMITS, INDEXES_SUFFIX, SEGMENTS
+from sidecar.errors import CorruptFile, SidecarError
+from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, Suffix
+
+_ALREADY_SAID = re.compile(r"\b(?:restore|replica|stop the broker)\b")
+_OBJECT = "restore the object from a replica of the bucket or an earlier version; its partition goes on after that"
+_BY_PART_OF_NAME = (
+    (f"/{COMMITS}", _OBJECT),
+    (f"/{CHECKPOINTS}", "delete it: a checkpoint only saves time, the commits before it hold everything"),
+    (f"/{SEGMENTS}", _OBJECT),
+    (INDEXES_SUFFIX, _OBJECT),
+    (f".{Suffix.LOG}", "restore it from a replica of the partition; the partition goes on after that"),
+    (f".{Suffix.SNAPSHOT}", "`tiered-sidecar snapshots rebuild` writes it anew from the log"),
+    (LEADER_EPOCH_CHECKPOINT, "restore it from a replica of the partition"),
+    (
+        "-offset-checkpoint",
+        "a running broker writes it anew within a minute; for a stopped one restore it from a backup",
+    ),
+    (META_PROPERTIES, "restore it from a backup, or from the pattern of the broker's other log dirs"),
+    (PARTITION_METADATA, "restore it from a replica of the partition"),
+)
+_INDEXES = "stop the broker and delete it: at its start the broker rebuilds it from the log"
+_INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffix.TRANSACTION_INDEX}")
+
+
+def advised(error: SidecarError) -> str:
+    """The error's text; where it is about damaged bytes and does not say what to do, followed by that."""
+    text = str(error)
+    if not isinstance(error, CorruptFile) or not error.file or _ALREADY_SAID.search(error.what):
+        return text
+    advice = _advice_on(error.file.partition(", ")[0])
+    return f"{text}; {advice}" if advice else text
+
+
+def finding(error: CorruptFile) -> str:
+    """As `advised`, without the file's name: for where that is shown beside it."""
+    text = advised(error)
+    return text.removeprefix(error.file).lstrip(":, ") if error.file else text
+
+
+def _advice_on(file: str) -> str:
+    for part, advice in _BY_PART_OF_NAME:
+        if part in file:
+            return advice
+    return _INDEXES if file.endswith(_INDEX_SUFFIXES) else ""
