@@ -7,16 +7,19 @@ import platform
 import typer
 
 from sidecar import __version__
-from sidecar.cli import archiving, configuring, inspecting, reporting, snapshots
+from sidecar.cli import archiving, compacting, configuring, inspecting, reporting, snapshots
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
+from sidecar.cli.usage import OneLineErrors
 
 JSON_VERSION = 1
 
 app = typer.Typer(
     name="tiered-sidecar",
+    cls=OneLineErrors,
     help="Moves every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\n"
     "Exit codes: 0 ok, 1 failure, 2 usage or settings, 3 partial, 4 verification mismatch, 5 fenced, "
-    "6 storage unreachable, 130 interrupted.",
+    "6 storage unreachable or unfit, 130 interrupted, 141 the reader of stdout went away, 143 stopped before it was "
+    "drained.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -41,7 +44,15 @@ def version(options: GlobalOptions) -> int:
 
 
 app.callback()(root_command())
-for command in (archiving.backfill, archiving.run, reporting.status, reporting.verify, inspecting.inspect, version):
+for command in (
+    archiving.backfill,
+    archiving.run,
+    reporting.status,
+    reporting.verify,
+    compacting.compact,
+    inspecting.inspect,
+    version,
+):
     app.command()(with_global_options(command))
 for command in (configuring.show, configuring.validate, configuring.schema):
     config.command()(with_global_options(command))
