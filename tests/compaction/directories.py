@@ -8,6 +8,7 @@ from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.reference import clean
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.pipeline.compaction.directory import Compaction, compact_directory, named_partition
@@ -27,6 +28,7 @@ def compacted(
     engine: StageEngine | None = None,
     *,
     include_active: bool = False,
+    split_bytes: int = SPLIT_BYTES,
 ) -> Compaction:
     return compact_directory(
         named_partition(source),
@@ -36,6 +38,7 @@ def compacted(
         Forgetting(rules.now_ms, DAY_MS),
         hash_key=HASH_KEY,
         include_active=include_active,
+        split_bytes=split_bytes,
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import SettingsError
 from sidecar.logformat.names import (
@@ -83,6 +84,7 @@ def compact_directory(
     *,
     hash_key: bytes,
     include_active: bool = False,
+    split_bytes: int = SPLIT_BYTES,
 ) -> Compaction:
     """Compact all segments that are rolled and decided, and write the directory `out`, absent or empty before.
 
@@ -95,7 +97,7 @@ def compact_directory(
         with cannot_be_written(work):
             parts.mkdir()
             directory.mkdir()
-        surveyed = survey(files, forgetting, directory)
+        surveyed = survey(files, forgetting, directory, split_bytes=split_bytes)
         compaction = _compacted(
             surveyed,
             rules,

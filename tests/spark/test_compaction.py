@@ -1,0 +1,60 @@
+"""Compaction on Spark: the same files as in this process, byte for byte; errors of the data come back as they are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.config import SparkSettings
+from sidecar.errors import CorruptFile
+from sidecar.spark.embedded import EmbeddedSpark
+from sidecar.spark.stages import SparkStages
+from tests.compaction.directories import check_against_reference, compacted, tree
+from tests.golden import VERSIONS, partitions, wall_clock_ms
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+SPLIT_BYTES = 4096
+"""Several splits per segment: the work of a large partition in small."""
+PRELOADED = "sidecar.pipeline.compaction.preloaded"
+
+
+@pytest.fixture(scope="module", name="spark")
+def _spark() -> Iterator[EmbeddedSpark]:
+    settings = SparkSettings(master="local[2]", driver_memory_bytes=512 << 20)
+    with EmbeddedSpark(settings, preload=[PRELOADED]) as spark:
+        yield spark
+
+
+def paths_of(version: str) -> list[Path]:
+    """Those with something to compact: keys, aborted transactions, legacy formats."""
+    topics = ("compacted", "transactions", "orders", "legacy-mixed")
+    return [path for path in partitions(version) if path.name.rpartition("-")[0] in topics]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_spark_writes_the_files_that_this_process_writes(spark: EmbeddedSpark, version: str, tmp_path: Path) -> None:
+    for number, path in enumerate(paths_of(version)):
+        strategy = list(Strategy)[number % 3]
+        rules = CompactionRules(wall_clock_ms(version), strategy=strategy, header="h1", exact_keys=number == 1)
+        on_spark = compacted(path, tmp_path / "spark" / path.name, rules, SparkStages(spark), split_bytes=SPLIT_BYTES)
+        compacted(path, tmp_path / "local" / path.name, rules)
+        assert tree(tmp_path / "spark" / path.name) == tree(tmp_path / "local" / path.name)
+        check_against_reference(path, on_spark, rules)
+        assert any(len(segment.pieces) > 1 for segment in on_spark.survey.segments)
+
+
+def test_a_damaged_batch_is_told_with_its_place_and_nothing_is_left(spark: EmbeddedSpark, tmp_path: Path) -> None:
+    path = shutil.copytree(paths_of("4.3.0")[0], tmp_path / "logs" / "compacted-0")
+    log = path / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[70] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(CorruptFile, match="checksum") as caught:
+        compacted(path, tmp_path / "out" / path.name, CompactionRules(0), SparkStages(spark))
+    assert (caught.value.file, caught.value.position) == (str(log), 0)
+    assert list((tmp_path / "out").iterdir()) == []
