@@ -64,6 +64,7 @@ class PartitionArchiver:
         self._position: LogPosition | None = None
         self._seen = (files.topic_id, files.directory_id)
         self._newest: FileIdentity | None = None
+        self._reached: FileIdentity | None = None
         self._last_end_offset: int | None = None
         self._held_back = HeldBack(tools)
         self._first_seen_ms: dict[int, int] = {}
@@ -80,7 +81,9 @@ class PartitionArchiver:
                 raise
             # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
             return PartitionPlan(files, facts, (), (), str(error))
-        require_reach(files, state)
+        if self._reached is None or not _continues(files.active_log, self._reached):
+            require_reach(files, state)
+            self._reached = files.active_log
         plan = plan_partition(
             files,
             facts,
@@ -122,7 +125,7 @@ class PartitionArchiver:
             self._archive(plan, uploads, outcome, done)
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
-            self._state, self._position = error.state, None
+            self._state, self._position, self._reached = error.state, None, None
             outcome.reason, outcome.error = str(error), error
         except SidecarError as error:
             outcome.reason, outcome.error = str(error), error
@@ -140,7 +143,8 @@ class PartitionArchiver:
     def _forget(self) -> None:
         if self._state is not None:
             self._last_end_offset = self._state.end_offset
-        self._state, self._commits, self._position, self._newest = None, None, None, None
+        self._state, self._commits, self._position = None, None, None
+        self._newest, self._reached = None, None
 
     def _open(self, files: PartitionFiles) -> PartitionState:
         seen = (files.topic_id, files.directory_id)
@@ -276,3 +280,8 @@ class PartitionArchiver:
         self._state = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
         self._position = None
         return self._state
+
+
+def _continues(active: FileIdentity | None, earlier: FileIdentity) -> bool:
+    """Whether the active segment is the one of an earlier look, and has not become shorter."""
+    return active is not None and active.inode == earlier.inode and active.size_bytes >= earlier.size_bytes
