@@ -51,6 +51,7 @@ def compare_snapshots(
     expiration_ms: int | None,
     exact: bool,
     log_start_offset: int = 0,
+    deleted_below: int = 0,
 ) -> Comparison:
     """Compare as maps.
 
@@ -59,8 +60,10 @@ def compare_snapshots(
         expiration_ms: the brokers' `producer.id.expiration.ms`, None for never.
         exact: False where the replayed log had been cleaned, so that replay may know less than the broker did.
         log_start_offset: where our replay began with nothing known; of what lies below, only the broker can know.
+        deleted_below: the broker's log start offset; it may lie above that (DeleteRecords), and a broker that replayed its
+            log since then knows nothing of what lies below, though the batches are still on disk.
     """
-    allowance = _Allowance(now_ms, expiration_ms, exact, log_start_offset)
+    allowance = _Allowance(now_ms, expiration_ms, exact, log_start_offset, deleted_below)
     broker = {entry.producer_id: entry for entry in theirs}
     replayed = {entry.producer_id: entry for entry in ours}
     found: list[Difference] = []
@@ -88,6 +91,7 @@ def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
 _EXPIRED = "already expired"
 _FORGOTTEN = "the broker forgot it when the producer expired between two writes"
 _BELOW_START = "it lies below the log's start"
+_DELETED = "its batches were deleted before the broker replayed the log"
 _CLEANED = "compaction has removed later batches or markers"
 _BATCH = ("last_sequence", "last_offset", "offset_delta")
 
@@ -100,9 +104,13 @@ class _Allowance:
     expiration_ms: int | None
     exact: bool
     log_start_offset: int
+    deleted_below: int
 
     def may_lack(self, ours: ProducerEntry) -> str:
-        return _EXPIRED if self._expired(ours) else ""
+        if self._expired(ours):
+            return _EXPIRED
+        deleted = ours.last_offset < self.deleted_below and ours.current_txn_first_offset is None
+        return _DELETED if deleted else ""
 
     def may_add(self, theirs: ProducerEntry) -> str:
         if theirs.producer_epoch < 0 and theirs.current_txn_first_offset is None:
@@ -133,13 +141,15 @@ class _Allowance:
         if name in _BATCH:
             return self._batch_reason(theirs, ours)
         if name == "current_txn_first_offset":
-            return self._transaction_reason(theirs.current_txn_first_offset, ours.current_txn_first_offset)
+            return self._transaction_reason(theirs.current_txn_first_offset, ours)
         return "" if self.exact else _CLEANED
 
     def _batch_reason(self, theirs: ProducerEntry, ours: ProducerEntry) -> str:
         same_epoch = theirs.producer_epoch == ours.producer_epoch
         if theirs.last_offset < 0 and same_epoch:
-            return "" if self.expiration_ms is None else _FORGOTTEN
+            # Only markers can have followed since it was forgotten: whoever writes data again is known with its batch.
+            only_markers = theirs.coordinator_epoch >= 0 and theirs.current_txn_first_offset is None
+            return _FORGOTTEN if only_markers and self.expiration_ms is not None else ""
         if ours.last_offset < 0 and same_epoch and theirs.last_offset < self.log_start_offset:
             return _BELOW_START
         # Compaction keeps a producer's last batch of all, not the one that was its last at an earlier boundary. A marker of
@@ -147,11 +157,12 @@ class _Allowance:
         poorer = theirs.last_offset > ours.last_offset or (theirs.last_offset < 0 and not same_epoch)
         return _CLEANED if poorer and not self.exact else ""
 
-    def _transaction_reason(self, theirs: int | None, ours: int | None) -> str:
-        if theirs is not None and theirs < self.log_start_offset:
-            return _BELOW_START
+    def _transaction_reason(self, theirs: int | None, ours: ProducerEntry) -> str:
+        if theirs is not None and theirs < self.log_start_offset and ours.coordinator_epoch < 0:
+            return _BELOW_START  # A marker in the log would have ended it.
+        first_offset = ours.current_txn_first_offset
         # Markers stay as long as any batch of their transaction: a cleaned log can hide a transaction, not prolong one.
-        hidden = theirs is not None and (ours is None or ours > theirs)
+        hidden = theirs is not None and (first_offset is None or first_offset > theirs)
         return _CLEANED if hidden and not self.exact else ""
 
     def _expired(self, entry: ProducerEntry) -> bool:

@@ -82,10 +82,15 @@ class LogPosition:
     largest_timestamp_ms: int
 
 
-def position_at(tools: Tools, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
-    """The position at the first segment to be archived, from what is archived below it, else from the local log."""
+def position_at(
+    tools: Tools, files: PartitionFiles, base_offset: int, state: PartitionState, largest_ms: int
+) -> LogPosition:
+    """The position at the first segment to be archived, from what is archived below it, else from the local log.
+
+    Args:
+        largest_ms: the largest timestamp that is archived, -1 for none.
+    """
     known = state_at_archive_end(tools.store, state) if state.end_offset == base_offset else None
-    largest_ms = max((segment.max_timestamp_ms for segment in state.segments), default=-1)
     return LogPosition(known or state_at_log_start(files, base_offset), min(largest_ms, tools.clock.now_ms()))
 
 
@@ -125,6 +130,7 @@ def prepare_segment(
             log_time_ms=largest_ms,
             now_ms=now_ms,
             producer_id_expiration_ms=tools.policy.producer_id_expiration_ms,
+            log_start_offset=log_start_offset,
         )
         indexes, parts = assemble_indexes(
             reading.offset_index,

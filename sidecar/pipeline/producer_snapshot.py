@@ -90,6 +90,7 @@ def choose_snapshot(
     log_time_ms: int,
     now_ms: int,
     producer_id_expiration_ms: int | None,
+    log_start_offset: int,
 ) -> tuple[ChosenSnapshot, KnownState]:
     """Decide, and give the state from which the next segment goes on.
 
@@ -97,6 +98,7 @@ def choose_snapshot(
         known: the state at the segment's base.
         log_time_ms: the largest batch timestamp so far, capped by the wall clock: no loader's clock will be behind it.
         now_ms: the wall clock.
+        log_start_offset: the broker's; DeleteRecords may have moved it above the first segment's base.
 
     Raises SegmentChanged if the snapshot file is not the one that was listed.
     """
@@ -121,6 +123,7 @@ def choose_snapshot(
         expiration_ms=producer_id_expiration_ms,
         exact=exact,
         log_start_offset=known.start_offset,
+        deleted_below=log_start_offset,
     )
     if comparison.conformance is Conformance.WRONG:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after

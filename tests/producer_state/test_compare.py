@@ -22,6 +22,7 @@ def compared(
     expiration_ms: int | None = WINDOW_MS,
     exact: bool = True,
     log_start_offset: int = 0,
+    deleted_below: int = 0,
 ) -> Comparison:
     return compare_snapshots(
         [theirs] if theirs else [],
@@ -30,6 +31,7 @@ def compared(
         expiration_ms=expiration_ms,
         exact=exact,
         log_start_offset=log_start_offset,
+        deleted_below=deleted_below,
     )
 
 
@@ -102,8 +104,23 @@ def test_what_lies_below_the_logs_start_only_the_broker_knows() -> None:
     assert reason(compared(ENTRY, no_batch, log_start_offset=201)) == below
     assert compared(ENTRY, no_batch, log_start_offset=100).conformance is Conformance.WRONG
     begun = replace(ENTRY, current_txn_first_offset=50)
-    assert reason(compared(begun, replace(begun, current_txn_first_offset=110), log_start_offset=100)) == below
-    assert compared(begun, replace(begun, current_txn_first_offset=110)).conformance is Conformance.WRONG
+    no_marker = replace(begun, current_txn_first_offset=110, coordinator_epoch=-1)
+    assert reason(compared(begun, no_marker, log_start_offset=100)) == below
+    assert compared(begun, no_marker).conformance is Conformance.WRONG
+    after_a_marker = replace(begun, current_txn_first_offset=110)
+    assert compared(begun, after_a_marker, log_start_offset=100).conformance is Conformance.WRONG
+
+
+def test_what_was_deleted_below_the_log_start_a_broker_may_have_forgotten() -> None:
+    plain = replace(ENTRY, coordinator_epoch=-1)
+    assert compared(None, plain, deleted_below=201).conformance is Conformance.PERMISSIBLE
+    assert compared(None, plain, deleted_below=200).conformance is Conformance.WRONG
+    begun = replace(plain, current_txn_first_offset=199)
+    assert compared(None, begun, deleted_below=201).conformance is Conformance.WRONG
+
+
+def test_open_transactions_above_the_logs_start_are_known_to_both() -> None:
+    begun = replace(ENTRY, current_txn_first_offset=50)
     assert compared(begun, None, log_start_offset=201).conformance is Conformance.PERMISSIBLE
     assert compared(begun, None, log_start_offset=50).conformance is Conformance.WRONG
 
@@ -112,7 +129,10 @@ def test_a_live_broker_forgets_a_producer_that_pauses() -> None:
     assert reason(compared(replace(ENTRY, coordinator_epoch=-1), ENTRY)) == FORGOTTEN
     no_batch = replace(ENTRY, last_sequence=-1, last_offset=-1, offset_delta=0)
     assert reason(compared(no_batch, ENTRY)) == FORGOTTEN
-    assert reason(compared(replace(no_batch, coordinator_epoch=-1), ENTRY)) == FORGOTTEN
+    # Data would have been remembered: after being forgotten only markers can have come, and they leave their epoch.
+    assert compared(replace(no_batch, coordinator_epoch=-1), ENTRY).conformance is Conformance.WRONG
+    begun = replace(no_batch, current_txn_first_offset=199)
+    assert compared(begun, replace(ENTRY, current_txn_first_offset=199)).conformance is Conformance.WRONG
     assert compared(no_batch, ENTRY, expiration_ms=None).conformance is Conformance.WRONG
     assert compared(no_batch, replace(ENTRY, producer_epoch=2)).conformance is Conformance.WRONG
     assert compared(replace(ENTRY, coordinator_epoch=-1), ENTRY, expiration_ms=None).conformance is Conformance.WRONG
