@@ -41,6 +41,7 @@ Emit = Callable[[int, bytes], None]
 DEFAULT_SLOTS: Final = 2**21
 SMALLEST_SLOTS: Final = 2**10
 LOAD: Final = 0.62
+ORDINAL_BYTES: Final = 4
 _ARENA_BYTES_PER_SLOT: Final = 24
 _STRATEGIES: Final = {Strategy.OFFSET: 0, Strategy.TIMESTAMP: 1, Strategy.HEADER: 2}
 
