@@ -77,7 +77,7 @@ def test_every_wrong_value_is_named_at_once_with_its_source(tmp_path: Path) -> N
     message = refusal(config_file=file, environment={"TIERED_SIDECAR__HTTP__BIND": "localhost"})
     lines = message.splitlines()
     assert len(lines) == 3
-    assert f"run.workers ({file}): Input should be less than or equal to 64, found 99" in lines
+    assert f"run.workers ({file}): expected 64 or less, found 99" in lines
     assert any(line.startswith(f"log.level ({file}): ") and line.endswith("found 'loud'") for line in lines)
     assert any(line.startswith("http.bind (environment TIERED_SIDECAR__HTTP__BIND): ") for line in lines)
 
@@ -160,6 +160,9 @@ def test_null_unsets_and_empty_is_not_set() -> None:
         ("store: /archive\n", "store"),
         ("\x00", "no YAML"),
         ("a: *b\n", "undefined alias"),
+        ("store: {url: !env HOME}", "line 1, column 14: the tag !env is not supported"),
+        ("store: {url: !!binary aGk=}", "the tag !!binary is not supported"),
+        ("store: !!set {url}", "the tag !!set is not supported"),
         ("store.url: /archive\n", "not with dots"),
     ],
 )
@@ -292,3 +295,64 @@ def test_any_yaml_value_is_taken_or_refused(value: object) -> None:
         file = a_file(Path(directory), json.dumps({"store": {"url": "/archive"}, "run": value}))
         with suppress(SettingsError):
             load_settings(config_file=file)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("topics.include", "orders", "expected a list, such as [orders], found 'orders'"),
+        ("broker.log_dirs", "/kafka", "expected a list, such as [/kafka], found '/kafka'"),
+        ("broker.log_dirs", [1], "expected a path, found 1"),
+        ("broker.log_dirs", [None], "expected a path, found nothing"),
+        ("topics.include", [1], "expected text, found 1"),
+        ("run.workers", 2.5, "expected a whole number, found 2.5"),
+        ("run.workers", "two", "expected a whole number, found 'two'"),
+        ("run.workers", [], "expected a whole number, found a list"),
+        ("run.scan_interval_s", 0, "expected more than 0, found 0"),
+        ("run.watch", "perhaps", "expected true or false, found 'perhaps'"),
+        ("log.level", "loud", "expected 'debug', 'info', 'warning' or 'error', found 'loud'"),
+        ("store.bandwidth_bytes_per_s", 1, "expected 65536 or more, found 1"),
+        ("run.state_dir", 3, "expected a path, found 3"),
+    ],
+)
+def test_what_was_expected_is_said_in_words_of_the_file(path: str, value: object, expected: str) -> None:
+    assert refusal(flags={**URL, path: value}) == f"{path} (flag): {expected}"
+
+
+def test_a_section_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert "expected a section" in refusal(config_file=a_file(tmp_path, "store: /archive\n"))
+
+
+def test_a_home_directory_that_nobody_has_is_refused() -> None:
+    assert "home directory" in refusal(flags={"store.url": "~nosuchuser/archive"})
+    assert "home directory" in refusal(flags={**URL, "run.state_dir": "~nosuchuser/state"})
+
+
+def test_links_in_a_circle_are_no_crash(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert load_settings(flags={"store.url": str(tmp_path / "a"), "broker.log_dirs": [tmp_path / "b"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("TIERED_SIDECAR_STORE_URL", "did you mean TIERED_SIDECAR__STORE__URL?"),
+        ("TIERED_SIDECAR_STORE_S3_REGION", "did you mean TIERED_SIDECAR__STORE__S3__REGION?"),
+        ("TIERED_SIDECAR_NONSENSE", "settings begin with TIERED_SIDECAR__"),
+    ],
+)
+def test_variables_that_almost_set_something_are_refused(name: str, hint: str) -> None:
+    assert hint in refusal(flags=URL, environment={name: "x"})
+    assert load_settings(flags=URL, environment={name: ""}).sources == {"store.url": "flag"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TIERED_SIDECAR_CONFIG", "TIERED_SIDECAR_SERVICE_HOST", "TIERED_SIDECAR_SERVICE_PORT_METRICS"),
+        *("TIERED_SIDECAR_PORT", "TIERED_SIDECAR_PORT_9308_TCP_ADDR", "TIERED_SIDECAR_METRICS_SERVICE_HOST"),
+    ],
+)
+def test_variables_that_kubernetes_sets_for_services_are_passed_over(name: str) -> None:
+    assert load_settings(flags=URL, environment={name: "tcp://10.0.0.1:9308"}).sources == {"store.url": "flag"}

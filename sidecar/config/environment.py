@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from sidecar.errors import SettingsError
 
 PREFIX = "TIERED_SIDECAR__"
 DELIMITER = "__"
+OURS = "TIERED_SIDECAR_"
+OTHERS = {"TIERED_SIDECAR_CONFIG", "TIERED_SIDECAR_SPARK_PRELOAD"}
+"""The settings file; and what our own processes tell each other."""
+_SERVICE_LINK = re.compile(
+    r"TIERED_SIDECAR_(?:.*_)?(?:SERVICE_(?:HOST|PORT(?:_.+)?)|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_.+)?)?)"
+)
 FROM_FILE = "_FILE"
 NULL = "null"
 SECRET_BYTES_MAX = 64 * 1024
@@ -56,7 +63,10 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], di
     variables: dict[str, str] = {}
     sources: dict[str, str] = {}
     for name, text in environment.items():
-        if not name.upper().startswith(PREFIX) or not text:
+        if not text or not name.upper().startswith(OURS):
+            continue
+        if not name.upper().startswith(PREFIX):
+            _require_known(name)
             continue
         path, value = _resolved(name, text)
         if path in sources:
@@ -64,6 +74,16 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], di
         variables[variable_of(path)] = value
         sources[path] = f"environment {name}"
     return _decoded(variables, sources), sources
+
+
+def _require_known(name: str) -> None:
+    """Variables that begin as ours do and are not settings. Kubernetes sets some for every Service of such a name."""
+    if name.upper() in OTHERS or _SERVICE_LINK.fullmatch(name.upper()):
+        return
+    path = name[len(OURS) :].lower()
+    meant = [known for known in all_settings() if known.replace(".", "_") == path]
+    hint = f"; did you mean {variable_of(meant[0])}?" if meant else f"; settings begin with {PREFIX}"
+    raise SettingsError(f"environment {name}: no such variable{hint}")
 
 
 def read_assignments(assignments: Iterable[str]) -> dict[str, Any]:

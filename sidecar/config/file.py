@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -24,6 +24,27 @@ class _StrictLoader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _refuse_tag(_loader: yaml.SafeLoader, node: yaml.Node) -> NoReturn:
+    tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+    raise yaml.MarkedYAMLError(
+        problem=f"the tag {tag} is not supported: write the plain value, or set it in the environment",
+        problem_mark=node.start_mark,
+    )
+
+
+def _as_text(_loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    return str(node.value)
+
+
+_PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
+_StrictLoader.yaml_constructors = {
+    f"tag:yaml.org,2002:{name}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"] for name in _PLAIN
+}
+# A date without quotes is text like any other: no setting is a date.
+_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _as_text)
+_StrictLoader.add_constructor(None, _refuse_tag)
 
 
 def read_settings_file(path: Path) -> Mapping[str, Any]:

@@ -14,12 +14,11 @@ from sidecar.config.environment import read_environment, variable_of
 from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean
+from sidecar.config.wording import expectation
 from sidecar.errors import SettingsError
 
 DEFAULT = "default"
 REDACTED = "********"
-
-_SHOWS_INPUT = ("_parsing", "_type", "enum", "_than", "_equal", "int_from_float", "finite_number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +122,8 @@ def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
         needed = [name for name in wanted if all_settings()[name].field.is_required()]
         ways = f"in the settings file, as environment {variable_of(needed[0])}, or by a flag"
         return f"{' and '.join(needed)}: not set, and there is no default; set it {ways}"
-    message = details["msg"].removeprefix("Value error, ")
-    found = details["input"]
     setting = all_settings().get(path)
-    shows = setting is not None and not setting.is_secret and details["type"].endswith(_SHOWS_INPUT)
-    if shows and isinstance(found, str | int | float):
-        message += f", found {found!r}"
+    message = expectation(details, may_show=setting is not None and not setting.is_secret)
     return f"{where}: {message}" if where else message
 
 

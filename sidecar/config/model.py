@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from enum import StrEnum
 from pathlib import Path
@@ -214,15 +215,21 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:
-        ours = {"run.state_dir": self.run.state_path}
-        archive = urlsplit(self.store.url)
-        if "://" not in self.store.url:
-            ours["store.url"] = Path(self.store.url).expanduser()
-        elif archive.scheme in {"file", "local"}:
+        try:
+            ours = {"run.state_dir": self.run.state_path}
+            archive = urlsplit(self.store.url)
+            if "://" not in self.store.url:
+                ours["store.url"] = Path(self.store.url).expanduser()
+        except RuntimeError as error:
+            raise ValueError(
+                f"store.url {self.store.url} or run.state_dir {self.run.state_dir}: ~ stands for a home directory that is not known"
+            ) from error
+        if "://" in self.store.url and archive.scheme in {"file", "local"}:
             ours["store.url"] = Path(unquote(archive.path))
         for name, path in ours.items():
             for log_dir in self.broker.log_dirs:
-                if path.resolve().is_relative_to(log_dir.resolve()):
+                # Unlike Path.resolve, realpath raises nothing for links in a circle and for what may not be looked into.
+                if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(log_dir)):
                     raise ValueError(f"{name} {path} lies in the broker's log dir {log_dir}, which is never written to")
         return self
 

@@ -52,7 +52,8 @@ def in_this_process(*arguments: str | Path) -> Outcome:
     root = logging.getLogger()
     handlers, level, configured = list(root.handlers), root.level, structlog.get_config()
     try:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        ours = {name: None for name in os.environ if name.startswith("TIERED_")}
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=ours)
     finally:
         logging.captureWarnings(capture=False)
         root.handlers[:], root.level = handlers, level
