@@ -14,6 +14,7 @@ from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
+from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.bundle import LogPosition, PreparedSegment, position_at, prepare_segment
@@ -261,6 +262,10 @@ class PartitionArchiver:
         in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
             self._state = commits.append([*actions, Add(entry), *lost], writer_of(self._tools, facts), state)
+        except SidecarError as error:
+            if not isinstance(error, CommitConflict):
+                self._tools.metrics.segment_failed(Stage.COMMITTED)
+            raise
         finally:
             prepared.close()
         is_first, self._newest = self._newest is None, prepared.segment.log

@@ -48,3 +48,13 @@ def test_failed_uploads_and_what_they_leave_are_measured(tmp_path: Path) -> None
         store.faults.clear()
         assert archive(tools, log_dir).errors == []
         assert sample(tools.metrics, "unfinished_attempts") == tools.journal.count() == 0
+
+
+def test_failed_commits_are_measured(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    store = MemoryStore(faults=[Fault("put_if_absent", 0, FaultKind.DENIED, "/commits/")])
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        report = archive(tools, log_dir)
+        assert [isinstance(error, StoreError) for error in report.errors] == [True]
+        assert sample(tools.metrics, "segments_total", stage="uploaded", result="failed") == 0
+        assert sample(tools.metrics, "segments_total", stage="committed", result="failed") == 1

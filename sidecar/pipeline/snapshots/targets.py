@@ -41,9 +41,13 @@ def find_targets(paths: Sequence[Path], topics: TopicFilter) -> Targets:
     problems: list[str] = []
     log_dirs: list[Path] = []
     for path in paths:
-        if not path.is_dir():
-            raise SettingsError(f"{path}: no such directory")
-        if not _holds_segments(path):
+        try:
+            if not path.is_dir():
+                raise SettingsError(f"{path}: no such directory")
+            holds_segments = _holds_segments(path)
+        except OSError as error:
+            raise SettingsError(f"{path}: cannot be read: {error.strerror or error}; run as the broker's user") from error
+        if not holds_segments:
             log_dirs.append(path)
             continue
         try:
