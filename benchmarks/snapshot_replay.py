@@ -91,7 +91,7 @@ def main() -> int:
     """Measure and print; 1 if a promise is broken (never with --tiny)."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--segments", type=int, default=4)
+    parser.add_argument("--segments", type=int, default=5)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

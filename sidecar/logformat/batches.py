@@ -46,7 +46,7 @@ class SegmentScanner:
         base_offset: int | None = None,
         file: str = "",
         check_crc: bool = True,
-        window_bytes: int = 8 * MIB,
+        window_bytes: int = 2 * MIB,
         max_batches: int = 65_536,
         start_position: int = 0,
         largest_window_bytes: int = 16 * MIB,
