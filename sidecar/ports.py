@@ -183,7 +183,7 @@ class StagedRun(Protocol):
         ...
 
     def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
-        """What `function(rows, plan)` yields for each third task, given its rows and its plan."""
+        """What `function(rows, plan)` yields for each third task, given its rows and its plan. May be called again."""
         ...
 
 

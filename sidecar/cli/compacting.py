@@ -73,13 +73,28 @@ def compact(
         EngineName, typer.Option(help="Where the work runs; auto: Spark, but for small partitions this process.")
     ] = EngineName.AUTO,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")] = False,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if",
+            help="Say what each strategy would save, and which keys keep another record than by offset; write nothing.",
+        ),
+    ] = False,
+    keys_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --what-if: where all such keys go, a JSON object on each line."),
+    ] = None,
 ) -> int:
     """Compact a partition directory by offset, timestamp or header into a new directory that a broker can load.
 
     The last segment counts as active, and nothing at or above the first open transaction is touched: both are copied.
     """
-    if (out is None) != dry_run:
-        raise SettingsError("--out OUT says where to write; --dry-run writes nothing: give one of them")
+    if (out is not None) + dry_run + what_if != 1:
+        raise SettingsError(
+            "--out OUT says where to write, --dry-run and --what-if write nothing: give one of the three"
+        )
+    if keys_file is not None and not what_if:
+        raise SettingsError("--keys-file is for --what-if")
     settings = options.settings({"store.url": NO_ARCHIVE}, calm=True)
     from sidecar.cli.compaction_tables import show_compaction
     from sidecar.compaction.rules import CompactionRules
@@ -89,13 +104,16 @@ def compact(
     files = named_partition(directory)
     rules = CompactionRules(
         _now_ms(now_ms),
-        strategy=_strategy(strategy, header),
+        strategy=_strategy(strategy, header, what_if=what_if),
         header=header,
         strict_headers=strict,
         delete_retention_ms=delete_retention_ms,
         segment_bytes=segment_bytes,
         exact_keys=exact_keys,
     )
+    if what_if:
+        with _engine(settings, engine, files) as runner:
+            return _what_if(options, files, rules, runner, _forgetting(settings, rules), include_active, keys_file)
     with _engine(settings, engine, files) as runner:
         compaction = compact_directory(
             files,
@@ -115,7 +133,44 @@ def compact(
     return 0
 
 
-def _strategy(name: StrategyName, header: str) -> Strategy:
+def _what_if(
+    options: GlobalOptions,
+    files: PartitionFiles,
+    rules: CompactionRules,
+    runner: StageEngine,
+    forgetting: Forgetting,
+    include_active: bool,
+    keys_file: Path | None,
+) -> int:
+    from sidecar.cli.compaction_tables import show_outlooks
+    from sidecar.compaction.rules import Strategy
+    from sidecar.pipeline.compaction.directory import forecast
+    from sidecar.pipeline.compaction.what_if import write_others
+
+    strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
+    outlooks = forecast(
+        files,
+        strategies,
+        rules,
+        runner,
+        forgetting,
+        hash_key=secrets.token_bytes(16),
+        include_active=include_active,
+    )
+    if keys_file is not None:
+        write_others(outlooks, keys_file)
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        name = {"topic": files.topic_partition.topic, "partition": files.topic_partition.partition}
+        for outlook in outlooks:
+            print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **name, **outlook.to_json()})
+    else:
+        show_outlooks(str(files.topic_partition), outlooks, colors=options.colors)
+    return 0
+
+
+def _strategy(name: StrategyName, header: str, *, what_if: bool) -> Strategy:
     from sidecar.compaction.rules import Strategy
 
     strategy = Strategy(name)
@@ -123,7 +178,7 @@ def _strategy(name: StrategyName, header: str) -> Strategy:
         from sidecar.cli.output import remark
 
         remark("no --header was named: records are compared by offset")
-    if strategy is not Strategy.HEADER and header:
+    if strategy is not Strategy.HEADER and header and not what_if:
         raise SettingsError(f"--header {header} is for --strategy header, not {strategy}")
     return strategy
 

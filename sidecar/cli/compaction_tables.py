@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from sidecar.cli.output import print_table, remark, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sidecar.compaction.rules import CompactionRules
     from sidecar.pipeline.compaction.directory import Compaction
+    from sidecar.pipeline.compaction.what_if import KeptRecord, Outlook
 
 
 def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: bool) -> None:
@@ -43,3 +46,49 @@ def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: b
         remark(f"{compaction.malformed_versions} records have a malformed version in {rules.header_name}")
     for text in compaction.survey.remarks:
         remark(f"note: {text}")
+
+
+def show_outlooks(name: str, outlooks: Sequence[Outlook], *, colors: bool) -> None:
+    """One row per strategy, then samples of the keys for which it keeps another record than the offset does."""
+    if not outlooks:
+        remark(f"{name}: there is no segment that may be compacted")
+        return
+    rows = [
+        (
+            outlook.strategy,
+            size(outlook.bytes_before),
+            size(outlook.bytes_before - outlook.bytes_after),
+            outlook.records_before,
+            outlook.records_before - outlook.records_after,
+            len(outlook.others),
+        )
+        for outlook in outlooks
+    ]
+    columns = ["strategy", "size#", "saved#", "records#", "saved#", "keys with another winner#"]
+    print_table(f"{name}: what compaction would save", columns, rows, colors=colors)
+    for outlook in outlooks:
+        shown = [
+            (other.key.decode("utf-8", "replace"), *_words(other.by_offset), *_words(other.by_strategy))
+            for other in outlook.samples
+        ]
+        if shown:
+            columns = [
+                "key",
+                "kept by offset#",
+                "time#",
+                "version#",
+                f"kept by {outlook.strategy}#",
+                "time#",
+                "version#",
+            ]
+            print_table(f"{name}: other winners by {outlook.strategy}, the first ones", columns, shown, colors=colors)
+    unkeyed = outlooks[0].unkeyed
+    if unkeyed:
+        remark(f"{unkeyed} records have no key: compaction drops them")
+    malformed = max(outlook.malformed_versions for outlook in outlooks)
+    if malformed:
+        remark(f"{malformed} records have a malformed version: they rank below all that have one")
+
+
+def _words(record: KeptRecord) -> tuple[object, ...]:
+    return record.offset, record.timestamp_ms, record.version

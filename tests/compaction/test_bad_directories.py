@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
         timeout=120,
         check=False,
         # No file of this process may become larger: the system says so where a disk would be full.
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),  # noqa: PLW1509
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )
     assert done.returncode == 3
     assert "cannot be written: File too large; free some space there" in done.stderr
@@ -139,7 +140,7 @@ def test_a_log_of_nothing_but_markers(tmp_path: Path) -> None:
     ]
     source = directory_of(tmp_path, [markers[:3], markers[3:5], markers[5:]])
     turns = [source, *(tmp_path / str(turn) / "topic-0" for turn in range(3))]
-    for turn, (before, after) in enumerate(zip(turns, turns[1:], strict=False)):
+    for turn, (before, after) in enumerate(pairwise(turns)):
         rules = CompactionRules(NOW_MS + turn * DAY_MS)
         compaction = compacted(before, after, rules)
         check_against_reference(before, compaction, rules)
@@ -166,7 +167,7 @@ def test_the_torn_tail_of_the_active_segment_is_left_out_with_a_note(tmp_path: P
 
 def test_a_damaged_active_segment_is_refused(tmp_path: Path) -> None:
     active = bytearray(one(1, b"a") + one(2, b"b"))
-    active[70] ^= 1
+    active[66] ^= 1
     source = directory_of(tmp_path, [[one(0, b"a")], [bytes(active)]])
     with pytest.raises(CorruptFile, match="checksum"):
         compacted(source, tmp_path / "out", RULES)

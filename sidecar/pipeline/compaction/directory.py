@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import SettingsError
@@ -29,6 +29,7 @@ from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, write_file
 from sidecar.pipeline.compaction.segment_files import write_segment
 from sidecar.pipeline.compaction.survey import Survey, survey
+from sidecar.pipeline.compaction.what_if import Outlook, what_if
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.ports import StageEngine
 
@@ -114,6 +115,26 @@ def compact_directory(
                 directory.replace(out)
                 sync_directory(out.parent)
     return compaction
+
+
+def forecast(
+    files: PartitionFiles,
+    strategies: Iterable[Strategy],
+    rules: CompactionRules,
+    engine: StageEngine,
+    forgetting: Forgetting,
+    *,
+    hash_key: bytes,
+    include_active: bool = False,
+    split_bytes: int = SPLIT_BYTES,
+) -> tuple[Outlook, ...]:
+    """What these strategies would do to the directory; none where nothing may be compacted. Raises as `compact_directory`."""
+    with _workplace(files, None) as work:
+        surveyed = survey(files, forgetting, work, split_bytes=split_bytes)
+        count = surveyed.compactable(include_active=include_active)
+        if not count:
+            return ()
+        return tuple(what_if(compaction_job(surveyed, count, rules, hash_key, work), strategies, engine))
 
 
 def compaction_job(

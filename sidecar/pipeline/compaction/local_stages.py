@@ -28,7 +28,7 @@ class LocalStages:
 
 
 class LocalRun:
-    """A `StagedRun`; the third stage takes what it is given."""
+    """A `StagedRun`."""
 
     def __init__(self, third_tasks: int, items: dict[int, list[Any]], answers: list[Any]) -> None:
         self._third_tasks = third_tasks
@@ -40,9 +40,9 @@ class LocalRun:
         return [answer for number, plan in enumerate(plans) for answer in function(self._rows(number), plan)]
 
     def _rows(self, task: int) -> Iterator[Row]:
-        for item in [item for item in self._items if item % self._third_tasks == task]:
-            for value in self._items.pop(item):
-                yield item, value
+        for item, values in self._items.items():
+            if item % self._third_tasks == task:
+                yield from ((item, value) for value in values)
 
 
 def _by_number(rows: Iterable[Row], answers: list[Any]) -> dict[int, list[Any]]:
