@@ -7,7 +7,7 @@ is not of a lower generation.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -81,6 +81,16 @@ class PartitionState:
 def empty_state(lineage: Lineage) -> PartitionState:
     """The state before the first commit."""
     return PartitionState(lineage, None if lineage.incarnation == NO_TOPIC_ID else lineage.incarnation)
+
+
+def newest_part(state: PartitionState, from_offset: int) -> PartitionState:
+    """The state with only those segments that end above an offset, and in any case the last: enough to append to it.
+
+    What it says of the archive's start and size is not true any more.
+    """
+    first = bisect_right(state.segments, from_offset, key=lambda segment: segment.end_offset)
+    first = min(first, max(0, len(state.segments) - 1))
+    return replace(state, segments=state.segments[first:]) if first else state
 
 
 def fold(state: PartitionState, commits: Iterable[tuple[Commit, str]]) -> PartitionState:

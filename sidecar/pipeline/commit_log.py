@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import ClassVar
 
 import structlog
@@ -78,6 +79,8 @@ class CommitLog:
         self._random_bytes = random_bytes
         self._checkpoint_every = checkpoint_every
         self._newest_checkpoint = -1
+        self._next_checkpoint_try = 0
+        self._checkpoint_failures = 0
         self.passed_over: list[CorruptFile] = []
 
     def read(self) -> PartitionState:
@@ -194,7 +197,7 @@ class CommitLog:
                     f"{writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now"
                 )
             raise CommitConflict(f"{self._root}: another writer made commit {number}", now)
-        self._checkpoint(state)
+        self._checkpoint_if_due(number)
         return state
 
     def _prepare(
@@ -223,21 +226,27 @@ class CommitLog:
         except (CorruptFile, UnicodeEncodeError) as error:
             raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
 
-    def _checkpoint(self, state: PartitionState) -> None:
+    def _checkpoint_if_due(self, number: int) -> None:
         """Write a checkpoint where one is due. It spares readers time and nothing else: a failure is only noted."""
-        number = state.next_number - 1
-        if number - self._newest_checkpoint < self._checkpoint_every:
+        if number < max(self._newest_checkpoint + self._checkpoint_every, self._next_checkpoint_try):
             return
+        try:
+            self._write_checkpoint()
+        except (PartitionError, StoreError) as error:
+            # Each try reads the whole state: a store that refuses for good must not cost that with every commit.
+            self._checkpoint_failures += 1
+            self._next_checkpoint_try = number + min(2 ** (self._checkpoint_failures - 1), self._checkpoint_every)
+            _log.warning("checkpoint_not_written", root=self._root, number=number, reason=str(error))
+        else:
+            self._checkpoint_failures = 0
+
+    def _write_checkpoint(self) -> None:
+        state = self.read()  # A writer keeps only the newest part.
+        number = state.next_number - 1
         key = below(self._root, checkpoint_key(number))
         body = encode_checkpoint(state)
         if len(body) > CHECKPOINT_BYTES_MAX:
-            _log.warning("checkpoint_too_large", key=key, size_bytes=len(body), size_bytes_max=CHECKPOINT_BYTES_MAX)
-            return
-        try:
+            raise PartitionError(f"{key}: {len(body)} bytes, readers take at most {CHECKPOINT_BYTES_MAX}")
+        with suppress(ObjectExists):
             self._store.put_if_absent(key, body)
-        except ObjectExists:
-            self._newest_checkpoint = number
-        except StoreError as error:
-            _log.warning("checkpoint_not_written", key=key, reason=str(error))
-        else:
-            self._newest_checkpoint = number
+        self._newest_checkpoint = number

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import structlog
 
 from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost
-from sidecar.archive.state import PartitionState
+from sidecar.archive.state import PartitionState, newest_part
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
@@ -61,6 +61,7 @@ class PartitionArchiver:
         self._topic_partition = files.topic_partition
         self._commits: CommitLog | None = None
         self._state: PartitionState | None = None
+        self._largest_archived_ms = -1
         self._adopt: str | None = None
         self._position: LogPosition | None = None
         self._seen = (files.topic_id, files.directory_id)
@@ -126,7 +127,8 @@ class PartitionArchiver:
             self._archive(plan, uploads, outcome, done)
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
-            self._state, self._position, self._reached = error.state, None, None
+            self._keep(error.state, plan.files)
+            self._position, self._reached = None, None
             outcome.reason, outcome.error = str(error), error
         except SidecarError as error:
             outcome.reason, outcome.error = str(error), error
@@ -154,7 +156,20 @@ class PartitionArchiver:
             self._forget()
             self._seen = seen
         if self._state is None:
-            self._commits, self._state, self._adopt = open_lineage(self._tools, files)
+            self._commits, state, self._adopt = open_lineage(self._tools, files)
+            self._largest_archived_ms = -1
+            return self._keep(state, files)
+        return self._state
+
+    def _keep(self, state: PartitionState, files: PartitionFiles) -> PartitionState:
+        """Remember of the archive what local files can be compared with: memory must not grow with the archive."""
+        known_end_offset = -1 if self._state is None or self._state.end_offset is None else self._state.end_offset
+        for segment in reversed(state.segments):
+            if segment.end_offset <= known_end_offset:
+                break
+            self._largest_archived_ms = max(self._largest_archived_ms, segment.max_timestamp_ms)
+        local_start_offset = files.segments[0].base_offset if files.segments else files.active_base_offset
+        self._state = newest_part(state, local_start_offset or 0)
         return self._state
 
     def _newest_has_changed(self, files: PartitionFiles) -> bool:
@@ -185,7 +200,9 @@ class PartitionArchiver:
         if not plan.segments:
             return
         checkpoint = leader_epoch_checkpoint(plan.files)
-        position = self._position or position_at(self._tools, plan.files, plan.segments[0].base_offset, state)
+        position = self._position or position_at(
+            self._tools, plan.files, plan.segments[0].base_offset, state, self._largest_archived_ms
+        )
         in_flight: InFlight = deque()
         try:
             for segment in plan.segments:
@@ -261,7 +278,7 @@ class PartitionArchiver:
         self._tools.journal.committing(entry.segment_id, state.next_number)
         in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
-            self._state = commits.append([*actions, Add(entry), *lost], writer_of(self._tools, facts), state)
+            after = commits.append([*actions, Add(entry), *lost], writer_of(self._tools, facts), state)
         except SidecarError as error:
             if not isinstance(error, CommitConflict):
                 self._tools.metrics.segment_failed(Stage.COMMITTED)
@@ -269,6 +286,7 @@ class PartitionArchiver:
         finally:
             prepared.close()
         is_first, self._newest = self._newest is None, prepared.segment.log
+        self._keep(after, outcome.files)
         self._adopt, self._position = None, position
         outcome.archived.append(entry)
         outcome.conformance[prepared.snapshot.result] += 1
@@ -282,9 +300,9 @@ class PartitionArchiver:
     def _record_lost(self, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
         state, commits = self._opened()
         _log.error("offsets_lost", partition=str(self._topic_partition), from_offset=hole[0], to_offset=hole[1])
-        self._state = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
+        after = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
         self._position = None
-        return self._state
+        return self._keep(after, plan.files)
 
 
 def _continues(active: FileIdentity | None, earlier: FileIdentity) -> bool:

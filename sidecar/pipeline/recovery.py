@@ -16,15 +16,19 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
     """End every attempt that the journal knows for this lineage, and return those to go on with, by base offset.
 
     Args:
-        state: the archive as it is now, read after this process locked the journal.
+        state: the archive as it is now, read after this process locked the journal, or the newest part of it.
 
     An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another:
     removing its objects while a delayed request may still land would leave a commit that names nothing.
     """
     segments = {segment.base_offset: segment for segment in planned}
-    live = {segment.segment_id for segment in state.segments}
+    attempts = tools.journal.attempts(state.lineage.root)
+    live = {segment.segment_id for segment in state.segments} if attempts else set()
+    known_from = state.segments[0].base_offset if state.segments else 0
     resumed: dict[int, Attempt] = {}
-    for attempt in tools.journal.attempts(state.lineage.root):
+    for attempt in attempts:
+        if attempt.base_offset < known_from:
+            continue  # It may be committed. The next start sees the whole archive.
         segment = segments.get(attempt.base_offset)
         if attempt.segment_id in live:
             tools.journal.end(attempt.segment_id)
