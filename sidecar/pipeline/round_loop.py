@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
@@ -52,6 +53,8 @@ class RoundLoop:
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
         wait_s = START_WAIT_S_FIRST
+        if not self._settings.broker.assume_leader:
+            _log.error("nothing_will_be_archived", reason=NOT_LEADING)
         while not self._stop.is_set():
             try:
                 with open_tools(
