@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Final
+from uuid import uuid4
 
 from sidecar.errors import SidecarError
 from sidecar.spark.embedded import EmbeddedSpark
@@ -13,6 +16,10 @@ _STRETCH_TASKS: Final = 64
 
 _TASKS_PER_CORE: Final = 8
 """Spark tasks per core: more cost some 10 ms each, fewer balance badly."""
+
+
+_GROUP: Final = "spark.jobGroup.id"
+"""The local property behind setJobGroup, which cannot put back what was there before."""
 
 
 class SparkFailed(SidecarError):
@@ -43,12 +50,43 @@ class SparkEngine:
                 .partitionBy(stretches, _Stretch(len(tasks), stretches))
                 .mapPartitions(_in_order, preservesPartitioning=True)
             )
-            try:
-                yield from answers.toLocalIterator(prefetchPartitions=True)
-            except Py4JError as error:
-                raise SparkFailed(f"the Spark job failed: {cause_of(error)}") from error
-            finally:
-                context.cancelAllJobs()
+            with cancelled_at_the_end(context) as group:
+                try:
+                    with group:
+                        fetched = answers.toLocalIterator(prefetchPartitions=True)
+                    yield from fetched
+                except Py4JError as error:
+                    raise SparkFailed(f"the Spark job failed: {cause_of(error)}") from error
+
+
+class JobGroup:
+    """A context manager, to be entered as often as need be: jobs that this thread starts in it belong to the group."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._name = f"tiered-sidecar-{uuid4()}"
+        self._before: str | None = None
+
+    def __enter__(self) -> None:
+        self._before = self._context.getLocalProperty(_GROUP)
+        self._context.setLocalProperty(_GROUP, self._name)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._context.setLocalProperty(_GROUP, self._before)
+
+    def cancel(self) -> None:
+        """End the group's jobs; others use the same context."""
+        self._context.cancelJobGroup(self._name)
+
+
+@contextmanager
+def cancelled_at_the_end(context: Any) -> Iterator[JobGroup]:
+    """A new group of jobs; those that still run afterwards are cancelled."""
+    group = JobGroup(context)
+    try:
+        yield group
+    finally:
+        group.cancel()
 
 
 class _Answer:

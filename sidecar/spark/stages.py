@@ -9,7 +9,7 @@ from typing import Any
 
 from sidecar.ports import TO_DRIVER, Row, Stages
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkFailed, cause_of
+from sidecar.spark.engine import JobGroup, SparkFailed, cancelled_at_the_end, cause_of
 
 
 class SparkStages:
@@ -39,19 +39,21 @@ class SparkStages:
                 # One partition more than third tasks: the driver fetches it alone, and the others wait as shuffle files.
                 .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages.third_tasks))
             )
-            try:
-                yield SparkRun(context, rows, stages.third_tasks, _run(context, rows, [stages.third_tasks], _values))
-            except PySparkException as error:
-                raise SparkFailed(f"the Spark job failed: {error}") from error
-            finally:
-                context.cancelAllJobs()
+            with cancelled_at_the_end(context) as group:
+                try:
+                    with group:
+                        answers = _run(context, rows, [stages.third_tasks], _values)
+                    yield SparkRun(context, group, rows, stages.third_tasks, answers)
+                except PySparkException as error:
+                    raise SparkFailed(f"the Spark job failed: {error}") from error
 
 
 class SparkRun:
     """A `StagedRun`."""
 
-    def __init__(self, context: Any, rows: Any, third_tasks: int, answers: list[Any]) -> None:
+    def __init__(self, context: Any, group: JobGroup, rows: Any, third_tasks: int, answers: list[Any]) -> None:
         self._context = context
+        self._group = group
         self._rows = rows
         self._third_tasks = third_tasks
         self.answers = answers
@@ -59,7 +61,8 @@ class SparkRun:
     def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
         answers = self._rows.mapPartitionsWithIndex(_Third(function, list(plans)))
-        return _run(self._context, answers, list(range(self._third_tasks)), iter)
+        with self._group:
+            return _run(self._context, answers, list(range(self._third_tasks)), iter)
 
 
 def _run(

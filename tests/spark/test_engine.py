@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,24 @@ def test_a_failed_job_is_told_and_the_next_one_works(spark: EmbeddedSpark) -> No
     with pytest.raises(SparkFailed, match="task three"):
         list(SparkEngine(spark).run(fails, range(9)))
     assert list(SparkEngine(spark).run(doubled, [4])) == [b"8"]
+
+
+def slowly(task: int) -> bytes:
+    threading.Event().wait(0.05)
+    return doubled(task)
+
+
+def test_giving_up_does_not_end_the_jobs_of_others(spark: EmbeddedSpark) -> None:
+    """The context is shared: a scrub and a rebuild run on it at once."""
+    with spark.context() as context:
+        others = SparkEngine(spark).run(slowly, range(200))
+        assert next(others) == b"0"
+        ours = SparkEngine(spark).run(slowly, range(200))
+        assert next(ours) == b"0"
+        ours.close()  # type: ignore[attr-defined]
+        assert list(others) == [b"%d" % (2 * task) for task in range(1, 200)]
+        assert context.getLocalProperty("spark.jobGroup.id") is None
+        assert context.statusTracker().getActiveJobsIds() == []
 
 
 def test_answers_that_nobody_wants_any_more(spark: EmbeddedSpark) -> None:
