@@ -65,14 +65,13 @@ from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, PREFIX
     DROPPED,
     KEPT_RECORDS,
     LEGACY_LOSERS_KEPT,
-    BAD_AT,
     NEEDED,  # bytes that the output must have room for
-) = range(20)
-JOB_WORDS = 20
+) = range(19)
+JOB_WORDS = 19
 
 ROWS_DONE, NEEDS_PYTHON, OUT_FULL, BAD_RECORD, BAD_CRC = range(5)
 """Why `rewrite_rows` returned."""
-NOTHING_LEFT, UNCHANGED, CHANGED, UNDECODABLE = -1, -2, -3, -4
+NOTHING_LEFT, UNCHANGED, LEFT_TO_PYTHON, UNDECODABLE = -1, -2, -3, -4
 """What `rebuild` found, if below 0, else the bytes it wrote."""
 CHANGED_RECORD_BYTES = 15
 """By how much a record can grow: a longer timestamp delta, and a longer length."""
@@ -133,23 +132,23 @@ def _varint_bytes(value: Word) -> Word:
 @native
 def _choose(
     at: Word, end: Word, count: Word, kept: Word, base_ms: Word, append_ms: Word, appended: Word, expired: Word
-) -> tuple[Word, Word, Word, Word, Word]:
-    """Settle which records stay: (how many or -1, whether one has no value, first and greatest timestamp, bytes of them).
+) -> tuple[Word, Word, Word, Word]:
+    """Settle which records stay: (how many or -1, whether one has no value, first and greatest timestamp).
 
     `kept`: address of a byte for each record, 0 where it has lost; `expired`: those without value go too.
     """
     staying, first_ms, largest_ms = np.int64(0), np.int64(0), np.int64(_NONE)
-    tombstone, staying_bytes = False, np.int64(0)
+    tombstone = False
     at = np.int64(at)
     for index in range(np.int64(count)):
         if load_u8(kept + index) == np.uint8(0):
             behind = behind_record(at, np.int64(end))
             if behind < np.int64(0):
-                return np.int64(-1), False, np.int64(0), np.int64(0), at
+                return np.int64(-1), False, np.int64(0), np.int64(0)
         else:
             behind, delta_ms, _, _, _, _, value_bytes, _, _ = read_record(at, np.int64(end))
             if behind < np.int64(0):
-                return np.int64(-1), False, np.int64(0), np.int64(0), at
+                return np.int64(-1), False, np.int64(0), np.int64(0)
             if value_bytes < np.int64(0) and expired:
                 store_byte(kept + index, np.uint8(0))
             else:
@@ -159,11 +158,10 @@ def _choose(
                 largest_ms = max(largest_ms, timestamp_ms)
                 tombstone = tombstone or value_bytes < np.int64(0)
                 staying += np.int64(1)
-                staying_bytes += behind - at
         at = behind
     if at != np.int64(end):
-        return np.int64(-1), False, np.int64(0), np.int64(0), at
-    return staying, tombstone, first_ms, largest_ms, staying_bytes
+        return np.int64(-1), False, np.int64(0), np.int64(0)
+    return staying, tombstone, first_ms, largest_ms
 
 
 @native
@@ -205,7 +203,7 @@ def _rebuild(
     has_horizon = attributes & np.int64(_HORIZON) != np.int64(0)
     control = attributes & np.int64(_CONTROL) != np.int64(0)
     expired = has_horizon and not control and now_ms >= base_ms
-    staying, tombstone, first_ms, largest_ms, _ = _choose(at, end, count, kept, base_ms, append_ms, appended, expired)
+    staying, tombstone, first_ms, largest_ms = _choose(at, end, count, kept, base_ms, append_ms, appended, expired)
     if staying < np.int64(0):
         return np.int64(UNDECODABLE), np.int64(0)
     if staying == np.int64(0):
@@ -312,7 +310,7 @@ def must_stay(
 
 @native_inline
 def _crc_agrees(at: Word, size: Word, magic: Word, crc: Word) -> Word:
-    if magic == np.int8(2):
+    if magic == np.int64(2):
         return np.int64(crc32c(at + np.int64(_CRC_FROM), at + size, np.uint32(0))) == crc
     return np.int64(crc32_ieee(at + np.int64(_LEGACY_CRC_FROM), at + size, np.uint32(0))) == crc
 
@@ -324,6 +322,72 @@ def _any(kept: Word, count: Word) -> Word:
     for index in range(count):
         found += np.int64(load_u8(kept + index))
     return found
+
+
+@native
+def _empty(
+    at: Word, size: Word, magic: Word, crc: Word, last_offset: Word, max_timestamp_ms: Word, out: Any, job: Any
+) -> None:
+    """Write the empty batch that stays of one; it may be empty already."""
+    to = address_of(out) + job[OUT_USED]
+    _write_empty(at, magic, last_offset, max_timestamp_ms, to)
+    same = size == np.int64(_HEADER_BYTES) and magic == np.int64(2)
+    same = same and np.int64(load_be_u32(to + np.int64(_CRC))) == crc
+    job[VERBATIM if same else EMPTIED] += 1
+    job[OUT_USED] += np.int64(_HEADER_BYTES)
+
+
+@native
+def _settle(at: Word, size: Word, magic: Word, crc: Word, written: Word, staying: Word, out: Any, job: Any) -> Word:
+    """Copy a batch that is unchanged, or seal what was written of it; False if its checksum is wrong."""
+    if not _crc_agrees(at, size, magic, crc):
+        return False
+    to = address_of(out) + job[OUT_USED]
+    job[KEPT_RECORDS] += staying
+    if written == np.int64(UNCHANGED):
+        copy(to, at, size)
+        job[OUT_USED] += size
+        job[VERBATIM] += 1
+    else:
+        seal(to, written)
+        job[OUT_USED] += written
+        job[REBUILT] += 1
+    return True
+
+
+@native_inline
+def _winners(control: Word, gone: Word, aborted: Word, kept_at: Word, count: Word) -> Word:
+    """How many records of a batch may stay; those of a control batch stay or go together."""
+    staying = np.int64(0)
+    if control:
+        for index in range(count):
+            store_byte(kept_at + index, np.uint8(0) if gone else np.uint8(1))
+        staying = np.int64(0) if gone else count
+    elif not aborted:
+        staying = _any(kept_at, count)
+    return staying
+
+
+@native_inline
+def _left_of(
+    at: Word, size: Word, count: Word, magic: Word, codec: Word, staying: Word, idle_marker: Word, kept_at: Word, to: Word,
+    job: Any,
+) -> tuple[Word, Word]:  # fmt: skip
+    """What is left of a batch of which so many records may stay, as `rebuild` says it or `LEFT_TO_PYTHON`; and how many do."""
+    written = np.int64(NOTHING_LEFT)
+    if staying > np.int64(0) and magic < np.int64(2):
+        tombstone = read_message(at, at + size)[6] < np.int64(0)
+        if not tombstone or job[KEEPS_LEGACY_TOMBSTONES] != 0:
+            written = np.int64(LEFT_TO_PYTHON) if job[CONVERTS_LEGACY] != 0 else np.int64(UNCHANGED)
+    elif staying > np.int64(0) and codec != np.int64(0):
+        # Tombstones can change a batch of which all wins: without any, there is no need to look.
+        whole = staying == count and job[NO_TOMBSTONES] != 0
+        written = np.int64(UNCHANGED) if whole else np.int64(LEFT_TO_PYTHON)
+    elif staying > np.int64(0):
+        written, staying = _rebuild(
+            at, at + np.int64(_HEADER_BYTES), at + size, kept_at, idle_marker, job[NOW_MS], job[NEW_HORIZON_MS], to
+        )
+    return written, staying
 
 
 @native
@@ -344,10 +408,10 @@ def rewrite_rows(
     row, stop = np.int64(row), np.int64(ROWS_DONE)
     judged = verdicts.shape[0] > 0
     while row < np.int64(rows):
-        at = origin + wide[POSITION, row]
+        at, crc = origin + wide[POSITION, row], wide[CRC, row]
         size, count = np.int64(words[SIZE, row]), np.int64(words[RECORD_COUNT, row])
         magic, attributes = np.int64(bytes_[MAGIC, row]), np.int64(halves[ATTRIBUTES, row])
-        codec = attributes & np.int64(_CODEC_MASK)
+        codec, first = attributes & np.int64(_CODEC_MASK), job[ORDINAL]
         needed = size + np.int64(_HEADER_BYTES) + np.int64(CHANGED_RECORD_BYTES) * max(count, np.int64(1))
         if needed > job[OUT_BYTES] - job[OUT_USED]:
             job[NEEDED] = needed
@@ -356,71 +420,31 @@ def rewrite_rows(
         if magic < np.int64(2) and codec != np.int64(0):
             stop = np.int64(NEEDS_PYTHON)  # only decompression tells how many records it has
             break
-        first = job[ORDINAL]
-        if count > np.int64(kept.shape[0]) - first:
-            job[BAD_AT] = np.int64(0)
+        # More than was scanned: the source has changed.
+        if count > np.int64(kept.shape[0]) - first or (judged and job[BATCH] >= np.int64(verdicts.shape[0])):
             stop = np.int64(BAD_RECORD)
             break
         control = magic == np.int64(2) and attributes & np.int64(_CONTROL) != np.int64(0)
         idle = judged and verdicts[job[BATCH]] != np.uint8(0)
-        has_horizon = magic == np.int64(2) and attributes & np.int64(_HORIZON) != np.int64(0)
-        if control:
-            gone = idle and has_horizon and wide[BASE_TIMESTAMP, row] <= job[NOW_MS]
-            staying = np.int64(0) if gone else count
-            for index in range(count):
-                kept[first + index] = np.uint8(0) if gone else np.uint8(1)
-        else:
-            staying = np.int64(0) if idle else _any(kept_at + first, count)
-        written = np.int64(NOTHING_LEFT)
-        if magic < np.int64(2) and staying > np.int64(0):
-            written = np.int64(UNCHANGED)
-            value_bytes = read_message(at, at + size)[6]
-            if value_bytes < np.int64(0) and job[KEEPS_LEGACY_TOMBSTONES] == 0:
-                written = np.int64(NOTHING_LEFT)
-            elif job[CONVERTS_LEGACY] != 0:
-                stop = np.int64(NEEDS_PYTHON)
-                break
-        elif codec != np.int64(0) and staying > np.int64(0):
-            # Tombstones can change a batch of which all wins: without any, there is no need to look.
-            if staying < count or job[NO_TOMBSTONES] == 0:
-                stop = np.int64(NEEDS_PYTHON)
-                break
-            written = np.int64(UNCHANGED)
-        elif staying > np.int64(0):
-            written, staying = _rebuild(
-                at, at + np.int64(_HEADER_BYTES), at + size, kept_at + first, control and idle, job[NOW_MS],
-                job[NEW_HORIZON_MS], target + job[OUT_USED],
-            )  # fmt: skip
-        if written == np.int64(UNDECODABLE):
-            job[BAD_AT] = np.int64(0)
-            stop = np.int64(BAD_RECORD)
+        gone = idle and attributes & np.int64(_HORIZON) != np.int64(0) and wide[BASE_TIMESTAMP, row] <= job[NOW_MS]
+        staying = _winners(control, gone, idle, kept_at + first, count)
+        written, staying = _left_of(
+            at, size, count, magic, codec, staying, control and idle, kept_at + first, target + job[OUT_USED], job
+        )
+        if written == np.int64(LEFT_TO_PYTHON) or written == np.int64(UNDECODABLE):
+            stop = np.int64(NEEDS_PYTHON) if written == np.int64(LEFT_TO_PYTHON) else np.int64(BAD_RECORD)
             break
         if written == np.int64(NOTHING_LEFT) and must_stay(ids, offsets, epochs, wide, halves, bytes_, row, job):
             if magic < np.int64(2) and job[KEEPS_LEGACY_RECORD] != 0 and job[CONVERTS_LEGACY] == 0:
                 written, staying = np.int64(UNCHANGED), np.int64(1)
                 job[LEGACY_LOSERS_KEPT] += 1
             else:
-                _write_empty(at, magic, wide[LAST_OFFSET, row], wide[MAX_TIMESTAMP, row], target + job[OUT_USED])
-                same = size == np.int64(_HEADER_BYTES) and magic == np.int64(2)
-                same = same and np.int64(load_be_u32(target + job[OUT_USED] + np.int64(_CRC))) == wide[CRC, row]
-                job[VERBATIM if same else EMPTIED] += 1
-                job[OUT_USED] += np.int64(_HEADER_BYTES)
-                written = np.int64(0)
+                _empty(at, size, magic, crc, wide[LAST_OFFSET, row], wide[MAX_TIMESTAMP, row], out, job)
         elif written == np.int64(NOTHING_LEFT):
             job[DROPPED] += 1
-        if written > np.int64(0) or written == np.int64(UNCHANGED):
-            if not _crc_agrees(at, size, bytes_[MAGIC, row], wide[CRC, row]):
-                stop = np.int64(BAD_CRC)
-                break
-            job[KEPT_RECORDS] += staying
-            if written == np.int64(UNCHANGED):
-                copy(target + job[OUT_USED], at, size)
-                job[OUT_USED] += size
-                job[VERBATIM] += 1
-            else:
-                seal(target + job[OUT_USED], written)
-                job[OUT_USED] += written
-                job[REBUILT] += 1
+        if written != np.int64(NOTHING_LEFT) and not _settle(at, size, magic, crc, written, staying, out, job):
+            stop = np.int64(BAD_CRC)
+            break
         job[ORDINAL] = first + count
         job[BATCH] += 1
         row += np.int64(1)

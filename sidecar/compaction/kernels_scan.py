@@ -260,7 +260,7 @@ def scan_rows(
         attributes = np.int64(halves[ATTRIBUTES, row])
         current = bytes_[MAGIC, row] == np.int8(2)
         skipped = attributes & np.int64(_CONTROL) != np.int64(0)
-        if judged and not skipped:
+        if judged and not skipped and task_array[BATCH] < np.int64(verdicts.shape[0]):
             skipped = verdicts[task_array[BATCH]] != np.uint8(0)
         if current and skipped:
             task_array[ORDINAL] += count

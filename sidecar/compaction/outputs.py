@@ -51,11 +51,7 @@ def plan_outputs(
     for number, scan in enumerate(scans):
         of_segment[scan.split.segment].append(number)
     untouched = [
-        all(
-            scans[number].loses_nothing(winner_counts[number], convert_legacy=rules.converts_legacy)
-            and verdicts[number].drops_nothing
-            for number in splits
-        )
+        all(scans[number].loses_nothing(winner_counts[number]) and verdicts[number].drops_nothing for number in splits)
         for splits in of_segment
     ]
     summaries = [
@@ -127,7 +123,7 @@ class SegmentOutput:
         self.size_bytes = 0
 
     def append(self, batches: memoryview) -> None:
-        """Take whole batches. Raises CorruptFile if their offsets do not fit the segment."""
+        """Take whole batches, which are void after the call. Raises CorruptFile if their offsets do not fit the segment."""
         buffer = np.frombuffer(batches, dtype=np.uint8)
         at = 0
         while at < len(buffer):

@@ -47,7 +47,9 @@ class CompactionRules:
     `header`: name of the version header, for `Strategy.HEADER`. A blank one means `Strategy.OFFSET` (KIP-280).
     `strict_headers`: a malformed version fails the partition; otherwise its record counts as one without version.
     `kafka_4_3`: end as Kafka 4.3.0 would: the last batch of the round is kept instead of that of each output segment,
-    and legacy messages become magic 2. `exact_keys`: keys are compared byte by byte, not by their 128-bit hash alone.
+    and legacy messages become magic 2.
+    `exact_keys`: keys are compared byte by byte. Otherwise their 128-bit hashes are, under a secret key: that any two of n
+    keys have the same has a probability of n^2 / 2^129, of a billion keys 1.5e-21.
     `max_map_bytes`: the reference only: a map of Kafka's size, which makes for partial rounds.
     """
 

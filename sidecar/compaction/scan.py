@@ -39,6 +39,8 @@ class TransactionEvents:
         """Those of a chunk, whose first batch is number `first_batch` of its split."""
         current = columns.magic == CURRENT_MAGIC
         rows = np.flatnonzero(current & (columns.attributes & (TRANSACTIONAL | CONTROL) != 0))
+        if not len(rows):
+            return _NO_EVENTS
         control = columns.attributes[rows] & CONTROL != 0
         marker = columns.marker_type[rows]
         kind = np.full(len(rows), DATA, dtype=np.uint8)
@@ -57,14 +59,20 @@ class TransactionEvents:
     @classmethod
     def joined(cls, parts: list[TransactionEvents]) -> TransactionEvents:
         """One after the other."""
-        if len(parts) == 1:
-            return parts[0]
+        parts = [part for part in parts if len(part)]
+        if len(parts) < 2:
+            return parts[0] if parts else _NO_EVENTS
         return cls(
-            np.concatenate([np.empty(0, np.int32), *(part.batch for part in parts)]),
-            np.concatenate([np.empty(0, np.int64), *(part.last_offset for part in parts)]),
-            np.concatenate([np.empty(0, np.int64), *(part.producer_id for part in parts)]),
-            np.concatenate([np.empty(0, np.uint8), *(part.kind for part in parts)]),
+            np.concatenate([part.batch for part in parts]),
+            np.concatenate([part.last_offset for part in parts]),
+            np.concatenate([part.producer_id for part in parts]),
+            np.concatenate([part.kind for part in parts]),
         )
+
+
+_NO_EVENTS = TransactionEvents(
+    np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8)
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +97,7 @@ class SplitScan:
     last_position: int
     events: TransactionEvents
 
-    def loses_nothing(self, winners: int, *, convert_legacy: bool) -> bool:
+    def loses_nothing(self, winners: int) -> bool:
         """Whether all its bytes surely stay as they are, if so many of its records win."""
         plain = not (self.unkeyed or self.tombstones or self.emptied or len(self.events))
         # Old cleaners' wrappers are always rebuilt (KAFKA-4298), which only their content tells.
