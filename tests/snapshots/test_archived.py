@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sidecar.pipeline.snapshots.check import Result, check
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
+from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets
 from tests.golden import golden
 from tests.snapshots.log_dirs import DAY_MS, log_dir_of, tree
@@ -85,3 +87,17 @@ def test_out_beside_a_partition_of_a_broker_is_refused_and_beside_a_copy_it_is_n
     (log_dir / "meta.properties").touch()
     with pytest.raises(SettingsError, match="never written to"):
         rebuild(find_targets([log_dir / "t-0"], TopicFilter()), log_dir / "out", LocalEngine(1), FORGETTING)
+
+
+def test_an_archived_segment_is_not_split_by_a_local_index(
+    archive: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is a key: a file that happens to lie there says nothing about it."""
+    (partition,) = targets_of(archive, "legacy-v1").partitions
+    task = partition.tasks(0, partition.bases[-1], ())[0]
+    monkeypatch.chdir(tmp_path)
+    index = Path(task.source.name).with_suffix(".index")
+    index.parent.mkdir(parents=True)
+    index.write_bytes(struct.pack(">ii", 1, task.size_bytes // 2))
+    assert task.size_bytes > 1000
+    assert parts_of(task, 100) == (task,)

@@ -42,6 +42,11 @@ class ArchivedLog:
         """The key."""
         return self.key
 
+    @property
+    def offset_index(self) -> None:
+        """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
+        return
+
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Reading raises StoreError."""
         store = _store_of(self.store)

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from sidecar.logformat.names import Suffix
 from sidecar.pipeline.snapshots.tasks import SegmentTask
 
 PART_BYTES: Final = 64 * 1024 * 1024
@@ -23,12 +22,10 @@ def parts_of(task: SegmentTask, part_bytes: int = PART_BYTES) -> tuple[SegmentTa
 
     The index may be wrong: each part is checked to end where the next begins, and if one does not the segment is read whole.
     """
-    if task.cuts or task.end_offset is None or task.size_bytes < 2 * part_bytes:
+    index = task.source.offset_index
+    if index is None or task.cuts or task.end_offset is None or task.size_bytes < 2 * part_bytes:
         return (task,)
-    starts = [
-        0,
-        *_positions(Path(task.source.name).with_suffix(f".{Suffix.OFFSET_INDEX}"), task.size_bytes, part_bytes),
-    ]
+    starts = [0, *_positions(index, task.size_bytes, part_bytes)]
     ends: Sequence[int | None] = [*starts[1:], None]
     return tuple(replace(task, start_position=start, end_position=end) for start, end in zip(starts, ends, strict=True))
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from producer_state.digest import DigestBuilder, SegmentDigest
 from producer_state.facts import BatchFacts
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SidecarError
+from sidecar.logformat.names import Suffix
 from sidecar.logformat.window import ReadAt
 
 _LENGTHS = struct.Struct(">II")
@@ -38,6 +40,11 @@ class SegmentSource(Protocol):
         """As listed or committed."""
         ...
 
+    @property
+    def offset_index(self) -> Path | None:
+        """Where its offset index would be as a local file; None if it is nowhere near."""
+        ...
+
     def opened(self) -> Iterator[ReadAt]:
         """A generator that yields a positional reader once, and then lets go of it."""
         ...
@@ -50,6 +57,11 @@ class LocalSegment:
     name: str
     size_bytes: int
     growing: bool = False
+
+    @property
+    def offset_index(self) -> Path:
+        """See `SegmentSource`."""
+        return Path(self.name).with_suffix(f".{Suffix.OFFSET_INDEX}")
 
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Raises SegmentChanged, PartitionError."""
