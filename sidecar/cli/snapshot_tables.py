@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sidecar.cli.output import print_table, remark
 
 if TYPE_CHECKING:
     from sidecar.pipeline.snapshots.check import CheckReport
+    from sidecar.pipeline.snapshots.heal_plan import Healing
     from sidecar.pipeline.snapshots.heal_report import HealReport
     from sidecar.pipeline.snapshots.rebuild import RebuildReport
 
@@ -52,7 +54,7 @@ def show_checked(report: CheckReport, *, colors: bool) -> None:
 
 
 def show_healed(report: HealReport, *, colors: bool) -> None:
-    """One row per partition in which there was something to do."""
+    """One row per partition in which something was missing or wrong."""
     rows = [
         (
             str(healing.plan.log.topic_partition),
@@ -61,13 +63,13 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
             len(healing.replaced),
             len(healing.verified),
             healing.exact,
-            "; ".join(part for part in (healing.problem, *healing.mismatches) if part),
+            "; ".join(part for part in (healing.problem, *healing.mismatches, *_left(healing)) if part),
         )
         for healing in report.worth_showing
     ]
     if rows:
         title = "Missing producer snapshots (nothing was written)" if report.dry_run else "Healed producer snapshots"
-        columns = ["partition", "missing", "created#", "replaced#", "broker's own confirmed#", "exact", "problem"]
+        columns = ["partition", "missing", "created#", "replaced#", "broker's own confirmed#", "exact", "remarks"]
         print_table(title, columns, rows, colors=colors)
     created = sum(len(healing.created) for healing in report.healings)
     replaced = sum(len(healing.replaced) for healing in report.healings)
@@ -75,8 +77,20 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
     wrong = sum(len(healing.wrong_empty) for healing in report.healings)
     if wrong:
         remark(f"{wrong} empty snapshots hide producers whom a broker must know; --replace-empty replaces them")
+    corrupt = sum(len(healing.corrupt) for healing in report.healings)
+    if corrupt:
+        remark(f"{corrupt} files are no snapshots, and no broker can read them; --replace-corrupt replaces them")
 
 
-def _offsets(offsets: tuple[int, ...]) -> str:
+def _left(healing: Healing) -> Iterator[str]:
+    if healing.wrong_empty:
+        yield f"wrongly empty: {_offsets(healing.wrong_empty)}"
+    if healing.corrupt:
+        yield f"corrupt: {_offsets(healing.corrupt)}"
+    if healing.plan.missing:
+        yield healing.note
+
+
+def _offsets(offsets: Sequence[int]) -> str:
     shown = " ".join(map(str, offsets[:OFFSETS_SHOWN]))
     return f"{shown} and {len(offsets) - OFFSETS_SHOWN} more" if len(offsets) > OFFSETS_SHOWN else shown

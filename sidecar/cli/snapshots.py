@@ -150,6 +150,13 @@ def heal(
             help="Also replace empty snapshots that hide producers; the old file is kept as <name>.empty.",
         ),
     ] = False,
+    replace_corrupt: Annotated[
+        bool,
+        typer.Option(
+            "--replace-corrupt",
+            help="Also replace files that are no snapshots; the old file is kept as <name>.corrupt.",
+        ),
+    ] = False,
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
     workers: Workers = None,
@@ -159,14 +166,22 @@ def heal(
     """Create the producer snapshots that a stopped broker lacks, so that its own tiering works after the start.
 
     Only files named <base>.snapshot that do not exist are created, with owner, group and mode of their .log. The broker's
-    lock is held meanwhile: a broker that is started refuses to start. Safe to interrupt, and to run again.
+    lock is held meanwhile: a broker that is started refuses to start. Safe to interrupt, and to run again. Snapshots that are
+    there are compared with the log; exit code 4 if a wrong one is left.
     """
     settings = _settings(options, topic, exclude)
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.cli.snapshot_tables import show_healed
+    from sidecar.clock import SystemClock
     from sidecar.pipeline.snapshots.heal import heal as give_snapshots
 
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
+    clock_ms = SystemClock().now_ms()
+    if forgetting.now_ms > clock_ms:
+        raise SettingsError(
+            f"--now-ms {now_ms}: later than this machine's clock ({clock_ms}); producers that the broker still knows would be "
+            f"left out"
+        )
     with (
         _engine(settings, EngineName.LOCAL, workers) as reader,
         ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
@@ -178,6 +193,7 @@ def heal(
             forgetting,
             dry_run=dry_run,
             replace_empty=replace_empty,
+            replace_corrupt=replace_corrupt,
             watcher=progress,
         )
     if options.json:

@@ -67,7 +67,13 @@ def held_lock(log_dir: Path) -> Iterator[None]:
         holder.communicate("")
 
 
-def healed(*log_dirs: Path, dry_run: bool = False, replace_empty: bool = False, now_ms: int = NOW_MS) -> HealReport:
+def healed(
+    *log_dirs: Path,
+    dry_run: bool = False,
+    replace_empty: bool = False,
+    replace_corrupt: bool = False,
+    now_ms: int = NOW_MS,
+) -> HealReport:
     """`heal` in this process."""
     return heal(
         log_dirs,
@@ -76,6 +82,7 @@ def healed(*log_dirs: Path, dry_run: bool = False, replace_empty: bool = False, 
         Forgetting(now_ms, DAY_MS),
         dry_run=dry_run,
         replace_empty=replace_empty,
+        replace_corrupt=replace_corrupt,
     )
 
 

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
-from producer_state.snapshot import HEADER
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask
-
-EMPTY_SNAPSHOT_BYTES: Final = HEADER.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +51,6 @@ class DiskPartition:
     def snapshot_path(self, offset: int) -> Path:
         """Where the snapshot at an offset is or would be."""
         return self.files.directory / file_name(offset, Suffix.SNAPSHOT)
-
-    def has_empty_snapshot(self, offset: int) -> bool:
-        """Whether the snapshot there is as long as one without producers."""
-        try:
-            return self.snapshot_path(offset).stat().st_size == EMPTY_SNAPSHOT_BYTES
-        except FileNotFoundError:
-            return False
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """See `PartitionLog`. The time is the file's modification time."""

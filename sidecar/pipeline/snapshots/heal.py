@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
@@ -31,35 +31,44 @@ def heal(
     *,
     dry_run: bool = False,
     replace_empty: bool = False,
+    replace_corrupt: bool = False,
     watcher: Watcher | None = None,
 ) -> HealReport:
     """Create the missing `<base>.snapshot` files in the log dirs of a stopped broker; nothing else is touched.
+
+    Every snapshot that is there is judged by the replay, on every run.
 
     Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
     goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to.
 
     Args:
-        dry_run: only plan; with `replace_empty` the log is read to judge the empty ones.
+        dry_run: only plan; with `replace_empty` the log is read to judge what is there.
         replace_empty: also replace empty snapshots that hide producers whom a broker must know now.
+        replace_corrupt: also replace files that are no snapshots.
     """
     with ExitStack() as resources:
         locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in _distinct(log_dirs)}
         found = scan_log_dirs(list(locks), topics)
         states = {path: read_log_dir_state(path) for path in locks}
-        healings = [_planned(files, states[files.log_dir], replace_empty=replace_empty) for files in found.partitions]
+        healings = [
+            _planned(files, states[files.log_dir], replace_empty=replace_empty, replace_corrupt=replace_corrupt)
+            for files in found.partitions
+        ]
         if not dry_run:
             for healing in healings:
                 _remove_leftovers(healing)
         work = [
             (healing, job)
             for healing in healings
-            if healing.plan.suspects or (healing.plan.missing and not dry_run)
+            if healing.plan.boundaries and (replace_empty or not dry_run)
             if (job := _job(healing)) is not None
         ]
         jobs = [job for _, job in work]
         with HealWriter(locks) as writer:
             writing = None if dry_run else writer
-            healers = [Healer(healing, job, forgetting, writing) for healing, job in work]
+            healers = [
+                resources.enter_context(closing(Healer(healing, job, forgetting, writing))) for healing, job in work
+            ]
             for index, event in fold(jobs, engine, Counting(jobs, watcher)):
                 healers[index].take(event)
             writer.finish()
@@ -71,13 +80,14 @@ def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in reversed(log_dirs)}.values())[::-1]
 
 
-def _planned(files: PartitionFiles, state: LogDirState, *, replace_empty: bool) -> Healing:
+def _planned(files: PartitionFiles, state: LogDirState, *, replace_empty: bool, replace_corrupt: bool) -> Healing:
     log_start_offset = state.log_start.offsets.get(files.topic_partition)
     log = DiskPartition(files)
     try:
-        return Healing(plan_healing(log, log_start_offset, replace_empty=replace_empty))
+        plan = plan_healing(log, log_start_offset, replace_empty=replace_empty, replace_corrupt=replace_corrupt)
     except PartitionError as error:
-        return Healing(HealPlan(log, ()), problem=str(error))
+        return Healing(HealPlan(log), problem=str(error))
+    return Healing(plan)
 
 
 def _remove_leftovers(healing: Healing) -> None:

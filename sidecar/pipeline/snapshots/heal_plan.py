@@ -1,9 +1,11 @@
-"""What a partition lacks."""
+"""What a partition lacks, and what must be judged in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from producer_state.snapshot import CorruptSnapshot, read_rows
+from producer_state.strays import stray_offsets
 from sidecar.errors import PartitionError
 from sidecar.pipeline.snapshots.disk_partition import DiskPartition
 from sidecar.pipeline.snapshots.folding import PartitionJob
@@ -12,27 +14,35 @@ from sidecar.pipeline.snapshots.planning import plan_job
 
 @dataclass(frozen=True, slots=True)
 class HealPlan:
-    """Offsets ascending. `missing`: no snapshot stands there. `suspects`: an empty one does, which the replay will judge.
+    """Offsets ascending. `missing`: no snapshot stands there. Of those that do: `empty` names no producer, `corrupt` is none,
+    and `witnesses` name some, which the replay must find too.
 
-    `witnesses`: those that a broker wrote and that the replay passes by: it must give the same.
+    `replaceable`: which of the empty (if proven wrong) and the corrupt ones may be replaced.
     """
 
     log: DiskPartition
-    missing: tuple[int, ...]
-    suspects: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    empty: tuple[int, ...] = ()
+    corrupt: tuple[int, ...] = ()
     witnesses: tuple[int, ...] = ()
+    replaceable: frozenset[int] = frozenset()
+
+    @property
+    def boundaries(self) -> frozenset[int]:
+        """Where the state is wanted. All snapshots are judged on every run, so that a wrong one cannot be missed by the next."""
+        return frozenset((*self.missing, *self.empty, *self.corrupt, *self.witnesses))
 
     def job(self) -> PartitionJob:
-        """Raises the errors of `plan_job`."""
-        builds_on = set(self.log.snapshot_offsets) - set(self.suspects)
-        return plan_job(self.log, {*self.missing, *self.suspects, *self.witnesses}, builds_on=builds_on)
+        """From the log's start: a snapshot above it may stem from an empty one. Raises the errors of `plan_job`."""
+        return plan_job(self.log, self.boundaries)
 
 
 @dataclass(slots=True)
 class Healing:
-    """What became of a plan. `verified`: witnesses that agree; `mismatches`: those that do not, and how.
+    """What became of a plan. `verified`: witnesses that agree; `mismatches`: snapshots that do not, and how.
 
-    `wrong_empty`: empty snapshots that hide producers and were left alone. `exact` False: a cleaner had been there.
+    `withheld`: not written, as the next witness above contradicts the replay. `proven_wrong`: empty ones that hide producers.
+    `exact` False: the replay may know less than the broker did; `note` says why if it is not a cleaner that had been there.
     """
 
     plan: HealPlan
@@ -40,17 +50,39 @@ class Healing:
     replaced: list[int] = field(default_factory=list)
     verified: list[int] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
-    wrong_empty: list[int] = field(default_factory=list)
+    withheld: list[int] = field(default_factory=list)
+    proven_wrong: list[int] = field(default_factory=list)
     exact: bool = True
+    note: str = ""
     problem: str = ""
 
+    @property
+    def wrong_empty(self) -> list[int]:
+        """Empty snapshots that hide producers and are still there."""
+        return [offset for offset in self.proven_wrong if offset not in self.replaced]
 
-def plan_healing(log: DiskPartition, log_start_offset: int | None, *, replace_empty: bool) -> HealPlan:
-    """Look at names and sizes only. Raises PartitionError for a directory without segments, or with an unfinished compaction.
+    @property
+    def corrupt(self) -> list[int]:
+        """Files that no broker can read and that are still there."""
+        return [offset for offset in self.plan.corrupt if offset not in self.replaced]
+
+    @property
+    def misleads(self) -> bool:
+        """Whether a snapshot that contradicts the log, or that is none, is left."""
+        return bool(self.mismatches or self.wrong_empty or self.corrupt)
+
+
+def plan_healing(
+    log: DiskPartition, log_start_offset: int | None, *, replace_empty: bool, replace_corrupt: bool
+) -> HealPlan:
+    """Look at names, and at the snapshots that are there.
+
+    Raises PartitionError for a directory without segments or with an unfinished compaction, and for a snapshot that cannot be
+    read.
 
     Args:
         log_start_offset: as checkpointed, None if it is the first segment's base. At its start a broker deletes
-            snapshots that are not above it, and so nothing is made there.
+            snapshots that are not above it, and so nothing is made there. It deletes strays, too: they are not looked at.
     """
     if log.files.unstable:
         raise PartitionError(
@@ -58,18 +90,20 @@ def plan_healing(log: DiskPartition, log_start_offset: int | None, *, replace_em
             f"stop it cleanly, and run again"
         )
     lowest = max(log.first_offset, log_start_offset or 0)
-    present = set(log.snapshot_offsets)
-    bases = log.bases
-    missing = tuple(base for base in bases if base not in present and base > lowest)
-    suspects: tuple[int, ...] = ()
-    if replace_empty:
-        suspects = tuple(
-            offset for offset in log.snapshot_offsets if offset > lowest and log.has_empty_snapshot(offset)
-        )
-    wanted = sorted({*missing, *suspects})
-    if not wanted:
-        return HealPlan(log, ())
-    # The first one above what is made is passed on purpose: it proves the whole replay below it.
-    above = [base for base in bases if base in present and base > wanted[-1]][:1]
-    between = [base for base in bases if base in present and wanted[0] < base < wanted[-1]]
-    return HealPlan(log, missing, suspects, tuple(sorted({*between, *above} - set(suspects))))
+    bases, offsets = log.bases, log.snapshot_offsets
+    missing = tuple(base for base in bases if base not in offsets and base > lowest)
+    strays = stray_offsets(offsets, (log.first_offset, *bases))
+    found: dict[str, list[int]] = {"empty": [], "corrupt": [], "witnesses": []}
+    for offset in sorted(set(offsets) - strays):
+        if offset > lowest:
+            found[_kind_of(log, offset)].append(offset)
+    kinds = {kind: tuple(of_kind) for kind, of_kind in found.items()}
+    replaceable = (*found["empty"] * replace_empty, *found["corrupt"] * replace_corrupt)
+    return HealPlan(log, missing, **kinds, replaceable=frozenset(replaceable))
+
+
+def _kind_of(log: DiskPartition, offset: int) -> str:
+    try:
+        return "witnesses" if len(read_rows(log.snapshot(offset)[0])) else "empty"
+    except CorruptSnapshot:
+        return "corrupt"

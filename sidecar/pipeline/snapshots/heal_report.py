@@ -19,22 +19,24 @@ class HealReport:
 
     @property
     def worth_showing(self) -> list[Healing]:
-        """Those in which there was something to do."""
+        """Those in which something was missing or wrong."""
         return [
-            healing for healing in self.healings if healing.plan.missing or healing.plan.suspects or healing.problem
+            healing
+            for healing in self.healings
+            if healing.plan.missing or healing.replaced or healing.misleads or healing.problem
         ]
 
     @property
     def exit_code(self) -> int:
-        """0, 3 if a partition was not healed completely, 4 if a broker's own snapshot disagrees with the replay."""
-        if any(healing.mismatches for healing in self.healings):
+        """0, 3 if a partition was not healed completely, 4 if a snapshot is left that disagrees with the replay or is none."""
+        if any(healing.misleads for healing in self.healings):
             return VerificationMismatch.exit_code
         if self.problems or any(healing.problem for healing in self.healings):
             return PartitionError.exit_code
         return 0
 
     def as_json(self) -> dict[str, Any]:
-        """One object, for `--json`. Partitions that lack nothing are only counted."""
+        """One object, for `--json`. Partitions in which all is well are only counted."""
         rows = [_row(healing) for healing in self.worth_showing]
         counts = {"partitions": len(self.healings), "created": sum(len(healing.created) for healing in self.healings)}
         counts["missing"] = sum(len(healing.plan.missing) for healing in self.healings)
@@ -54,7 +56,10 @@ def _row(healing: Healing) -> dict[str, Any]:
         "replaced": sorted(healing.replaced),
         "verified": healing.verified,
         "mismatches": healing.mismatches,
+        "withheld": healing.withheld,
         "wrong_empty": healing.wrong_empty,
+        "corrupt": healing.corrupt,
         "exact": healing.exact,
+        "note": healing.note,
         "problem": healing.problem,
     }

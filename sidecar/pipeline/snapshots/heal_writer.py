@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,11 +24,11 @@ WAITING: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class NewSnapshot:
-    """Content for `<offset>.snapshot`."""
+    """Content for `<offset>.snapshot`. `aside_suffix`: what the file that it replaces is kept as, "" if there is none."""
 
     offset: int
     content: bytes
-    replaces_empty: bool
+    aside_suffix: str = ""
 
 
 class HealWriter:
@@ -58,15 +59,28 @@ class HealWriter:
     def _write(self, healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
         log = healing.plan.log
         self._locks[log.files.log_dir].require_held()
-        bases = sorted({log.first_offset, *log.bases})
-        try:
-            for snapshot in snapshots:
-                # A snapshot at the log's end has no .log of that name: the segment it ends is its neighbour.
-                base = max(base for base in bases if base <= snapshot.offset)
-                neighbour = log.files.directory / file_name(base, Suffix.LOG)
-                path = log.snapshot_path(snapshot.offset)
-                place_snapshot(path, snapshot.content, neighbour, replaces_empty=snapshot.replaces_empty)
-                (healing.replaced if snapshot.replaces_empty else healing.created).append(snapshot.offset)
+        with _problem_of(healing):
+            _place_all(healing, snapshots)
+        # Also when one could not be placed: those before it are reported as done.
+        with _problem_of(healing):
             sync_directory(log.files.directory)
-        except PartitionError as error:
-            healing.problem = healing.problem or str(error)
+
+
+def _place_all(healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
+    log = healing.plan.log
+    bases = sorted({log.first_offset, *log.bases})
+    for snapshot in snapshots:
+        # A snapshot at the log's end has no .log of that name: the segment it ends is its neighbour.
+        base = max(base for base in bases if base <= snapshot.offset)
+        neighbour = log.files.directory / file_name(base, Suffix.LOG)
+        path = log.snapshot_path(snapshot.offset)
+        place_snapshot(path, snapshot.content, neighbour, aside_suffix=snapshot.aside_suffix)
+        (healing.replaced if snapshot.aside_suffix else healing.created).append(snapshot.offset)
+
+
+@contextmanager
+def _problem_of(healing: Healing) -> Iterator[None]:
+    try:
+        yield
+    except PartitionError as error:
+        healing.problem = healing.problem or str(error)

@@ -63,13 +63,10 @@ class LogDirLock:
             )
 
     def _take(self) -> None:
-        descriptor, made = self._opened()
+        descriptor = self._opened()
         if descriptor is None:
             return
         self._resources.callback(os.close, descriptor)
-        if made:
-            # Before the lock is let go: who has opened the file meanwhile finds it held, and gives up.
-            self._resources.callback(self._path.unlink, missing_ok=True)
         kind = fcntl.LOCK_SH if self._read_only else fcntl.LOCK_EX
         try:
             fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
@@ -87,18 +84,22 @@ class LogDirLock:
             fcntl.lockf(descriptor, fcntl.LOCK_UN)
         self._descriptor = descriptor
 
-    def _opened(self) -> tuple[int | None, bool]:
-        """A descriptor of the lock file, None where there is none and none is needed; and whether we made the file."""
+    def _opened(self) -> int | None:
+        """A descriptor of the lock file, None where there is none and none is needed."""
         access = os.O_RDONLY if self._read_only else os.O_RDWR
         try:
-            return os.open(self._path, access | os.O_CLOEXEC), False
+            return os.open(self._path, access | os.O_CLOEXEC)
         except FileNotFoundError:
-            return (None, False) if self._read_only else (self._made(), True)
+            return None if self._read_only else self._made()
         except OSError as error:
             raise self._unusable(error) from error
 
     def _made(self) -> int:
-        """A lock file where there is none, as in a copy; it goes when we go, so that nothing of ours stays."""
+        """A lock file where there is none, as in a copy. It stays, as a broker's does.
+
+        Removed, it would part two processes: one that had opened it before holds a lock on a file without a name, and the
+        next one makes and locks another.
+        """
         self._require_clean_shutdown()
         try:
             owner = self._log_dir.stat()

@@ -5,24 +5,26 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
 from sidecar.errors import PartitionError
 
 TEMPORARY_SUFFIX: Final = ".heal.tmp"
-ASIDE_SUFFIX: Final = ".empty"
+EMPTY_SUFFIX: Final = ".empty"
+CORRUPT_SUFFIX: Final = ".corrupt"
 """A broker takes no notice of names that end like these; after `.deleted` it would remove the file."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-def place_snapshot(path: Path, content: bytes, neighbour: Path, *, replaces_empty: bool = False) -> None:
+def place_snapshot(path: Path, content: bytes, neighbour: Path, *, aside_suffix: str = "") -> None:
     """Create a file with the owner, group and mode of its neighbour; the caller syncs the directory (`sync_directory`).
 
     Args:
         neighbour: the `.log` beside it.
-        replaces_empty: there is an empty snapshot of that name; it is kept aside with `.empty` at the end of its name.
+        aside_suffix: there is a file of that name; it is kept aside with this at the end of its name. "": there is none.
 
     Raises PartitionError: the disk is full or read-only, the owner cannot be set, or the file exists.
     """
@@ -31,8 +33,8 @@ def place_snapshot(path: Path, content: bytes, neighbour: Path, *, replaces_empt
         # One left by a run that was killed; the lock says that it is nobody's.
         temporary.unlink(missing_ok=True)
         _write(temporary, content, neighbour)
-        if replaces_empty:
-            _keep_aside(path)
+        if aside_suffix:
+            _keep_aside(path, aside_suffix)
             temporary.replace(path)
         else:
             _rename_without_overwriting(temporary, path)
@@ -90,15 +92,24 @@ def _rename_without_overwriting(temporary: Path, path: Path) -> None:
         temporary.rename(path)
 
 
-def _keep_aside(path: Path) -> None:
-    aside = path.with_name(path.name + ASIDE_SUFFIX)
-    if not aside.exists():
-        try:
-            os.link(path, aside)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            aside.write_bytes(path.read_bytes())
+def _keep_aside(path: Path, suffix: str) -> None:
+    content = path.read_bytes()
+    names = chain([path.name + suffix], (f"{path.name}{suffix}.{number}" for number in count(1)))
+    for aside in map(path.with_name, names):
+        if not aside.exists():
+            break
+        if aside.read_bytes() == content:
+            return
+    try:
+        os.link(path, aside)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Under its name only when it is whole: the next run takes what has that name for the file that was replaced.
+        temporary = aside.with_name(aside.name + TEMPORARY_SUFFIX)
+        temporary.unlink(missing_ok=True)
+        _write(temporary, content, path)
+        temporary.rename(aside)
 
 
 def _ours(path: Path, error: OSError) -> PartitionError:

@@ -56,36 +56,24 @@ class PartitionLog(Protocol):
         ...
 
 
-def plan_job(log: PartitionLog, boundaries: Collection[int], *, builds_on: Collection[int] = ()) -> PartitionJob:
+def plan_job(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
     """The job that gives the states at these offsets, each above the log's start.
 
-    Args:
-        builds_on: offsets of snapshots from which the replay may begin. The one at the log's start is taken in any case:
-            producers whose batches are gone stand nowhere else.
+    It begins at the log's start, with the snapshot there: producers whose batches are gone stand nowhere else.
 
     Raises SegmentChanged if segments vanished while they were listed, PartitionError if a snapshot cannot be read.
     """
     first = log.first_offset
-    lowest, highest = min(boundaries, default=first), max(boundaries, default=first)
-    start = ProducerTable.blank(first)
-    for offset in sorted({first, *log.bases} & {first, *builds_on}, reverse=True):
-        found = _state_to_build_on(log, offset) if offset <= lowest else None
-        if found is not None:
-            start = found
-            break
-    tasks = log.tasks(start.end_offset, highest, sorted(boundaries))
+    start = _state_at_start(log, first)
+    tasks = log.tasks(first, max(boundaries, default=first), sorted(boundaries))
     return PartitionJob(log.topic_partition, start, tasks, frozenset(boundaries))
 
 
-def _state_to_build_on(log: PartitionLog, offset: int) -> ProducerTable | None:
-    """What a snapshot says, None where it says nothing that replay from below would not find.
-
-    An empty one is never taken: it is what a broker writes that finds none, and where it is true nothing is lost.
-    """
+def _state_at_start(log: PartitionLog, offset: int) -> ProducerTable:
+    """What the snapshot at the log's start says, nothing known where there is none that can be read."""
     if offset == 0 or offset not in log.snapshot_offsets:
-        return None
+        return ProducerTable.blank(offset)
     try:
-        table = ProducerTable.from_snapshot(offset, log.snapshot(offset)[0])
+        return ProducerTable.from_snapshot(offset, log.snapshot(offset)[0])
     except (CorruptSnapshot, SegmentChanged):
-        return None
-    return table if len(table) else None
+        return ProducerTable.blank(offset)
