@@ -46,7 +46,9 @@ def find_targets(paths: Sequence[Path], topics: TopicFilter) -> Targets:
                 raise SettingsError(f"{path}: no such directory")
             holds_segments = _holds_segments(path)
         except OSError as error:
-            raise SettingsError(f"{path}: cannot be read: {error.strerror or error}; run as the broker's user") from error
+            raise SettingsError(
+                f"{path}: cannot be read: {error.strerror or error}; run as the broker's user"
+            ) from error
         if not holds_segments:
             log_dirs.append(path)
             continue
