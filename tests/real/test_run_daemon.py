@@ -171,7 +171,8 @@ def test_a_drain_that_a_store_holds_up_is_ended_and_the_next_start_goes_on(
 ) -> None:
     log_dir = write_log_dir(tmp_path / "logs", 2, 12 * MIB)
     limit = "1" if how == "the drain's time limit" else "60"
-    settings = {**s3(gateway, log_dir), "run.drain_timeout_s": limit, "store.s3.read_timeout_s": "120"}
+    settings = {**s3(gateway, log_dir), "run.drain_timeout_s": limit, "store.s3.part_bytes": str(5 * MIB)}
+    settings["store.s3.read_timeout_s"] = "120"
     slow = {**settings, "store.bandwidth_bytes_per_s": str(4 * MIB)}
     with Daemon(tmp_path, slow) as daemon:
         with gateway_client(gateway) as client:
@@ -276,7 +277,11 @@ def test_ctrl_c_ends_a_backfill_at_the_next_segment(tmp_path: Path) -> None:
         tmp_path / "log",
         environment(settings),
     )
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # A job in the background ignores it, and its heirs.
     backfill.launch()
+    signal.signal(signal.SIGINT, before)
     eventually(lambda: "segment_committed" in backfill.output())
     os.kill(backfill.pid, signal.SIGINT)
     took_s = eventually(lambda: not backfill.alive)
