@@ -112,7 +112,11 @@ class EmbeddedSpark:
 
         context, self._context = self._context, None
         if context is not None:
-            context.stop()
+            try:
+                context.stop()
+            except OSError:
+                # The JVM was killed: pyspark gives up half way, and does the other half when called again.
+                context.stop()
         # pyspark keeps its JVM for ever; there is no other handle to it than these two.
         gateway = SparkContext._gateway  # noqa: SLF001
         if gateway is not None:

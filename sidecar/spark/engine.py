@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
@@ -76,7 +76,11 @@ class JobGroup:
 
     def cancel(self) -> None:
         """End the group's jobs; others use the same context."""
-        self._context.cancelJobGroup(self._name)
+        from py4j.protocol import Py4JError
+
+        # A JVM that was killed runs no jobs, and whoever waits for them has been told.
+        with suppress(Py4JError, OSError):
+            self._context.cancelJobGroup(self._name)
 
 
 @contextmanager
@@ -118,4 +122,4 @@ def cause_of(error: Exception) -> str:
     traceback, found, _ = text.partition("SQLSTATE")
     lines = [line.strip() for line in (traceback if found else text).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return lines[-1] if found else (causes or lines)[0]
+    return lines[-1] if found else (causes or lines or [type(error).__name__])[0]

@@ -27,25 +27,19 @@ class SparkStages:
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
-        from pyspark.errors import PySparkException
-
-        with self._spark.context() as context:
-            rows = (
-                context.parallelize(list(tasks), max(len(tasks), 1))
-                .flatMap(stages.first)
-                # Explicit numbers of partitions: the default of 200 costs seconds.
-                .partitionBy(stages.second_tasks, _TaskOfBucket(stages))
-                .mapPartitions(_Second(stages.second), preservesPartitioning=True)
-                # One partition more than third tasks: the driver fetches it alone, and the others wait as shuffle files.
-                .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages.third_tasks))
-            )
-            with cancelled_at_the_end(context) as group:
-                try:
-                    with group:
-                        answers = _run(context, rows, [stages.third_tasks], _values)
-                    yield SparkRun(context, group, rows, stages.third_tasks, answers)
-                except PySparkException as error:
-                    raise SparkFailed(f"the Spark job failed: {error}") from error
+        with self._spark.context() as context, cancelled_at_the_end(context) as group:
+            with _failures(), group:
+                rows = (
+                    context.parallelize(list(tasks), max(len(tasks), 1))
+                    .flatMap(stages.first)
+                    # Explicit numbers of partitions: the default of 200 costs seconds.
+                    .partitionBy(stages.second_tasks, _TaskOfBucket(stages))
+                    .mapPartitions(_Second(stages.second), preservesPartitioning=True)
+                    # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
+                    .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages.third_tasks))
+                )
+                answers = list(context.runJob(rows, _values, [stages.third_tasks]))
+            yield SparkRun(context, group, rows, stages.third_tasks, answers)
 
 
 class SparkRun:
@@ -60,19 +54,19 @@ class SparkRun:
 
     def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        answers = self._rows.mapPartitionsWithIndex(_Third(function, list(plans)))
-        with self._group:
-            return _run(self._context, answers, list(range(self._third_tasks)), iter)
+        with _failures(), self._group:
+            answers = self._rows.mapPartitionsWithIndex(_Third(function, list(plans)))
+            return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
 
 
-def _run(
-    context: Any, rows: Any, partitions: Sequence[int], function: Callable[[Iterable[Any]], Iterator[Any]]
-) -> list[Any]:
+@contextmanager
+def _failures() -> Iterator[None]:
     from py4j.protocol import Py4JError
 
     try:
-        return list(context.runJob(rows, function, partitions))
-    except Py4JError as error:
+        yield
+    # Of a JVM that was killed only its closed sockets tell.
+    except (Py4JError, OSError, EOFError) as error:
         raise SparkFailed(f"the Spark job failed: {cause_of(error)}") from error
 
 

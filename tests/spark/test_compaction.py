@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +61,54 @@ def test_a_damaged_batch_is_told_with_its_place_and_nothing_is_left(spark: Embed
         compacted(path, tmp_path / "out" / path.name, CompactionRules(0), SparkStages(spark))
     assert (caught.value.file, caught.value.position) == (str(log), 0)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+_KILLED = """
+import os, signal, sys, threading
+from pathlib import Path
+from sidecar.compaction.rules import CompactionRules
+from sidecar.config import SparkSettings
+from sidecar.pipeline.compaction import job
+from sidecar.spark.embedded import EmbeddedSpark
+from sidecar.spark.engine import SparkFailed
+from sidecar.spark.stages import SparkStages
+from tests.compaction.directories import compacted
+from tests.golden import golden
+
+source, out = golden("4.3.0") / "logs" / "compacted-0", Path(sys.argv[1])
+
+def children():
+    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in found if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+def kill_jvm(answers):
+    for pid in children():
+        os.kill(pid, signal.SIGKILL)
+    return raise_first(answers)
+
+raise_first, job._raise_first = job._raise_first, kill_jvm
+with EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark:
+    try:
+        compacted(source, out, CompactionRules(0), SparkStages(spark))
+    except SparkFailed as error:
+        print("told:", error)
+print(sorted(path.name for path in out.parent.iterdir()), children())
+"""
+
+
+def test_a_jvm_that_is_killed_between_the_stages_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    """In a process of its own: the other tests need their JVM."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(tmp_path / "out")],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told, left = done.stdout.splitlines()
+    assert told.startswith("told: the Spark job failed")
+    assert left == "[] []"
