@@ -90,11 +90,11 @@ def plan_healing(
             f"stop it cleanly, and run again"
         )
     lowest = max(log.first_offset, log_start_offset or 0)
-    bases, offsets = log.bases, log.snapshot_offsets
+    bases, offsets = log.bases, set(log.snapshot_offsets)
     missing = tuple(base for base in bases if base not in offsets and base > lowest)
     strays = stray_offsets(offsets, (log.first_offset, *bases))
     found: dict[str, list[int]] = {"empty": [], "corrupt": [], "witnesses": []}
-    for offset in sorted(set(offsets) - strays):
+    for offset in sorted(offsets - strays):
         if offset > lowest:
             found[_kind_of(log, offset)].append(offset)
     kinds = {kind: tuple(of_kind) for kind, of_kind in found.items()}

@@ -17,7 +17,7 @@ GROUP_BYTES: Final = 1024 * 1024
 
 
 class HeldSnapshots:
-    """In the order in which they were added. A context manager's `closing` ends it."""
+    """In the order in which they were added. To be closed."""
 
     def __init__(self) -> None:
         # Not a context: it lives as long as this object, whose owner closes it.
