@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.errors import SettingsError
+from sidecar.logformat.building import build_batch
+from sidecar.logformat.record import Record
 from tests.compaction.directories import DAY_MS, check_against_reference, compacted, tree
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
+from tests.oracle.log_shape import CLEANER
+from tests.oracle.random_batches import VERSION_HEADER
+from tests.oracle.random_segments import random_log
 from tests.snapshots.log_dirs import tree as contents
 
 
@@ -96,3 +103,35 @@ def test_an_out_directory_that_cannot_be_is_refused_before_anything_is_read(tmp_
     (tmp_path / "empty").mkdir()
     assert compacted(path, tmp_path / "empty", rules).out == tmp_path / "empty"
     assert (tmp_path / "empty" / "leader-epoch-checkpoint").exists()
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CONFORMANCE_LOGS", "60"))))
+def test_random_logs_become_what_the_reference_says(seed: int, tmp_path: Path) -> None:
+    """Open and aborted transactions, every codec and format, splits that begin anywhere."""
+    log = random_log(seed, replace(CLEANER, legacy=seed % 3 == 1, cleanable=False))
+    source = log.write(tmp_path / "logs")
+    rules = CompactionRules(
+        log.now_ms + (0, 3 * DAY_MS)[seed // 3 % 2],
+        strategy=list(Strategy)[seed % 3],
+        header=VERSION_HEADER,
+        segment_bytes=(700, 3000, 1_000_000)[seed // 3 % 3],
+        exact_keys=seed % 5 == 0,
+    )
+    active, split_bytes = seed % 2 == 1, (200, 1 << 26)[seed // 2 % 2]
+    out = tmp_path / "out" / source.name
+    compaction = compacted(source, out, rules, include_active=active, split_bytes=split_bytes)
+    check_against_reference(source, compaction, rules)
+
+
+def test_segments_of_which_nothing_is_lost_are_copied(tmp_path: Path) -> None:
+    source = tmp_path / "topic-0"
+    source.mkdir()
+    for base in (0, 10, 20):
+        records = [Record(base + number, 0, b"key-%d" % (base + number), bytes(90)) for number in range(10)]
+        (source / f"{base:020d}.log").write_bytes(build_batch(records, leader_epoch=0))
+    rules = CompactionRules(0, segment_bytes=1200)
+    compaction = compacted(source, tmp_path / "out", rules)
+    check_against_reference(source, compaction, rules)
+    assert [(output.unchanged, output.counts.kept_records) for output in compaction.outputs] == [(True, 10)] * 2
+    assert compaction.bytes_after == compaction.bytes_before
+    assert compaction.records_after == compaction.records_before == 20
