@@ -321,3 +321,19 @@ def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pyte
         if isinstance(event, folding.StateAt):
             assert engine.taken == reached + 1
     assert engine.taken == 8
+
+
+def test_producers_that_delete_records_took_may_be_missing(tmp_path: Path) -> None:
+    """DeleteRecords moves the log start inside a segment; a broker that recovers replays from there."""
+    log_dir = log_dir_of(tmp_path, segments=2)
+    first = log_dir / "t-0" / f"{0:020d}.log"
+    first.write_bytes(data(0, producer_id=8) + data(1, producer_id=9))
+    path = log_dir / "t-0" / f"{2:020d}.snapshot"
+    path.write_bytes(
+        write_snapshot(
+            [_entry(producer_id=9, producer_epoch=0, last_sequence=0, last_offset=1, last_timestamp_ms=NOW_MS)]
+        )
+    )
+    for log_start_offset, result in ((0, "wrong"), (1, "permissible")):
+        (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start_offset}\n")
+        assert results(checked(log_dir).partitions[0]) == {2: result}

@@ -89,6 +89,11 @@ class ArchivedPartition:
         return self.root
 
     @property
+    def log_start_offset(self) -> int:
+        """See `PartitionLog`. An archive keeps no other."""
+        return self.first_offset
+
+    @property
     def first_offset(self) -> int:
         """See `PartitionLog`."""
         return self.segments[0].base_offset

@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.names import LOG_START_CHECKPOINT, Suffix, file_name
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask
 
@@ -37,6 +38,18 @@ class DiskPartition:
         if start is None:
             raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
         return start
+
+    @property
+    def log_start_offset(self) -> int:
+        """The checkpointed one where there is one, else the first segment's base."""
+        path = self.files.log_dir / LOG_START_CHECKPOINT
+        try:
+            offsets = read_offset_checkpoint(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            offsets = {}
+        except OSError as error:
+            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+        return max(self.first_offset, offsets.get(self.topic_partition, 0))
 
     @property
     def bases(self) -> tuple[int, ...]:

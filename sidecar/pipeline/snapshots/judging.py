@@ -50,6 +50,7 @@ def judge(log: PartitionLog, job: PartitionJob, state: StateAt, forgetting: Forg
         expiration_ms=forgetting.producer_id_expiration_ms,
         exact=state.exact,
         log_start_offset=0 if job.from_snapshot else job.start.end_offset,
+        deleted_below=log.log_start_offset,
     )
     return Verdict(comparison, len(theirs))
 

@@ -32,6 +32,11 @@ class PartitionLog(Protocol):
         ...
 
     @property
+    def log_start_offset(self) -> int:
+        """What a broker replays from; DeleteRecords may have moved it above `first_offset`. Raises PartitionError."""
+        ...
+
+    @property
     def bases(self) -> tuple[int, ...]:
         """Bases of all segments above the first, and the end of the last rolled one: where tiering asks for a snapshot."""
         ...
