@@ -30,7 +30,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tiered-sidecar-demo-") as state:
         print(f"A log directory written by a real Kafka 2.7.2 broker: {log_dir}")
         archive = f"--archive={ARCHIVE}"
-        code = show("backfill", "--log-dir", str(log_dir), archive, "--assume-leader", "--state-dir", state, "--log-level=warning")
+        code = show(
+            "backfill",
+            "--log-dir",
+            str(log_dir),
+            archive,
+            "--assume-leader",
+            "--state-dir",
+            state,
+            "--log-level=warning",
+        )
         code = code or show("status", archive)
         return code or show("verify", archive, "--deep")
 

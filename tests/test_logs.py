@@ -74,7 +74,11 @@ def test_secrets_are_blotted_out_wherever_they_turn_up() -> None:
     stream = configured()
     log = structlog.get_logger()
     log.info(
-        "put", note=f"with {SECRET}", secret_access_key="x", headers={"Authorization": "AWS4 y"}, nested=[{"note": SECRET}]
+        "put",
+        note=f"with {SECRET}",
+        secret_access_key="x",
+        headers={"Authorization": "AWS4 y"},
+        nested=[{"note": SECRET}],
     )
     log.info("url", url="https://user:pass@host/b?X-Amz-Signature=0123&X-Amz-Credential=AK%2F1&part=2")
     logging.getLogger("boto").warning("failed: %s", ValueError(SECRET))
