@@ -135,3 +135,17 @@ def test_segments_of_which_nothing_is_lost_are_copied(tmp_path: Path) -> None:
     assert [(output.unchanged, output.counts.kept_records) for output in compaction.outputs] == [(True, 10)] * 2
     assert compaction.bytes_after == compaction.bytes_before
     assert compaction.records_after == compaction.records_before == 20
+
+
+def test_an_empty_active_segment_is_kept_because_it_says_where_the_log_ends(tmp_path: Path) -> None:
+    source = tmp_path / "topic-0"
+    source.mkdir()
+    (source / f"{0:020d}.log").write_bytes(build_batch([Record(0, 0, b"key")], leader_epoch=0))
+    # An old cleaner's work: nothing is left of offsets 5 to 8.
+    for base in (5, 9):
+        (source / f"{base:020d}.log").touch()
+    compaction = compacted(source, tmp_path / "out", CompactionRules(0), include_active=True)
+    assert [file.base_offset for file in compaction.left_alone] == [9]
+    assert compaction.survey.log_end_offset == 9
+    assert (tmp_path / "out" / f"{9:020d}.log").read_bytes() == b""
+    assert (tmp_path / "out" / f"{9:020d}.snapshot").exists()

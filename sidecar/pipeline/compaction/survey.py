@@ -14,7 +14,6 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
-from sidecar.compaction.scan import TransactionEvents
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.logformat.batches import BatchColumns, ScanEnd, scan_file
@@ -24,18 +23,9 @@ from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import write_file
+from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.producer_snapshot import state_at_log_start
 from sidecar.pipeline.snapshots.folding import Forgetting, StateAt
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes `[begin, end)` of a segment, whole batches, and the transactional and control batches among them."""
-
-    begin: int
-    end: int
-    batch_count: int
-    events: TransactionEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +61,9 @@ class Survey:
 
         Source: LogCleanerManager.cleanableOffsets, without lags.
         """
-        candidates = self.segments if include_active else self.segments[:-1]
+        # An empty active segment stays in any case: where the last batches are gone, its name alone says where the log ends.
+        takes_active = include_active and self.segments[-1].file.size_bytes > 0
+        candidates = self.segments if takes_active else self.segments[:-1]
         return sum(segment.file.end_offset <= self.last_stable_offset for segment in candidates)
 
 
@@ -111,6 +103,7 @@ class _Surveying:
     staging: Path
     split_bytes: int
     table: ProducerTable = field(default_factory=ProducerTable.blank)
+    log_start_offset: int = 0
     exact: bool = True
     log_time_ms: int = -1
     completed: list[CompletedTransaction] = field(default_factory=list)
@@ -118,7 +111,8 @@ class _Surveying:
     remarks: list[str] = field(default_factory=list)
 
     def run(self, logs: Sequence[LogFile]) -> Survey:
-        known = state_at_log_start(self.files, logs[0].base_offset)
+        self.log_start_offset = logs[0].base_offset
+        known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
         segments = tuple(self._segment(log) for log in logs)
         open_offset = self.table.first_open_transaction_offset()
@@ -135,7 +129,7 @@ class _Surveying:
     def _segment(self, log: LogFile) -> SurveyedSegment:
         # The stages check checksums of what they read; only the active segment is never read again.
         scanner = scan_file(log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path))
-        builder, cutter, expected = IndexBuilder(log.base_offset), _Cutter(self.split_bytes), log.base_offset
+        builder, cutter, expected = IndexBuilder(log.base_offset), Cutter(self.split_bytes), log.base_offset
         for columns in scanner:
             self._follow(log, columns)
             builder.add(columns)
@@ -197,7 +191,7 @@ class _Surveying:
                 now_ms=max(self.log_time_ms, min(self.forgetting.now_ms, written_ms)),
                 expiration_ms=self.forgetting.producer_id_expiration_ms,
                 exact=self.exact,
-                log_start_offset=self.files.segments[0].base_offset if self.files.segments else 0,
+                log_start_offset=self.log_start_offset,
             )
             if comparison.conformance is Conformance.WRONG:
                 self.remarks.append(f"{path}: contradicts the log ({comparison.describe()}); rebuilt from the log")
@@ -206,37 +200,6 @@ class _Surveying:
                 if not self.exact:
                     self.table = ProducerTable.from_entries(end_offset, theirs)
         write_file(self.staging / name, [content])
-
-
-class _Cutter:
-    """Cuts the batches of a segment into pieces of a size."""
-
-    def __init__(self, split_bytes: int) -> None:
-        self._split_bytes = split_bytes
-        self._pieces: list[Piece] = []
-        self._begin = self._end = self._batches = 0
-        self._events: list[TransactionEvents] = []
-
-    def add(self, columns: BatchColumns) -> None:
-        while len(columns):
-            rows = int(np.searchsorted(columns.position, self._begin + self._split_bytes))
-            taken = columns[:rows]
-            if len(taken):
-                self._events.append(TransactionEvents.of(taken, self._batches))
-                self._batches += len(taken)
-                self._end = int(taken.position[-1]) + int(taken.size_bytes[-1])
-            if rows < len(columns):
-                self._cut()
-            columns = columns[rows:]
-
-    def _cut(self) -> None:
-        self._pieces.append(Piece(self._begin, self._end, self._batches, TransactionEvents.joined(self._events)))
-        self._begin, self._batches, self._events = self._end, 0, []
-
-    def finish(self) -> tuple[Piece, ...]:
-        if self._end > self._begin:
-            self._cut()
-        return tuple(self._pieces)
 
 
 def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
