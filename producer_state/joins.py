@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
-
+from producer_state.compiling import native
 from producer_state.digest import HAS_MARKER, HAS_OPERATIONS, UNIFORM_EPOCH
 
-compiled = numba.njit(nogil=True, cache=True)
-"""Without the interpreter's lock, and kept on disk: compiling takes seconds."""
 
-
-@compiled
+@native
 def merge(first: Any, second: Any, out: Any) -> tuple[int, int]:
     """Merge rows ascending by producer id: (rows written, row of `second` with a plain batch in an open transaction or -1)."""
     a = b = count = 0
@@ -34,7 +30,7 @@ def merge(first: Any, second: Any, out: Any) -> tuple[int, int]:
     return count, -1
 
 
-@compiled
+@native
 def _follow(row: Any, later: Any) -> None:
     """Let the operations of `later` happen after those of `row`."""
     if later["flags"] & HAS_OPERATIONS == 0:
@@ -59,7 +55,7 @@ def _follow(row: Any, later: Any) -> None:
         row["txn_first_offset"] = later["txn_first_offset"]
 
 
-@compiled
+@native
 def _take_batch(row: Any, later: Any, epoch_before: int) -> None:
     """The last batch: that of `later`; else the one before, if nothing but markers of the same epoch followed it."""
     same_epoch = later["flags"] & UNIFORM_EPOCH and epoch_before == later["first_epoch"]
@@ -69,7 +65,7 @@ def _take_batch(row: Any, later: Any, epoch_before: int) -> None:
         row["offset_delta"] = later["offset_delta"]
 
 
-@compiled
+@native
 def apply(entries: Any, digests: Any, out: Any) -> tuple[int, int]:
     """Apply digest rows to entry rows, both ascending: (rows written, digest row that offends as in `merge` or -1)."""
     a = b = count = 0
@@ -91,7 +87,7 @@ def apply(entries: Any, digests: Any, out: Any) -> tuple[int, int]:
     return count, -1
 
 
-@compiled
+@native
 def enter_entry(row: Any, producer_id: int) -> None:
     """Make a row that of a producer of whom nothing is known."""
     row["producer_id"] = producer_id
@@ -104,7 +100,7 @@ def enter_entry(row: Any, producer_id: int) -> None:
     row["current_txn_first_offset"] = -1
 
 
-@compiled
+@native
 def _happen(entry: Any, digested: Any) -> None:
     if digested["flags"] & HAS_OPERATIONS == 0:
         return

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from producer_state.compiling import native
 from producer_state.digest import (
     HAS_MARKER,
     HAS_OPERATIONS,
@@ -28,13 +29,13 @@ from producer_state.facts import (
     NOT_ASCENDING,
     TRANSACTIONAL,
 )
-from producer_state.joins import compiled, enter_entry
+from producer_state.joins import enter_entry
 
 _FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
 
-@compiled
+@native
 def _find(slots: Any, rows: Any, producer_id: Any) -> Any:
     """(slot, row) of a producer; row -1: unknown, and the slot is free. `slots` is a power of two long, never full."""
     # Producer ids are handed out in blocks of consecutive numbers; the product spreads them over the upper bits.
@@ -47,7 +48,7 @@ def _find(slots: Any, rows: Any, producer_id: Any) -> Any:
         slot = (slot + 1) & mask
 
 
-@compiled
+@native
 def index_rows(slots: Any, rows: Any, used: int) -> None:
     """Enter the first `used` rows into empty slots."""
     for row in range(used):
@@ -55,7 +56,7 @@ def index_rows(slots: Any, rows: Any, used: int) -> None:
         slots[slot] = row
 
 
-@compiled
+@native
 def _enter_digest(slots: Any, slot: int, rows: Any, used: int, producer_id: int) -> None:
     slots[slot] = used
     row = rows[used]
@@ -72,7 +73,7 @@ def _enter_digest(slots: Any, slot: int, rows: Any, used: int, producer_id: int)
     row["flags"] = 0
 
 
-@compiled
+@native
 def _enter_epoch(row: Any, epoch: int) -> None:
     if row["flags"] & HAS_OPERATIONS == 0:
         row["flags"] |= HAS_OPERATIONS | UNIFORM_EPOCH
@@ -86,7 +87,7 @@ def _enter_epoch(row: Any, epoch: int) -> None:
         row["offset_delta"] = 0
 
 
-@compiled
+@native
 def digest(
     start: int,
     base_offset: Any,
@@ -181,7 +182,7 @@ def digest(
     return at, used, problem
 
 
-@compiled
+@native
 def replay(
     base_offset: Any,
     last_offset: Any,
@@ -255,7 +256,7 @@ def replay(
     return len(base_offset), used, done, NO_PROBLEM
 
 
-@compiled
+@native
 def link_open(links: Any, entries: Any, used: int) -> None:
     """Start the list of open transactions with those that are open already."""
     links[-1, 0] = links[-1, 1] = len(links) - 1
@@ -264,7 +265,7 @@ def link_open(links: Any, entries: Any, used: int) -> None:
             _link(links, entries, row)
 
 
-@compiled
+@native
 def _link(links: Any, entries: Any, row: Any) -> None:
     # Transactions begin at ascending offsets: but for those of a snapshot, the place is the end.
     sentinel = len(links) - 1
@@ -278,14 +279,14 @@ def _link(links: Any, entries: Any, row: Any) -> None:
     links[after, 0] = row
 
 
-@compiled
+@native
 def _unlink(links: Any, row: Any) -> None:
     before, after = links[row, 0], links[row, 1]
     links[before, 1] = after
     links[after, 0] = before
 
 
-@compiled
+@native
 def _set_epoch(entry: Any, epoch: int) -> None:
     if entry["producer_epoch"] != epoch:
         entry["producer_epoch"] = epoch

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
 from sidecar.compaction.memory import (
     copy,
@@ -19,7 +20,6 @@ from sidecar.compaction.memory import (
     store_byte,
 )
 from sidecar.compaction.record_walk import behind_record, read_message, read_record
-from sidecar.logformat.compiling import native, native_inline
 from sidecar.logformat.crc32c import (
     Word,
     address_of,

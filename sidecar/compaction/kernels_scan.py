@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
 from sidecar.compaction.kernels_table import (
     ENTRY_WORDS,
@@ -26,7 +27,6 @@ from sidecar.compaction.kernels_table import (
 from sidecar.compaction.memory import copy, load_byte, load_int, load_word, prefetch, store_int, store_word
 from sidecar.compaction.record_walk import behind_headers, read_message, read_record
 from sidecar.compaction.siphash import siphash
-from sidecar.logformat.compiling import native, native_inline
 from sidecar.logformat.crc32c import Word, address_of, crc32_ieee, load_be_i64, load_be_u32
 from sidecar.logformat.header_rows import (
     ATTRIBUTES,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sidecar.logformat.compiling import native
+from producer_state.compiling import native
 
 _DATA, _ABORT, _COMMIT, _EMPTY = 0, 1, 2, 4
 

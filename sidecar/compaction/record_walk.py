@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from producer_state.compiling import native, native_inline
 from sidecar.compaction.memory import load_byte
-from sidecar.logformat.compiling import native, native_inline
 from sidecar.logformat.crc32c import Word, load_be_i32, load_be_i64, load_i8
 from sidecar.logformat.headers import (
     MAGIC_POSITION,

@@ -15,7 +15,7 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from sidecar.logformat.compiling import native
+from producer_state.compiling import native
 
 Word = Any
 """An integer of numba: its width stands in the casts, which numba needs and mypy cannot follow."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from producer_state.compiling import native, native_inline
 from producer_state.facts import MALFORMED_MARKER, NO_MARKER
-from sidecar.logformat.compiling import native, native_inline
 from sidecar.logformat.crc32c import Word, load_be_i16, load_be_i32, load_be_i64, load_be_u32, load_u8
 from sidecar.logformat.headers import BATCH_HEADER, MESSAGE_HEADER, TIMESTAMPED_MESSAGE_HEADER, BatchFlag, Codec
 from sidecar.logformat.markers import read_marker

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sidecar.logformat.compiling import native, native_inline
+from producer_state.compiling import native, native_inline
 from sidecar.logformat.crc32c import (
     Word,
     address_of,

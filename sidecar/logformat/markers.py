@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from producer_state.compiling import native
 from producer_state.facts import MALFORMED_MARKER, MARKER_ABORT, MARKER_COMMIT
-from sidecar.logformat.compiling import native
 from sidecar.logformat.crc32c import Word, load_be_i16, load_be_i32, load_u8
 
 UNKNOWN_MARKER = 127

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producer_state.compiling import native
 from sidecar.compaction.siphash import siphash
-from sidecar.logformat.compiling import native
 from sidecar.logformat.crc32c import address_of
 
 MASK = 2**64 - 1

@@ -1,0 +1,29 @@
+"""On a read-only root file system without a home there is nowhere to keep compiled kernels; they must work all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []
+from producer_state.digest import digest_batches, merge
+from producer_state.replay import replay
+from producer_state.table import ProducerTable
+from tests.producer_state.random_logs import random_log
+log = random_log(7)
+(start, middle), end = log.segments()[0], log.boundaries[-1]
+whole = digest_batches(log.facts, start, end)
+parts = merge(
+    digest_batches(log.between(start, middle), start, middle), digest_batches(log.between(middle, end), middle, end)
+)
+replayed = replay(ProducerTable.blank(start), log.facts)[0].entries()
+print(len(replayed) > 0, whole.rows.tobytes() == parts.rows.tobytes())
+"""
+
+
+def test_kernels_that_cannot_be_kept_are_compiled_anew() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == "True True"
