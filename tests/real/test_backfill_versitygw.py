@@ -199,6 +199,11 @@ def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer
         with store_of(settings) as store:
             assert [facts.key for facts in store.list("") if not facts.key.startswith("_probe/")] == []
         done = run_program(settings, *backfill_arguments(golden("4.3.0") / "logs"), "--single-writer")
+        if kind == "ignores conditions":
+            # It also fails every multipart upload, which no promise of the operator makes good.
+            assert done.returncode == 6
+            assert "multipart upload" in done.stderr
+            return
         assert done.returncode == 0, done.stderr
         assert run_program(settings, "verify", "--deep").returncode == 0
 
@@ -208,7 +213,7 @@ def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer
     [
         ({"store.s3.endpoint_url": "http://127.0.0.1:1", "store.retry.attempts": "2"}, 6, "check s3.endpoint_url"),
         ({"store.s3.secret_access_key": "wrong"}, 6, "check the credentials"),
-        ({"store.url": "s3://no-such-bucket/archive"}, 2, "create the bucket"),
+        ({"store.url": "s3://no-such-bucket/archive"}, 6, "create the bucket"),
         ({"store.s3.regoin": "us-east-1"}, 2, "did you mean store.s3.region?"),
     ],
 )
