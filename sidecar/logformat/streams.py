@@ -65,8 +65,11 @@ def require_whole_zstd_frames(data: bytes) -> None:
 
 def _end_of_zstd_frame(data: bytes, position: int) -> int:
     header = data[position : position + 18]
-    parameters = zstandard.get_frame_parameters(header)
-    position += zstandard.frame_header_size(header)
+    try:
+        parameters = zstandard.get_frame_parameters(header)
+        position += zstandard.frame_header_size(header)
+    except zstandard.ZstdError as error:
+        raise CorruptFile(f"a zstd frame at byte {position} of the stream whose header says: {error}") from error
     last = False
     while not last and position + 3 <= len(data):
         block = int.from_bytes(data[position : position + 3], "little")

@@ -176,3 +176,10 @@ def test_codecs_that_a_magic_does_not_know(codec: int, magic: int) -> None:
 def test_zstd_is_not_written_below_magic_2() -> None:
     with pytest.raises(ValueError, match="zstd"):
         compress(Codec.ZSTD, b"", 1)
+
+
+def test_a_zstd_header_of_an_unknown_kind_is_corrupt() -> None:
+    frame = bytearray(compress(4, b"abc" * 100))
+    frame[4] |= 0x08  # a reserved bit
+    with pytest.raises(CorruptFile, match="zstd frame at byte 0"):
+        decompress(4, bytes(frame), limit_bytes=1000)

@@ -66,6 +66,7 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
     log_dir = copy_partitions(tmp_path, "orders-0")
     victim = log_dir / "orders-0" / f"{0:020d}.log"
     asked = []
+    before = open_logs()  # Tests of simulated kills leave some behind, as a killed process would.
 
     def touch_it(operation: str, key: str) -> None:
         if operation == "upload" and key.endswith(".indexes"):
@@ -80,4 +81,4 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
         report = archive(tools, log_dir)
     assert [type(error).__name__ for error in report.errors] == ["SegmentChanged"]
     assert len(asked) == 3
-    assert open_logs() == 0
+    assert open_logs() == before

@@ -79,6 +79,11 @@ def test_giving_up_does_not_end_the_jobs_of_others(spark: EmbeddedSpark) -> None
         ours.close()  # type: ignore[attr-defined]
         assert list(others) == [b"%d" % (2 * task) for task in range(1, 200)]
         assert context.getLocalProperty("spark.jobGroup.id") is None
+        # A cancelled job ends when its running tasks have noticed.
+        for _ in range(600):
+            if not context.statusTracker().getActiveJobsIds():
+                break
+            threading.Event().wait(0.05)
         assert context.statusTracker().getActiveJobsIds() == []
 
 
