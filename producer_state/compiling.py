@@ -7,6 +7,7 @@ remove the `*.nbi` files beside the modules.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal
 
 from numba import njit
@@ -24,8 +25,21 @@ def native_inline(function: Callable[..., Any]) -> Any:
 
 def _compiled(function: Callable[..., Any], *, inline: Literal["never", "always"]) -> Any:
     try:
-        return njit(nogil=True, cache=True, inline=inline)(function)
+        dispatcher: Any = njit(nogil=True, cache=True, inline=inline)(function)
     except RuntimeError:
         # Neither the package's folder nor the user's cache folder can be written, as on a read-only root file system
         # without NUMBA_CACHE_DIR: each process compiles anew, which takes seconds, instead of failing at import.
         return njit(nogil=True, inline=inline)(function)
+    _keep_if_possible(dispatcher._cache)  # noqa: SLF001 - numba has no public way to survive a full cache disk
+    return dispatcher
+
+
+def _keep_if_possible(cache: Any) -> None:
+    """A kernel that cannot be kept because the disk is full works in this process all the same."""
+    save = cache.save_overload
+
+    def save_or_not(signature: Any, compiled: Any) -> None:
+        with suppress(OSError):
+            save(signature, compiled)
+
+    cache.save_overload = save_or_not

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
-PROGRAM = """
+import pytest
+
+NO_FOLDER = """
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []
+"""
+
+NO_ROOM = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+"""
+
+PROGRAM = """
 from producer_state.digest import digest_batches, merge
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
@@ -23,7 +35,10 @@ print(len(replayed) > 0, whole.rows.tobytes() == parts.rows.tobytes())
 """
 
 
-def test_kernels_that_cannot_be_kept_are_compiled_anew() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("hindrance", [NO_FOLDER, NO_ROOM])
+def test_kernels_that_cannot_be_kept_are_compiled_anew(hindrance: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", hindrance + PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip() == "True True"
