@@ -260,7 +260,16 @@ def test_every_setting_says_what_it_means_and_the_schema_is_closed() -> None:
 
 
 def test_quantities_carry_their_unit() -> None:
-    unitless = {"broker_id", "assume_leader", "workers", "uploads_ahead", "max_queue", "max_connections", "attempts"}
+    unitless = {
+        "broker_id",
+        "assume_leader",
+        "workers",
+        "uploads_ahead",
+        "max_queue",
+        "max_connections",
+        "attempts",
+        "min_cleanable_dirty_ratio",
+    }
     for path, setting in all_settings().items():
         name = path.rpartition(".")[2]
         if any(kind in str(setting.field.annotation) for kind in ("int", "float")) and name not in unitless:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import typer
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from sidecar.cli.app import app
@@ -47,7 +47,10 @@ def settings_page() -> str:
             continue
         lines += ["", f"## {name}", "", _one_line(section.__doc__), ""]
         lines += ["| Setting | Type | Default | Meaning |", "|---|---|---|---|"]
-        lines += [_setting_row(setting) for setting in walk(section, f"{name}.")]
+        settings = list(walk(section, f"{name}."))
+        lines += [_setting_row(setting) for setting in settings]
+        for setting in settings:
+            lines += _entries(setting)
     return "\n".join(lines) + "\n"
 
 
@@ -117,6 +120,17 @@ def _value_name(parameter: Any) -> str:
     return "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else "VALUE"
 
 
+def _entries(setting: Setting) -> list[str]:
+    """What an entry of a list of sections may hold; nothing for any other setting."""
+    elements = [element for kind in alternatives(setting.field.annotation) for element in get_args(kind)]
+    entry = next((kind for kind in elements if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    if entry is None:
+        return []
+    lines = ["", f"An entry of `{setting.path}`: {_one_line(entry.__doc__)}", ""]
+    lines += ["| Setting | Type | Default | Meaning |", "|---|---|---|---|"]
+    return [*lines, *(_setting_row(member) for member in walk(entry))]
+
+
 def _setting_row(setting: Setting) -> str:
     default = setting.field.get_default()
     shown = "required" if default is PydanticUndefined else f"`{json.dumps(default, default=str, ensure_ascii=False)}`"
@@ -140,7 +154,9 @@ def _type_of(setting: Setting) -> str:
 
 def _type_words(kind: Any) -> str:
     if get_origin(kind) is tuple:
-        return f"list of {_type_words(get_args(kind)[0])}s"
+        element = get_args(kind)[0]
+        is_section = isinstance(element, type) and issubclass(element, BaseModel)
+        return "list of entries, see below" if is_section else f"list of {_type_words(element)}s"
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(f"`{member}`" for member in kind)
     return _TYPES.get(kind) or _TYPES.get(getattr(kind, "__origin__", None), str(kind))

@@ -3,6 +3,15 @@
 Values only. Components are built from them elsewhere, each from its own section.
 """
 
+from sidecar.config.compaction import (
+    CompactionEngine,
+    CompactionPolicy,
+    CompactionSettings,
+    CompactionStrategy,
+    CompactionWhen,
+    GarbageSettings,
+    TopicCompaction,
+)
 from sidecar.config.environment import read_assignments
 from sidecar.config.loading import LoadedSettings, load_settings
 from sidecar.config.model import (
@@ -17,12 +26,19 @@ from sidecar.config.model import (
 
 __all__ = [
     "BrokerSettings",
+    "CompactionEngine",
+    "CompactionPolicy",
+    "CompactionSettings",
+    "CompactionStrategy",
+    "CompactionWhen",
+    "GarbageSettings",
     "HttpSettings",
     "LoadedSettings",
     "LogSettings",
     "RunSettings",
     "Settings",
     "SparkSettings",
+    "TopicCompaction",
     "TopicSettings",
     "load_settings",
     "read_assignments",

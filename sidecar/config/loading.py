@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from sidecar.config.environment import read_environment, variable_of
@@ -114,9 +114,12 @@ def _merge(tree: dict[str, Any], sources: dict[str, str], values: Mapping[str, A
 def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
     path = _path(details["loc"])
     source = sources.get(path)
-    where = f"{path} ({source})" if source else path
+    within = _within(details["loc"], path)
+    where = f"{path}{within} ({source})" if source else f"{path}{within}"
     if details["type"] == "extra_forbidden":
-        return f"{where}: unknown setting{did_you_mean(path)}"
+        return f"{where}: unknown setting{did_you_mean(path) if not within else ''}"
+    if details["type"] == "missing" and within:
+        return f"{where}: not set, and there is no default"
     if details["type"] == "missing":
         wanted = [name for name in all_settings() if name == path or name.startswith(f"{path}.")]
         needed = [name for name in wanted if all_settings()[name].field.is_required()]
@@ -138,9 +141,19 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
+def _within(location: tuple[int | str, ...], path: str) -> str:
+    """Where in a list of entries, such as `[0].strategy`; "" for everything else."""
+    number, *names = (*location[path.count(".") + 1 :], "")
+    if path not in all_settings() or not isinstance(number, int) or not names[:-1]:
+        return ""
+    return f"[{number}].{names[0]}"
+
+
 def _jsonable(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_jsonable(element) for element in value]
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, SecretStr):
         return REDACTED
     return str(value) if isinstance(value, Path) else value

@@ -9,18 +9,13 @@ from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from sidecar.config.compaction import CompactionSettings, GarbageSettings
+from sidecar.config.section import MIB, Section, require_pattern
 from sidecar.store_settings import StoreSettings
 
 HTTP_PORT = 9308
-MIB = 1024 * 1024
-
-
-class Section(BaseModel):
-    """Base of the sections: unknown keys are refused, values do not change after the start."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class LogLevel(StrEnum):
@@ -85,12 +80,13 @@ class TopicSettings(Section):
     @field_validator("include", "exclude")
     @classmethod
     def _patterns_are_regular_expressions(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-        return patterns
+        return tuple(map(require_pattern, patterns))
+
+    def accepts(self, topic: str) -> bool:
+        """Whether a topic of this name is archived."""
+        included = any(re.fullmatch(pattern, topic) for pattern in self.include)
+        excluded = any(re.fullmatch(pattern, topic) for pattern in self.exclude)
+        return included and not excluded and (self.internal or not topic.startswith("__"))
 
 
 class RunSettings(Section):
@@ -204,6 +200,10 @@ class Settings(Section):
     """The broker beside which we run, and how far its files are believed."""
     topics: TopicSettings = TopicSettings()
     """Which topics are archived."""
+    compaction: CompactionSettings = CompactionSettings()
+    """Compaction of archived topics by `run`. Nothing is compacted unless `compaction.topics` names it."""
+    gc: GarbageSettings = GarbageSettings()
+    """Objects that no reader can need any more: of segments that compaction replaced, and of uploads that were given up."""
     run: RunSettings = RunSettings()
     """How the work is done."""
     spark: SparkSettings = SparkSettings()
@@ -217,6 +217,8 @@ class Settings(Section):
     def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:
         try:
             ours = {"run.state_dir": self.run.state_path}
+            if self.compaction.staging_dir is not None:
+                ours["compaction.staging_dir"] = self.compaction.staging_dir.expanduser()
             archive = urlsplit(self.store.url)
             if "://" not in self.store.url:
                 ours["store.url"] = Path(self.store.url).expanduser()
@@ -231,6 +233,16 @@ class Settings(Section):
                 # Unlike Path.resolve, realpath raises nothing for links in a circle and for what may not be looked into.
                 if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(log_dir)):
                     raise ValueError(f"{name} {path} lies in the broker's log dir {log_dir}, which is never written to")
+        return self
+
+    @model_validator(mode="after")
+    def _compacted_topics_are_archived(self) -> Self:
+        for entry in self.compaction.topics:
+            name = entry.pattern.replace("\\.", ".")
+            if re.fullmatch(r"[A-Za-z0-9._-]+", name) and not self.topics.accepts(name):
+                raise ValueError(
+                    f"compaction.topics names {name}, which topics.include, exclude and internal leave out"
+                )
         return self
 
 

@@ -1,0 +1,197 @@
+"""Settings of compaction: which topics, by which rule, and when. Names and defaults are Kafka's where Kafka has them."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from sidecar.config.section import MIB, Section, require_pattern
+
+NEVER_MS = 2**63 - 1
+DAY_MS = 86_400_000
+
+_Ratio = Annotated[float, Field(ge=0, le=1)]
+_Lag = Annotated[int, Field(ge=0, le=NEVER_MS)]
+_MaxLag = Annotated[int, Field(ge=1, le=NEVER_MS)]
+_SegmentBytes = Annotated[int, Field(ge=14, lt=2**31)]
+
+
+class CompactionStrategy(StrEnum):
+    """Which of the records of a key stays: the one with the highest offset, timestamp, or version in a header."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    HEADER = "header"
+
+
+class CompactionWhen(StrEnum):
+    """Whether segments go to the archive as they are, or compacted among themselves first."""
+
+    BEFORE_UPLOAD = "before_upload"
+    AFTER_UPLOAD = "after_upload"
+
+
+class CompactionEngine(StrEnum):
+    """Where compaction runs."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+class CompactionPolicy(Section):
+    """What holds for one topic."""
+
+    strategy: CompactionStrategy = CompactionStrategy.OFFSET
+    """Which of the records of a key stays. `offset` is Kafka's own rule."""
+    header: str = ""
+    """For `header`: the name of the header that holds the version, 8 bytes."""
+    strict: bool = False
+    """For `header`: a malformed version stops the partition, instead of ranking its record lowest."""
+    exact_keys: bool = False
+    """Compare keys byte by byte, not by their keyed 128-bit hash."""
+    when: CompactionWhen = CompactionWhen.AFTER_UPLOAD
+    """`after_upload`: segments are archived as they are, and replaced by compacted ones later. `before_upload`: they are
+    compacted among themselves before, unless they have waited for too long."""
+    min_cleanable_dirty_ratio: _Ratio = 0.5
+    """`min.cleanable.dirty.ratio`: compact when more than this part of what could be compacted never was."""
+    min_compaction_lag_ms: _Lag = 0
+    """`min.compaction.lag.ms`: younger records are left alone."""
+    max_compaction_lag_ms: _MaxLag = NEVER_MS
+    """`max.compaction.lag.ms`: records this old are compacted whatever the ratio."""
+    delete_retention_ms: _Lag = DAY_MS
+    """`delete.retention.ms`: how long tombstones and transaction markers stay after they could have gone."""
+    segment_bytes: _SegmentBytes = 1024 * MIB
+    """`segment.bytes`: small results are joined up to this size."""
+    keep_raw_ms: _Lag = 0
+    """How long the objects of segments that compaction replaced are kept beyond `gc.grace_period_ms`."""
+
+
+class TopicCompaction(Section):
+    """Topics to compact, and what is different for them. What is not set is as in `compaction`."""
+
+    pattern: str
+    """Regular expression that must match the whole name of a topic. The first entry that matches counts."""
+    strategy: CompactionStrategy | None = None
+    """See `compaction.strategy`."""
+    header: str | None = None
+    """See `compaction.header`."""
+    strict: bool | None = None
+    """See `compaction.strict`."""
+    exact_keys: bool | None = None
+    """See `compaction.exact_keys`."""
+    when: CompactionWhen | None = None
+    """See `compaction.when`."""
+    min_cleanable_dirty_ratio: _Ratio | None = None
+    """See `compaction.min_cleanable_dirty_ratio`."""
+    min_compaction_lag_ms: _Lag | None = None
+    """See `compaction.min_compaction_lag_ms`."""
+    max_compaction_lag_ms: _MaxLag | None = None
+    """See `compaction.max_compaction_lag_ms`."""
+    delete_retention_ms: _Lag | None = None
+    """See `compaction.delete_retention_ms`."""
+    segment_bytes: _SegmentBytes | None = None
+    """See `compaction.segment_bytes`."""
+    keep_raw_ms: _Lag | None = None
+    """See `compaction.keep_raw_ms`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_pattern_alone_is_an_entry(cls, value: Any) -> Any:
+        return {"pattern": value} if isinstance(value, str) else value
+
+    @field_validator("pattern")
+    @classmethod
+    def _the_pattern_is_a_regular_expression(cls, pattern: str) -> str:
+        return require_pattern(pattern)
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What is set here."""
+        return self.model_dump(exclude={"pattern"}, exclude_none=True)
+
+
+class CompactionSettings(CompactionPolicy):
+    """Compaction of archived topics by `run`. Nothing is compacted unless `topics` names it."""
+
+    enabled: bool = True
+    """Off: what is archived stays as it is, whatever `topics` says."""
+    topics: tuple[TopicCompaction, ...] = ()
+    """Topics to compact: patterns, or entries with a `pattern` and any of the settings above. The first match counts."""
+    engine: CompactionEngine = CompactionEngine.AUTO
+    """`auto`: Spark, but this process for little data, for which a JVM would start longer than the work takes."""
+    check_interval_s: Annotated[float, Field(gt=0, le=86_400)] = 15.0
+    """`log.cleaner.backoff.ms`: between two looks for partitions to compact."""
+    max_job_bytes: Annotated[int, Field(ge=MIB)] = 16_384 * MIB
+    """Partitions are compacted together up to this size. A larger one is compacted alone."""
+    retry_wait_s: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    """How long a partition is left alone after its compaction failed. Each further failure doubles it."""
+    retry_wait_max_s: Annotated[float, Field(gt=0, le=604_800)] = 3600.0
+    """The longest it is left alone."""
+    max_upload_delay_ms: Annotated[int, Field(ge=0, le=NEVER_MS)] = 600_000
+    """For `before_upload`: rolled segments wait this long to be compacted; then they are archived as they are. Keep it far
+    below the topics' `retention.ms`."""
+    staging_dir: Path | None = None
+    """Directory for work files. Default: the system's for temporary files."""
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> Self:
+        if self.retry_wait_max_s < self.retry_wait_s:
+            raise ValueError(
+                f"retry_wait_max_s {self.retry_wait_max_s:g} is less than retry_wait_s {self.retry_wait_s:g}"
+            )
+        patterns: set[str] = set()
+        for entry in self.topics:
+            if entry.pattern in patterns:
+                raise ValueError(
+                    f"topics: the pattern {entry.pattern!r} stands there twice; only the first would count"
+                )
+            patterns.add(entry.pattern)
+            if contradiction := _contradiction(self._merged(entry), entry):
+                raise ValueError(f"topics: {entry.pattern!r}: {contradiction}")
+        uses_header = any(self._merged(entry).strategy is CompactionStrategy.HEADER for entry in self.topics)
+        if self.topics and self.header.strip() and not uses_header:
+            raise ValueError(f"header {self.header!r} is set, but no topic has the strategy header")
+        return self
+
+    def of_topic(self, topic: str) -> CompactionPolicy | None:
+        """What holds for a topic, None if it is not compacted."""
+        if not self.enabled:
+            return None
+        found = next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
+        return None if found is None else self._merged(found)
+
+    def _merged(self, entry: TopicCompaction) -> CompactionPolicy:
+        values = {name: getattr(self, name) for name in CompactionPolicy.model_fields}
+        return CompactionPolicy.model_validate(values | entry.overrides)
+
+
+def _contradiction(policy: CompactionPolicy, entry: TopicCompaction) -> str:
+    """Why these values cannot all be meant, "" if they can."""
+    is_header = policy.strategy is CompactionStrategy.HEADER
+    if is_header and not policy.header.strip():
+        return "strategy header needs `header`, the name of the header that holds the version"
+    for name in ("header", "strict"):
+        if getattr(entry, name) and not is_header:
+            return f"{name} is for strategy header, not {policy.strategy}"
+    if policy.min_compaction_lag_ms > policy.max_compaction_lag_ms:
+        return (
+            f"min_compaction_lag_ms {policy.min_compaction_lag_ms} is more than max_compaction_lag_ms "
+            f"{policy.max_compaction_lag_ms}: records would have to be compacted before they may be"
+        )
+    return ""
+
+
+class GarbageSettings(Section):
+    """Objects that no reader can need any more: of segments that compaction replaced, and of uploads that were given up."""
+
+    enabled: bool = True
+    """Whether `run` deletes them."""
+    grace_period_ms: Annotated[int, Field(ge=0, le=NEVER_MS)] = DAY_MS
+    """How long an object is kept after no commit names it any more. More than the longest read, and the longest upload."""
+    interval_s: Annotated[float, Field(gt=0, le=604_800)] = 3600.0
+    """Between two looks of `run`."""
