@@ -162,16 +162,24 @@ Row = tuple[int, Any]
 class Stages:
     """The first two of three stages, as functions that are importable by name.
 
-    `first(task)` yields rows numbered by bucket, in `[0, buckets)`; `second(values)` is called for each bucket that has some,
-    with all its values in any order, and yields rows numbered by item. Both may yield rows `TO_DRIVER`. All rows of an item
-    meet in one of `third_tasks` tasks: item modulo their number.
+    `first(task)` yields rows numbered by bucket, in `[0, buckets)`; `second(bucket, values)` is called for each bucket that has
+    some, with all its values in any order, and yields rows numbered by item. Both may yield rows `TO_DRIVER`. All rows of an
+    item meet in one of `third_tasks` tasks.
     """
 
     first: Callable[[Any], Iterator[Row]]
-    second: Callable[[Sequence[Any]], Iterator[Row]]
+    second: Callable[[int, Sequence[Any]], Iterator[Row]]
     buckets: int
     second_tasks: int
     third_tasks: int
+
+    def second_task_of(self, bucket: int) -> int:
+        """Adjacent buckets go to one task, which holds one bucket's values at a time."""
+        return bucket * self.second_tasks // self.buckets
+
+    def third_task_of(self, item: int) -> int:
+        """Round robin, one further in each round: adjacent items are apart, and so are every second ones."""
+        return (item + item // self.third_tasks) % self.third_tasks
 
 
 class StagedRun(Protocol):

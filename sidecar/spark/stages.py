@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,9 +35,9 @@ class SparkStages:
                     .flatMap(stages.first)
                     # Explicit numbers of partitions: the default of 200 costs seconds.
                     .partitionBy(stages.second_tasks, _TaskOfBucket(stages))
-                    .mapPartitions(_Second(stages.second), preservesPartitioning=True)
+                    .mapPartitions(_Second(stages), preservesPartitioning=True)
                     # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
-                    .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages.third_tasks))
+                    .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages))
                 )
                 answers = list(context.runJob(rows, _values, [stages.third_tasks]))
             yield SparkRun(context, group, rows, stages.third_tasks, answers)
@@ -55,7 +56,7 @@ class SparkRun:
     def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
         with _failures(), self._group:
-            answers = self._rows.mapPartitionsWithIndex(_Third(function, list(plans)))
+            answers = self._rows.mapPartitionsWithIndex(_Third(function, plans))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
 
 
@@ -75,27 +76,24 @@ def _values(rows: Iterable[Row]) -> Iterator[Any]:
 
 
 class _TaskOfBucket:
-    """Adjacent buckets go to one task, which holds one bucket's table at a time."""
-
     def __init__(self, stages: Stages) -> None:
-        self._tasks = stages.second_tasks
-        self._buckets = stages.buckets
+        self._stages = stages
 
     def __call__(self, bucket: int) -> int:
-        return 0 if bucket == TO_DRIVER else bucket * self._tasks // self._buckets
+        return 0 if bucket == TO_DRIVER else self._stages.second_task_of(bucket)
 
 
 class _TaskOfItem:
-    def __init__(self, tasks: int) -> None:
-        self._tasks = tasks
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
 
     def __call__(self, item: int) -> int:
-        return self._tasks if item == TO_DRIVER else item % self._tasks
+        return self._stages.third_tasks if item == TO_DRIVER else self._stages.third_task_of(item)
 
 
 class _Second:
-    def __init__(self, function: Callable[[Sequence[Any]], Iterator[Row]]) -> None:
-        self._function = function
+    def __init__(self, stages: Stages) -> None:
+        self._function = stages.second
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
         buckets: defaultdict[int, list[Any]] = defaultdict(list)
@@ -105,13 +103,15 @@ class _Second:
             else:
                 buckets[number].append(value)
         for bucket in sorted(buckets):
-            yield from self._function(buckets.pop(bucket))
+            yield from self._function(bucket, buckets.pop(bucket))
 
 
 class _Third:
-    def __init__(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: list[Any]) -> None:
+    """Plans are pickled one by one: each task gets all of them, and looks into its own."""
+
+    def __init__(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> None:
         self._function = function
-        self._plans = plans
+        self._plans = [pickle.dumps(plan, protocol=pickle.HIGHEST_PROTOCOL) for plan in plans]
 
     def __call__(self, task: int, rows: Iterable[Row]) -> Iterator[Any]:
-        return self._function(rows, self._plans[task])
+        return self._function(rows, pickle.loads(self._plans[task]))  # noqa: S301  made by the driver

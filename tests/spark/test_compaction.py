@@ -68,7 +68,7 @@ import os, signal, sys, threading
 from pathlib import Path
 from sidecar.compaction.rules import CompactionRules
 from sidecar.config import SparkSettings
-from sidecar.pipeline.compaction import job
+from sidecar.pipeline.compaction import run
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkFailed
 from sidecar.spark.stages import SparkStages
@@ -84,9 +84,9 @@ def children():
 def kill_jvm(answers):
     for pid in children():
         os.kill(pid, signal.SIGKILL)
-    return raise_first(answers)
+    return failures(answers)
 
-raise_first, job._raise_first = job._raise_first, kill_jvm
+failures, run._failures = run._failures, kill_jvm
 with EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark:
     try:
         compacted(source, out, CompactionRules(0), SparkStages(spark))

@@ -24,9 +24,11 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob, rewritten, scanned
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, write_file
+from sidecar.pipeline.compaction.parts import LocalParts
+from sidecar.pipeline.compaction.run import only, rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import write_segment
 from sidecar.pipeline.compaction.survey import Survey, survey
 from sidecar.pipeline.compaction.what_if import Outlook, what_if
@@ -42,7 +44,7 @@ class Compaction:
     """
 
     survey: Survey
-    outputs: tuple[CompactedOutput, ...]
+    outputs: tuple[CompactedOutput[LogFile], ...]
     left_alone: tuple[LogFile, ...]
     records_before: int
     unkeyed: int
@@ -94,9 +96,9 @@ def compact_directory(
     StagingFull, and what the engine raises.
     """
     with _workplace(files, out) as work:
-        parts, directory = work / "parts", work / "partition"
+        parts, directory = LocalParts(work / "parts"), work / "partition"
         with cannot_be_written(work):
-            parts.mkdir()
+            parts.directory.mkdir()
             directory.mkdir()
         surveyed = survey(files, forgetting, directory, split_bytes=split_bytes)
         compaction = _compacted(
@@ -139,12 +141,20 @@ def forecast(
 
 def compaction_job(
     surveyed: Survey, count: int, rules: CompactionRules, hash_key: bytes, staging: Path
-) -> CompactionJob:
+) -> CompactionJob[LogFile]:
     """The job for the first `count` segments; `staging` is where the survey left the snapshots."""
     end_offset = surveyed.segments[count - 1].file.end_offset
     snapshot = (staging / file_name(end_offset, Suffix.SNAPSHOT)).read_bytes()
     producers = LastBatches.of(ProducerTable.from_snapshot(end_offset, snapshot))
-    return CompactionJob(surveyed, count, rules, producers, hash_key)
+    held = surveyed.segments[:count]
+    return CompactionJob(
+        tuple(segment.file for segment in held),
+        tuple(segment.pieces for segment in held),
+        surveyed.completed,
+        rules,
+        producers,
+        hash_key,
+    )
 
 
 def _compacted(
@@ -153,15 +163,16 @@ def _compacted(
     engine: StageEngine,
     hash_key: bytes,
     staging: Path,
-    parts: Path,
+    parts: LocalParts,
     count: int,
     out: Path | None,
 ) -> Compaction:
     left_alone = tuple(segment.file for segment in surveyed.segments[count:])
     if not count:
         return Compaction(surveyed, (), left_alone, 0, 0, 0, out)
-    with scanned(compaction_job(surveyed, count, rules, hash_key, staging), engine) as found:
-        outputs = rewritten(found, None if out is None else parts)
+    with scanned([compaction_job(surveyed, count, rules, hash_key, staging)], engine) as run:
+        found = only(run.results)
+        outputs = only(rewritten(run, None if out is None else parts))
     return Compaction(
         surveyed,
         outputs,
@@ -173,7 +184,7 @@ def _compacted(
     )
 
 
-def _write(compaction: Compaction, directory: Path, parts: Path) -> None:
+def _write(compaction: Compaction, directory: Path, parts: LocalParts) -> None:
     """Everything but the snapshots, which the survey wrote; of these, those are taken away at which no segment begins."""
     source = compaction.survey.files.directory
     for output in compaction.outputs:

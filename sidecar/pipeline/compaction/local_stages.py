@@ -22,16 +22,16 @@ class LocalStages:
         buckets = _by_number((row for task in tasks for row in stages.first(task)), answers)
         items: dict[int, list[Any]] = {}
         for bucket in sorted(buckets):
-            for item, values in _by_number(stages.second(buckets.pop(bucket)), answers).items():
+            for item, values in _by_number(stages.second(bucket, buckets.pop(bucket)), answers).items():
                 items.setdefault(item, []).extend(values)
-        yield LocalRun(stages.third_tasks, items, answers)
+        yield LocalRun(stages, items, answers)
 
 
 class LocalRun:
     """A `StagedRun`."""
 
-    def __init__(self, third_tasks: int, items: dict[int, list[Any]], answers: list[Any]) -> None:
-        self._third_tasks = third_tasks
+    def __init__(self, stages: Stages, items: dict[int, list[Any]], answers: list[Any]) -> None:
+        self._stages = stages
         self._items = items
         self.answers = answers
 
@@ -41,7 +41,7 @@ class LocalRun:
 
     def _rows(self, task: int) -> Iterator[Row]:
         for item, values in self._items.items():
-            if item % self._third_tasks == task:
+            if self._stages.third_task_of(item) == task:
                 yield from ((item, value) for value in values)
 
 

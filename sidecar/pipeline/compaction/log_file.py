@@ -29,6 +29,11 @@ class LogFile:
     mtime_ns: int
     growing: bool = False
 
+    @property
+    def name(self) -> str:
+        """See CompactionSource."""
+        return str(self.path)
+
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError."""

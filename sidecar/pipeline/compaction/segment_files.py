@@ -11,23 +11,23 @@ from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.pipeline.compaction.job import CompactedOutput
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import bytes_of, write_file
-from sidecar.pipeline.compaction.stages import part_path
+from sidecar.pipeline.compaction.parts import Parts
 
 
-def write_segment(directory: Path, parts: Path, output: CompactedOutput) -> None:
+def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
     """`.log`, `.index`, `.timeindex`, and `.txnindex` if an aborted transaction is left; all with the last source's time.
 
-    The part files are gone afterwards. Raises StagingFull, SegmentChanged, CorruptFile.
+    The parts are gone afterwards. Raises StagingFull, SegmentChanged, CorruptFile.
     """
     last = output.sources[-1]
     log = directory / file_name(output.base_offset, Suffix.LOG)
     if output.unchanged:
         write_file(log, bytes_of(last.path, last.size_bytes), mtime_ns=last.mtime_ns)
     else:
-        pieces = (piece for number in output.parts for piece in bytes_of(part_path(parts, number)))
+        pieces = (piece for number in output.parts for piece in parts.pieces(number))
         write_file(log, pieces, mtime_ns=last.mtime_ns)
         for number in output.parts:
-            part_path(parts, number).unlink()
+            parts.forget(number)
     built = _indexes(log, output)
     contents = {
         Suffix.OFFSET_INDEX: built.offset_index,
@@ -40,7 +40,7 @@ def write_segment(directory: Path, parts: Path, output: CompactedOutput) -> None
             write_file(directory / file_name(output.base_offset, suffix), [content], mtime_ns=last.mtime_ns)
 
 
-def _indexes(log: Path, output: CompactedOutput) -> BuiltIndexes:
+def _indexes(log: Path, output: CompactedOutput[LogFile]) -> BuiltIndexes:
     builder = IndexBuilder(output.base_offset)
     source = LazyFile(log)
     written = LogFile(log, output.base_offset, output.end_offset, source.size_bytes, output.sources[-1].mtime_ns)

@@ -1,105 +1,182 @@
-"""The three stages as tasks: what an engine runs, in any process. Errors that lie in the data are answers."""
+"""The three stages as tasks: what an engine runs, in any process. Errors that lie in a partition are answers about it."""
 
 from __future__ import annotations
 
-import tempfile
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sidecar.compaction.inflating import Inflater
-from sidecar.compaction.key_table import KeyTable, reduce_blobs
+from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, reduce_blobs
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rewrite import Ending, RewriteCounts, rewrite_split
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
-from sidecar.errors import PartitionError, StagingFull
-from sidecar.pipeline.compaction.log_file import LogFile
-from sidecar.pipeline.compaction.output_files import cannot_be_written, write_all
+from sidecar.errors import CorruptFile, SidecarError
+from sidecar.pipeline.compaction.parts import Parts, PartWriter
+from sidecar.pipeline.compaction.sources import CompactionSource
 from sidecar.ports import TO_DRIVER, Row
 
 Verdicts = npt.NDArray[np.uint8]
 """By batch of a split, not 0 where a transaction decides against it; empty where all are 0."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScanTask:
-    """Scan these splits, adjacent ones, into one key table of so many slots."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A job's number in its run, and which buckets and splits of the run are its own."""
 
+    job: int
+    first_bucket: int
+    bucket_bits: int
+    first_split: int
+    split_count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobShare:
+    """Adjacent splits of one job, to be scanned into one key table of so many slots. `is_whole`: they are all of the job."""
+
+    places: Places
     rules: CompactionRules
     hash_key: bytes
-    bucket_bits: int
     slots: int
-    splits: tuple[tuple[LogFile, Split, Verdicts], ...]
+    is_whole: bool
+    splits: tuple[tuple[CompactionSource, Split, Verdicts], ...]
 
 
-def scan(task: ScanTask) -> Iterator[Row]:
-    """Stage one. Rows (bucket, blob), and to the driver the `SplitScan`s, or the PartitionError that ended them."""
-    waiting: list[Row] = []
-    table = KeyTable(
-        task.rules,
-        task.hash_key,
-        lambda bucket, blob: waiting.append((bucket, blob)),
-        slots=task.slots,
-        bucket_bits=task.bucket_bits,
-    )
-    inflater, scans = Inflater(), []
-    for file, split, verdicts in task.splits:
-        try:
-            with file.opened() as segment:
-                scans.append(scan_split(segment, split, table, inflater, verdicts))
-        except PartitionError as error:
-            yield TO_DRIVER, error
-            return
-        yield from waiting
-        waiting.clear()
-    table.emit()
-    yield from waiting
-    yield TO_DRIVER, tuple(scans)
+ScanTask = tuple[JobShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """An answer of any stage: this job ends here, the others go on."""
+
+    job: int
+    error: SidecarError
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedShare:
+    """An answer of stage one."""
+
+    job: int
+    scans: tuple[SplitScan, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WinnerCounts:
-    """How many records of each split win, as far as one bucket decides it."""
+    """An answer of stages one and two: how many records of each split of the run win, as far as one bucket decides it."""
 
     by_split: dict[int, int]
 
 
+def scan(task: ScanTask) -> Iterator[Row]:
+    """Stage one. Rows (bucket, blob), or (bucket, winners) where a task sees all of a job; `ScannedShare`s to the driver."""
+    inflater = Inflater()
+    for share in task:
+        try:
+            yield from _scan_share(share, inflater)
+        except SidecarError as error:
+            yield TO_DRIVER, JobFailure(share.places.job, error)
+
+
+def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
+    places, waiting, scans = share.places, list[Row](), list[SplitScan]()
+    table = KeyTable(
+        share.rules,
+        share.hash_key,
+        lambda bucket, blob: waiting.append((places.first_bucket + bucket, blob)),
+        slots=share.slots,
+        bucket_bits=places.bucket_bits,
+    )
+    for source, split, verdicts in share.splits:
+        with source.opened() as segment:
+            scans.append(scan_split(segment, split, table, inflater, verdicts))
+        if not share.is_whole:
+            yield from waiting
+            waiting.clear()
+    table.emit()
+    yield TO_DRIVER, ScannedShare(places.job, tuple(scans))
+    if not share.is_whole:
+        yield from waiting
+        return
+    del table  # before the reduction makes its own
+    blobs: defaultdict[int, list[bytes]] = defaultdict(list)
+    for bucket, blob in waiting:
+        blobs[bucket].append(blob)
+    for bucket in sorted(blobs):
+        found = reduce_blobs(blobs.pop(bucket), share.rules, places.split_count, places.bucket_bits)
+        yield TO_DRIVER, _counts(places, found)
+        yield bucket, tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """Stage two, for the blobs of one bucket: rows (split, ordinals of winners), and `WinnerCounts` to the driver."""
+    """Stage two: rows (split of the run, ordinals of winners), and `WinnerCounts` to the driver.
 
-    rules: CompactionRules
-    split_count: int
-    bucket_bits: int
+    `places` and `rules`: by job, in the order of their buckets.
+    """
 
-    def __call__(self, blobs: Sequence[bytes]) -> Iterator[Row]:
-        """See Stages.second."""
-        found = reduce_blobs(blobs, self.rules, self.split_count, self.bucket_bits)
-        yield TO_DRIVER, WinnerCounts({winners.split: len(winners.ordinals) // 4 for winners in found})
-        yield from ((winners.split, winners.ordinals) for winners in found)
+    places: tuple[Places, ...]
+    rules: tuple[CompactionRules, ...]
+
+    def __call__(self, bucket: int, values: Sequence[Any]) -> Iterator[Row]:
+        """See Stages.second; the values are blobs, or one tuple of winners."""
+        number = bisect_right(self.places, bucket, key=lambda places: places.first_bucket) - 1
+        places = self.places[number]
+        found: Iterable[Winners] = ()
+        if isinstance(values[0], tuple):
+            found = values[0]
+        else:
+            try:
+                found = reduce_blobs(values, self.rules[number], places.split_count, places.bucket_bits)
+            except CorruptFile as error:
+                yield TO_DRIVER, JobFailure(places.job, error)
+            yield TO_DRIVER, _counts(places, found)
+        yield from ((places.first_split + winners.split, winners.ordinals) for winners in found)
+
+
+def _counts(places: Places, found: Iterable[Winners]) -> WinnerCounts:
+    return WinnerCounts(
+        {places.first_split + winners.split: len(winners.ordinals) // ORDINAL_BYTES for winners in found}
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitRewriting:
-    """What stage three must know of a split besides its winners."""
+    """What stage three must know of a split besides its winners. `number`: in the run."""
 
-    file: LogFile
+    number: int
+    source: CompactionSource
     scan: SplitScan
     ending: Ending
     verdicts: Verdicts
     keeps_legacy_tombstones: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class JobRewriting:
+    """The splits of one job that one task rewrites."""
+
+    job: int
+    rules: CompactionRules
+    last_batches: LastBatches
+    splits: tuple[SplitRewriting, ...]
+
+
+RewriteTask = tuple[JobRewriting, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class RewrittenSplit:
-    """The part file of split `number` has so many bytes."""
+    """An answer of stage three: the part of split `number` has so many bytes."""
 
     number: int
     counts: RewriteCounts
@@ -108,76 +185,49 @@ class RewrittenSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rewriting:
-    """Stage three. `parts`: an existing directory for the part files; None: they are only measured."""
+    """Stage three. `parts`: None where they are only measured."""
 
-    rules: CompactionRules
-    last_batches: LastBatches
-    parts: Path | None
+    parts: Parts | None
     inflater: Inflater = field(default_factory=Inflater, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An inflater stays in its process."""
-        return Rewriting, (self.rules, self.last_batches, self.parts)
+        return Rewriting, (self.parts,)
 
-    def __call__(self, rows: Iterable[Row], plan: Sequence[SplitRewriting]) -> Iterator[Any]:
-        """See StagedRun.third; `RewrittenSplit`s, or the error that ended them."""
+    def __call__(self, rows: Iterable[Row], task: RewriteTask) -> Iterator[Any]:
+        """See StagedRun.third; `RewrittenSplit`s, and a `JobFailure` for each job that ends here."""
         winners: defaultdict[int, list[bytes]] = defaultdict(list)
         for number, ordinals in rows:
             winners[number].append(ordinals)
-        for todo in plan:
+        for todo in task:
             try:
-                yield self._rewrite(todo, winners.pop(todo.scan.split.number, []))
-            except (PartitionError, StagingFull) as error:
-                yield error
-                return
+                for split in todo.splits:
+                    yield self._rewrite(todo, split, winners.pop(split.number, []))
+            except SidecarError as error:
+                yield JobFailure(todo.job, error)
 
-    def _rewrite(self, todo: SplitRewriting, winners: list[bytes]) -> RewrittenSplit:
-        number = todo.scan.split.number
-        part = _Part(None if self.parts is None else part_path(self.parts, number))
-        with todo.file.opened() as segment, part:
+    def _rewrite(self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes]) -> RewrittenSplit:
+        size_bytes = 0
+        writing: AbstractContextManager[PartWriter | None]
+        writing = nullcontext() if self.parts is None else self.parts.writing(split.number)
+        with split.source.opened() as segment, writing as part:
+
+            def sink(batches: memoryview) -> None:
+                nonlocal size_bytes
+                size_bytes += len(batches)
+                if part is not None:
+                    part.write(batches)
+
             counts = rewrite_split(
                 segment,
-                todo.scan,
+                split.scan,
                 winners,
-                self.rules,
-                part.write,
-                ending=todo.ending,
+                todo.rules,
+                sink,
+                ending=split.ending,
                 inflater=self.inflater,
-                verdicts=todo.verdicts,
-                last_batches=self.last_batches,
-                keeps_legacy_tombstones=todo.keeps_legacy_tombstones,
+                verdicts=split.verdicts,
+                last_batches=todo.last_batches,
+                keeps_legacy_tombstones=split.keeps_legacy_tombstones,
             )
-        return RewrittenSplit(number, counts, part.size_bytes)
-
-
-def part_path(parts: Path, number: int) -> Path:
-    """Where the batches of a split wait to be joined."""
-    return parts / f"{number:08d}.part"
-
-
-class _Part:
-    """A file that has its name only when it is whole: tasks may run twice, and at the same time."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self.size_bytes = 0
-
-    def __enter__(self) -> None:
-        if self._path is not None:
-            with cannot_be_written(self._path):
-                self._file = tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False, buffering=0)
-
-    def write(self, batches: memoryview) -> None:
-        self.size_bytes += len(batches)
-        if self._path is not None:
-            with cannot_be_written(self._path):
-                write_all(self._file.file, batches)
-
-    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
-        if self._path is None:
-            return
-        self._file.close()
-        if kind is None:
-            Path(self._file.name).replace(self._path)
-        else:
-            Path(self._file.name).unlink()
+        return RewrittenSplit(split.number, counts, size_bytes)

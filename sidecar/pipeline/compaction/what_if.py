@@ -16,8 +16,10 @@ from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.rules import CompactionRules, Strategy, version_of
 from sidecar.compaction.segments import Split, chunks
 from sidecar.logformat.record import Record
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob, Scanned, rewritten, scanned
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.output_files import write_file
+from sidecar.pipeline.compaction.run import ScannedRun, only, rewritten, scanned
+from sidecar.pipeline.compaction.sources import CompactionSource
 from sidecar.ports import Row, StageEngine
 
 SAMPLES: Final = 10
@@ -66,7 +68,7 @@ class Outlook:
     """What one strategy would leave. `others` are all keys with another winner than by offset, in order of that winner."""
 
     strategy: Strategy
-    outputs: tuple[CompactedOutput, ...]
+    outputs: tuple[CompactedOutput[CompactionSource], ...]
     records_before: int
     unkeyed: int
     malformed_versions: int
@@ -107,7 +109,9 @@ class Outlook:
         }
 
 
-def what_if(job: CompactionJob, strategies: Iterable[Strategy], engine: StageEngine) -> Iterator[Outlook]:
+def what_if(
+    job: CompactionJob[CompactionSource], strategies: Iterable[Strategy], engine: StageEngine
+) -> Iterator[Outlook]:
     """The outlook of each strategy, of offset first. Raises as the compaction would.
 
     Memory: 4 bytes for each surviving record, and every key that has another winner.
@@ -115,9 +119,10 @@ def what_if(job: CompactionJob, strategies: Iterable[Strategy], engine: StageEng
     by_offset: dict[int, Ordinals] = {}
     for strategy in (Strategy.OFFSET, *(found for found in strategies if found is not Strategy.OFFSET)):
         planned = replace(job, rules=replace(job.rules, strategy=strategy))
-        with scanned(planned, engine) as found:
-            winners = _winners(found)
-            outputs = rewritten(found, None)
+        with scanned([planned], engine) as run:
+            found = only(run.results)
+            winners = _winners(run)
+            outputs = only(rewritten(run, None))
         by_offset = by_offset or winners
         yield Outlook(
             strategy,
@@ -151,12 +156,12 @@ class WinnerOrdinals:
             yield split, np.sort(np.concatenate(pieces))
 
 
-def _winners(found: Scanned) -> dict[int, Ordinals]:
-    return dict(found.run.third(WinnerOrdinals(), [None] * found.third_tasks))
+def _winners(found: ScannedRun[CompactionSource]) -> dict[int, Ordinals]:
+    return dict(found.run.third(WinnerOrdinals(), [None] * found.stages.third_tasks))
 
 
 def _others(
-    job: CompactionJob, by_offset: dict[int, Ordinals], winners: dict[int, Ordinals]
+    job: CompactionJob[CompactionSource], by_offset: dict[int, Ordinals], winners: dict[int, Ordinals]
 ) -> tuple[OtherWinner, ...]:
     """Every key has one winner by either rule: what only one of them keeps belongs to the keys in question."""
     nothing: Ordinals = np.empty(0, dtype=np.uint32)
@@ -179,7 +184,7 @@ def _kept(record: Record, rules: CompactionRules) -> KeptRecord:
     return KeptRecord(record.offset, record.timestamp_ms, version, record.value is None)
 
 
-def _records_at(job: CompactionJob, split: Split, ordinals: Ordinals) -> Iterator[Record]:
+def _records_at(job: CompactionJob[CompactionSource], split: Split, ordinals: Ordinals) -> Iterator[Record]:
     """The records of a split with these ordinals; only batches that hold one are decoded."""
     if not len(ordinals):
         return

@@ -1,0 +1,153 @@
+"""Pure: which archived partitions are due for compaction, how far, and which first.
+
+Source: LogCleanerManager.cleanableOffsets, calculateCleanableBytes, maxCompactionDelay, grabFilthiestCompactedLog. An
+archive has no active segment: all that is in it was rolled, and stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+from typing import TypeVar
+
+from sidecar.config import CompactionPolicy
+from sidecar.config.compaction import NEVER_MS
+from sidecar.model import ArchivedSegment, PartName
+
+
+class Trigger(StrEnum):
+    """Why a partition is due."""
+
+    DIRTY_RATIO = "dirty ratio"
+    MAX_LAG = "max compaction lag"
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """A partition, weighed.
+
+    `first_dirty_offset`: below it everything is compacted with all that lies below. `first_uncleanable_offset` (exclusive
+    end of what may be compacted): a segment's base, or the archive's end.
+    `cleanable_bytes`: of whole `.log` objects from the one that holds the first dirty offset up to there; `clean_bytes`:
+    of those that begin below the first dirty offset. A segment that the first dirty offset lies in is in both.
+    `trigger`: None if it is not due. `look_again_ms`: when time alone may change the answer, None if it cannot.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    trigger: Trigger | None
+    look_again_ms: int | None
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Which part of what could be compacted never was."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def size_bytes(self) -> int:
+        """What a compaction has to read: the clean part too."""
+        return self.clean_bytes + self.cleanable_bytes
+
+
+def assess(
+    segments: Sequence[ArchivedSegment],
+    clean_end_offset: int,
+    policy: CompactionPolicy,
+    *,
+    now_ms: int,
+    first_batch_timestamps_ms: Mapping[int, int] | None = None,
+) -> Assessment:
+    """Weigh a partition.
+
+    Args:
+        segments: live, ascending, without gaps but for recorded holes.
+        clean_end_offset: up to where (exclusive) earlier compactions have come; below the archive's start if nowhere.
+        first_batch_timestamps_ms: by base offset, the largest timestamp of the first batch. Asked for dirty segments, and only
+            where `needs_first_batches`; values that are not positive do not count.
+    """
+    if not segments:
+        return Assessment(clean_end_offset, clean_end_offset, 0, 0, None, None)
+    start_offset, end_offset = segments[0].base_offset, segments[-1].end_offset
+    first_dirty = clean_end_offset if start_offset <= clean_end_offset <= end_offset else start_offset
+    dirty = _dirty(segments, first_dirty)
+    held_back = _held_back(dirty, policy, now_ms)
+    first_uncleanable = end_offset if held_back is None else held_back.base_offset
+    cleanable_bytes = sum(map(_log_bytes, takewhile(lambda segment: segment is not held_back, dirty)))
+    clean_bytes = sum(_log_bytes(segment) for segment in segments if segment.base_offset < first_dirty)
+    earliest_ms = _earliest_ms(dirty, first_batch_timestamps_ms or {})
+    ratio_exceeded = cleanable_bytes > policy.min_cleanable_dirty_ratio * (clean_bytes + cleanable_bytes)
+    lag_exceeded = (
+        earliest_ms is not None and earliest_ms < now_ms - policy.max_compaction_lag_ms and cleanable_bytes > 0
+    )
+    trigger = Trigger.DIRTY_RATIO if ratio_exceeded else Trigger.MAX_LAG if lag_exceeded else None
+    changes = []
+    if held_back is not None:
+        changes.append(held_back.max_timestamp_ms + policy.min_compaction_lag_ms)
+    if earliest_ms is not None and not lag_exceeded:
+        changes.append(earliest_ms + policy.max_compaction_lag_ms + 1)
+    return Assessment(
+        first_dirty,
+        max(first_uncleanable, first_dirty),
+        clean_bytes,
+        cleanable_bytes,
+        trigger,
+        min((change for change in changes if now_ms < change <= NEVER_MS), default=None),
+    )
+
+
+def needs_first_batches(policy: CompactionPolicy) -> bool:
+    """Whether `assess` makes use of the first batches' timestamps."""
+    return policy.max_compaction_lag_ms < NEVER_MS
+
+
+def dirty_segments(segments: Sequence[ArchivedSegment], clean_end_offset: int) -> tuple[ArchivedSegment, ...]:
+    """Those that hold offsets which are not compacted, ascending."""
+    return tuple(_dirty(segments, clean_end_offset))
+
+
+def _dirty(segments: Sequence[ArchivedSegment], first_dirty_offset: int) -> list[ArchivedSegment]:
+    return [segment for segment in segments if segment.end_offset > first_dirty_offset]
+
+
+def _held_back(dirty: Iterable[ArchivedSegment], policy: CompactionPolicy, now_ms: int) -> ArchivedSegment | None:
+    """The first segment with a record that is too young. Its clock is the producers', as it is Kafka's."""
+    if not policy.min_compaction_lag_ms:
+        return None
+    youngest_ms = now_ms - policy.min_compaction_lag_ms
+    return next((segment for segment in dirty if segment.max_timestamp_ms > youngest_ms), None)
+
+
+def _earliest_ms(dirty: Iterable[ArchivedSegment], timestamps_ms: Mapping[int, int]) -> int | None:
+    known = [timestamps_ms.get(segment.base_offset, -1) for segment in dirty]
+    return min((timestamp_ms for timestamp_ms in known if timestamp_ms > 0), default=None)
+
+
+def _log_bytes(segment: ArchivedSegment) -> int:
+    log = segment.part(PartName.LOG)
+    return log.size_bytes if log is not None else 0
+
+
+Name = TypeVar("Name")
+
+
+def most_dirty_first(due: Mapping[Name, Assessment]) -> list[Name]:
+    """Those with a trigger, by falling dirty ratio; equal ones in the given order."""
+    names = [name for name, assessment in due.items() if assessment.trigger is not None]
+    return sorted(names, key=lambda name: -due[name].dirty_ratio)
+
+
+def one_job(names: Sequence[Name], due: Mapping[Name, Assessment], *, max_bytes: int, max_count: int) -> list[Name]:
+    """The first of them that fit one job together: at least one, whatever its size."""
+    chosen: list[Name] = []
+    size_bytes = 0
+    for name in names[:max_count]:
+        size_bytes += due[name].size_bytes
+        if chosen and size_bytes > max_bytes:
+            break
+        chosen.append(name)
+    return chosen
