@@ -16,6 +16,8 @@ from sidecar.config import CompactionPolicy
 from sidecar.config.compaction import NEVER_MS
 from sidecar.model import ArchivedSegment, PartName
 
+NS_PER_MS = 1_000_000
+
 
 class Trigger(StrEnum):
     """Why a partition is due."""
@@ -29,7 +31,7 @@ class Assessment:
     """A partition, weighed.
 
     `first_dirty_offset`: below it everything is compacted with all that lies below. `first_uncleanable_offset` (exclusive
-    end of what may be compacted): a segment's base, or the archive's end.
+    end of what may be compacted): a segment's base, or the archive's end; at or below the first dirty offset, nothing may.
     `cleanable_bytes`: of whole `.log` objects from the one that holds the first dirty offset up to there; `clean_bytes`:
     of those that begin below the first dirty offset. A segment that the first dirty offset lies in is in both.
     `trigger`: None if it is not due. `look_again_ms`: when time alone may change the answer, None if it cannot.
@@ -87,12 +89,12 @@ def assess(
     trigger = Trigger.DIRTY_RATIO if ratio_exceeded else Trigger.MAX_LAG if lag_exceeded else None
     changes = []
     if held_back is not None:
-        changes.append(held_back.max_timestamp_ms + policy.min_compaction_lag_ms)
+        changes.append(_largest_timestamp_ms(held_back) + policy.min_compaction_lag_ms)
     if earliest_ms is not None and not lag_exceeded:
         changes.append(earliest_ms + policy.max_compaction_lag_ms + 1)
     return Assessment(
         first_dirty,
-        max(first_uncleanable, first_dirty),
+        first_uncleanable,
         clean_bytes,
         cleanable_bytes,
         trigger,
@@ -119,7 +121,14 @@ def _held_back(dirty: Iterable[ArchivedSegment], policy: CompactionPolicy, now_m
     if not policy.min_compaction_lag_ms:
         return None
     youngest_ms = now_ms - policy.min_compaction_lag_ms
-    return next((segment for segment in dirty if segment.max_timestamp_ms > youngest_ms), None)
+    return next((segment for segment in dirty if _largest_timestamp_ms(segment) > youngest_ms), None)
+
+
+def _largest_timestamp_ms(segment: ArchivedSegment) -> int:
+    """Where no record has one, the file's own. Source: LogSegment.largestTimestamp."""
+    if segment.max_timestamp_ms >= 0 or segment.source_mtime_ns is None:
+        return segment.max_timestamp_ms
+    return segment.source_mtime_ns // NS_PER_MS
 
 
 def _earliest_ms(dirty: Iterable[ArchivedSegment], timestamps_ms: Mapping[int, int]) -> int | None:

@@ -1,0 +1,282 @@
+"""When a partition is due, how far it may be compacted, and who comes first. Times are in ms, sizes in bytes of `.log`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.config import CompactionPolicy
+from sidecar.model import ArchivedSegment
+from sidecar.pipeline.compaction.policy import (
+    Assessment,
+    Trigger,
+    assess,
+    most_dirty_first,
+    needs_first_batches,
+    one_job,
+)
+from tests.pipeline.archived import segment
+
+NOW_MS = 1_000_000
+TEN = (
+    segment(0, 10, max_timestamp_ms=100),
+    segment(10, 20, max_timestamp_ms=200),
+    segment(20, 30, max_timestamp_ms=300),
+)
+"""Three segments of 100 bytes."""
+
+
+@dataclass
+class Row:
+    """One row of the table: what goes in, and what is expected of it."""
+
+    name: str
+    clean_end: int
+    policy: dict[str, Any]
+    cleanable: int
+    clean: int
+    trigger: Trigger | None
+    uncleanable: int = 30
+    look_again_ms: int | None = None
+    segments: tuple[ArchivedSegment, ...] = TEN
+    first_batches: dict[int, int] = field(default_factory=dict)
+    first_dirty: int | None = None
+
+
+TABLE = [
+    Row("nothing was ever compacted", -1, {}, 300, 0, Trigger.DIRTY_RATIO, first_dirty=0),
+    Row("all is clean", 30, {}, 0, 300, None),
+    Row("a third is dirty", 20, {}, 100, 200, None),
+    Row("two thirds are dirty", 10, {}, 200, 100, Trigger.DIRTY_RATIO),
+    Row("the ratio must be exceeded, not reached", 10, {"min_cleanable_dirty_ratio": 200 / 300}, 200, 100, None),
+    Row("ratio 0 takes whatever is dirty", 20, {"min_cleanable_dirty_ratio": 0}, 100, 200, Trigger.DIRTY_RATIO),
+    Row("ratio 0 does not take what is clean", 30, {"min_cleanable_dirty_ratio": 0}, 0, 300, None),
+    Row("ratio 1 is never exceeded", -1, {"min_cleanable_dirty_ratio": 1}, 300, 0, None, first_dirty=0),
+    Row("a clean end above the archive's end is no clean end", 31, {}, 300, 0, Trigger.DIRTY_RATIO, first_dirty=0),
+    Row("a segment with the first dirty offset counts on both sides", 15, {}, 200, 200, None),
+    Row(
+        "min lag holds back the first young segment and all above it",
+        -1,
+        {"min_compaction_lag_ms": NOW_MS - 150},
+        100,
+        0,
+        Trigger.DIRTY_RATIO,
+        uncleanable=10,
+        look_again_ms=200 + NOW_MS - 150,
+        first_dirty=0,
+    ),
+    Row(
+        "as old as the lag is old enough",
+        -1,
+        {"min_compaction_lag_ms": NOW_MS - 200},
+        200,
+        0,
+        Trigger.DIRTY_RATIO,
+        uncleanable=20,
+        look_again_ms=300 + NOW_MS - 200,
+        first_dirty=0,
+    ),
+    Row(
+        "an old segment behind a young one waits with it",
+        -1,
+        {"min_compaction_lag_ms": 1000},
+        100,
+        0,
+        Trigger.DIRTY_RATIO,
+        uncleanable=10,
+        look_again_ms=NOW_MS + 1000,
+        segments=(TEN[0], segment(10, 20, max_timestamp_ms=NOW_MS), TEN[2]),
+        first_dirty=0,
+    ),
+    Row(
+        "clean segments may be young",
+        10,
+        {"min_compaction_lag_ms": 1000},
+        200,
+        100,
+        Trigger.DIRTY_RATIO,
+        segments=(segment(0, 10, max_timestamp_ms=NOW_MS), TEN[1], TEN[2]),
+    ),
+    Row(
+        "all that is dirty is too young",
+        20,
+        {"min_compaction_lag_ms": NOW_MS, "min_cleanable_dirty_ratio": 0},
+        0,
+        200,
+        None,
+        uncleanable=20,
+        look_again_ms=NOW_MS + 300,
+    ),
+    Row(
+        "a young segment with the first dirty offset is not cleaned in part",
+        25,
+        {"min_compaction_lag_ms": NOW_MS, "min_cleanable_dirty_ratio": 0},
+        0,
+        300,
+        None,
+        uncleanable=20,
+        look_again_ms=NOW_MS + 300,
+    ),
+    Row(
+        "without timestamps the file's own counts",
+        -1,
+        {"min_compaction_lag_ms": 1000},
+        0,
+        0,
+        None,
+        uncleanable=0,
+        look_again_ms=NOW_MS + 999,
+        segments=(segment(0, 10, max_timestamp_ms=-1, mtime_ms=NOW_MS - 1),),
+        first_dirty=0,
+    ),
+    Row(
+        "max lag exceeded",
+        20,
+        {"max_compaction_lag_ms": 1000},
+        100,
+        200,
+        Trigger.MAX_LAG,
+        first_batches={20: NOW_MS - 1001},
+    ),
+    Row(
+        "max lag must be exceeded, not reached",
+        20,
+        {"max_compaction_lag_ms": 1000},
+        100,
+        200,
+        None,
+        first_batches={20: NOW_MS - 1000},
+        look_again_ms=NOW_MS + 1,
+    ),
+    Row(
+        "max lag looks at dirty segments only",
+        20,
+        {"max_compaction_lag_ms": 1000},
+        100,
+        200,
+        None,
+        first_batches={0: 1, 10: 1, 20: NOW_MS},
+        look_again_ms=NOW_MS + 1001,
+    ),
+    Row(
+        "the oldest first batch counts, wherever it is",
+        -1,
+        {"max_compaction_lag_ms": 1000, "min_cleanable_dirty_ratio": 1},
+        300,
+        0,
+        Trigger.MAX_LAG,
+        first_batches={0: NOW_MS, 10: NOW_MS - 2000, 20: NOW_MS},
+        first_dirty=0,
+    ),
+    Row(
+        "timestamps that are none do not count",
+        20,
+        {"max_compaction_lag_ms": 1000},
+        100,
+        200,
+        None,
+        first_batches={20: -1},
+    ),
+    Row(
+        "max lag does not take what min lag holds back",
+        20,
+        {"max_compaction_lag_ms": NOW_MS, "min_compaction_lag_ms": NOW_MS},
+        0,
+        200,
+        None,
+        uncleanable=20,
+        first_batches={20: 1},
+        look_again_ms=NOW_MS + 1 + 1,
+    ),
+    Row("nothing is archived", -1, {}, 0, 0, None, uncleanable=-1, segments=(), first_dirty=-1),
+]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_the_rules(row: Row) -> None:
+    policy = CompactionPolicy(**row.policy)
+    found = assess(row.segments, row.clean_end, policy, now_ms=NOW_MS, first_batch_timestamps_ms=row.first_batches)
+    assert found == Assessment(
+        first_dirty_offset=row.clean_end if row.first_dirty is None else row.first_dirty,
+        first_uncleanable_offset=row.uncleanable,
+        clean_bytes=row.clean,
+        cleanable_bytes=row.cleanable,
+        trigger=row.trigger,
+        look_again_ms=row.look_again_ms,
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 99), st.integers(-1, 2000)), max_size=6),
+    st.integers(-1, 40),
+    st.floats(0, 1),
+    st.integers(0, 2000),
+    st.integers(1, 2000),
+)
+def test_what_is_due_can_be_compacted_and_time_alone_changes_nothing_before_it_was_said_to(
+    sizes: list[tuple[int, int, int]], clean_end: int, ratio: float, min_lag_ms: int, max_lag_ms: int
+) -> None:
+    segments, base, first_batches = [], 0, {}
+    for length, size_bytes, timestamp_ms in sizes:
+        segments.append(segment(base, base + length, size_bytes=size_bytes, max_timestamp_ms=timestamp_ms))
+        first_batches[base] = timestamp_ms // 2
+        base += length
+    policy = CompactionPolicy(
+        min_cleanable_dirty_ratio=ratio, min_compaction_lag_ms=min_lag_ms, max_compaction_lag_ms=max_lag_ms
+    )
+
+    def at(now_ms: int) -> Assessment:
+        return assess(segments, clean_end, policy, now_ms=now_ms, first_batch_timestamps_ms=first_batches)
+
+    found = at(2000)
+    boundaries = {0, base, *(s.base_offset for s in segments)}
+    if found.trigger is not None:
+        assert found.cleanable_bytes > 0
+        assert found.first_dirty_offset < found.first_uncleanable_offset <= base
+        assert found.first_uncleanable_offset in boundaries
+    until_ms = 6000 if found.look_again_ms is None else found.look_again_ms
+    assert until_ms > 2000
+    assert at(until_ms - 1).trigger == found.trigger
+    assert at(until_ms - 1).first_uncleanable_offset == found.first_uncleanable_offset
+
+
+def test_first_batches_are_asked_for_only_where_there_is_a_max_lag() -> None:
+    assert not needs_first_batches(CompactionPolicy())
+    assert needs_first_batches(CompactionPolicy(max_compaction_lag_ms=1))
+
+
+def weighed(clean: int, cleanable: int, trigger: Trigger | None = Trigger.DIRTY_RATIO) -> Assessment:
+    return Assessment(0, 10, clean, cleanable, trigger, None)
+
+
+def test_the_most_dirty_comes_first_and_who_is_not_due_not_at_all() -> None:
+    due = {
+        "half": weighed(50, 50),
+        "not due": weighed(0, 100, None),
+        "all": weighed(0, 10),
+        "old": weighed(90, 10, Trigger.MAX_LAG),
+        "half too": weighed(50, 50),
+    }
+    assert most_dirty_first(due) == ["all", "half", "half too", "old"]
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "max_count", "expected"),
+    [
+        (1000, 10, ["a", "b", "c"]),
+        (1000, 2, ["a", "b"]),
+        (200, 10, ["a", "b"]),
+        (199, 10, ["a"]),
+        (1, 10, ["a"]),
+        (1000, 1, ["a"]),
+    ],
+)
+def test_a_job_takes_the_first_ones_that_fit_and_one_at_least(
+    max_bytes: int, max_count: int, expected: list[str]
+) -> None:
+    due = {name: weighed(50, 50) for name in "abc"}
+    assert one_job(list(due), due, max_bytes=max_bytes, max_count=max_count) == expected
