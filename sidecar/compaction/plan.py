@@ -143,19 +143,3 @@ def grouped(segments: Sequence[SegmentSummary], rules: CompactionRules) -> tuple
         begin = end
     return tuple(groups)
 
-
-def packed(sizes_bytes: Sequence[int], task_bytes: int, *, item_bytes: int = 256 * 1024) -> list[list[int]]:
-    """Items put into tasks of about `task_bytes`, largest first into the emptiest task; returns their indexes.
-
-    `item_bytes` is what an item costs beside its bytes: a thousand tiny partitions are work too.
-    """
-    costs = [size + item_bytes for size in sizes_bytes]
-    count = max(1, -(-sum(costs) // max(task_bytes, 1)))
-    count = min(count, max(len(costs), 1))
-    loads = [0] * count
-    tasks: list[list[int]] = [[] for _ in range(count)]
-    for index in sorted(range(len(costs)), key=lambda number: -costs[number]):
-        emptiest = loads.index(min(loads))
-        tasks[emptiest].append(index)
-        loads[emptiest] += costs[index]
-    return [sorted(task) for task in tasks if task]

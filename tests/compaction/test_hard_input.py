@@ -17,7 +17,6 @@ from sidecar.compaction.exchange import MemoryExchange
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.kernels_rewrite import seal_buffer
 from sidecar.compaction.key_table import KeyTable, reduce_blobs
-from sidecar.compaction.plan import packed
 from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.scan import scan_split
@@ -252,15 +251,6 @@ def test_blobs_are_emitted_when_the_table_is_full_and_hold_every_key() -> None:
 def test_sizes_of_tables_and_buckets_follow_the_input() -> None:
     assert (bucket_bits(0), bucket_bits(2**25), bucket_bits(2**25 + 1), bucket_bits(2**50)) == (0, 0, 1, 12)
     assert (table_slots(0), table_slots(10**6), table_slots(2**40)) == (1024, 32768, 2**21)
-
-
-@given(st.lists(st.integers(0, 10**9), max_size=200), st.integers(1, 10**9))
-def test_partitions_are_packed_by_bytes(sizes: list[int], task_bytes: int) -> None:
-    tasks = packed(sizes, task_bytes)
-    assert sorted(index for task in tasks for index in task) == list(range(len(sizes)))
-    loads = [sum(sizes[index] for index in task) for task in tasks]
-    if sizes and len(tasks) > 1:
-        assert max(loads) <= task_bytes + max(sizes) + 256 * 1024 * len(sizes)
 
 
 @pytest.mark.parametrize(

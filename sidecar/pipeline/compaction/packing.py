@@ -71,6 +71,6 @@ def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[S
         job.job.rules,
         job.job.hash_key,
         table_slots(size_bytes),
-        len(splits) == len(job.splits) and size_bytes <= WHOLE_BYTES,
+        job.job.size_bytes <= WHOLE_BYTES,
         tuple((job.job.files[split.segment], split, verdicts[split.number].by_batch) for split in splits),
     )
