@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectMissing
 from sidecar.metrics import MeteredStore, Metrics, Stage
-from sidecar.metrics.registry import PREFIX
+from sidecar.metrics.declarations import PREFIX
 from sidecar.model import (
     ArchivedSegment,
     FileIdentity,
@@ -143,10 +143,39 @@ def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
 
 def test_no_label_grows_with_the_broker(metrics: Metrics) -> None:
     labels = {label for family in metrics.families for label in family.labels}
-    assert labels == {"version", "python", "stage", "result", "state", "kind", "origin", "operation"}
+    assert labels == {"version", "python", "stage", "result", "state", "kind", "origin", "operation", "side"}
 
 
 def test_two_registries_do_not_know_each_other(clock: ManualClock) -> None:
     one, other = Metrics(clock), Metrics(clock)
     one.failed("X")
     assert f"{PREFIX}_errors_total,kind=X" not in values(other)
+
+
+def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: ManualClock) -> None:
+    compaction = metrics.compaction
+    assert values(metrics)[f"{PREFIX}_compaction_oldest_due_age_seconds"] == 0
+    compaction.weighed(due=2, oldest_due_ms=NOW_MS - 5_000, cleanable_bytes=300, quarantined=1)
+    clock.advance_ms(60_000)
+    found = values(metrics)
+    assert found[f"{PREFIX}_compaction_due_partitions"] == 2
+    assert found[f"{PREFIX}_compaction_oldest_due_age_seconds"] == 65
+    assert found[f"{PREFIX}_compaction_cleanable_bytes"] == 300
+    assert found[f"{PREFIX}_compaction_quarantined_partitions"] == 1
+    assert found[f"{PREFIX}_compaction_last_success_timestamp_seconds"] == 0
+    compaction.job_begins()
+    assert values(metrics)[f"{PREFIX}_compaction_running"] == 1
+    compaction.compacted(300, 100, 30, 10)
+    compaction.failed()
+    compaction.job_ends(2.5)
+    compaction.weighed(due=0, oldest_due_ms=None, cleanable_bytes=0, quarantined=0)
+    found = values(metrics)
+    assert found[f"{PREFIX}_compaction_running"] == 0
+    assert found[f"{PREFIX}_compaction_oldest_due_age_seconds"] == 0
+    assert found[f"{PREFIX}_compaction_last_success_timestamp_seconds"] == clock.now_ms() / 1000
+    assert found[f"{PREFIX}_compaction_bytes_total,side=before"] == 300
+    assert found[f"{PREFIX}_compaction_bytes_total,side=after"] == 100
+    assert found[f"{PREFIX}_compaction_records_total,side=after"] == 10
+    assert found[f"{PREFIX}_compaction_partitions_total,result=ok"] == 1
+    assert found[f"{PREFIX}_compaction_partitions_total,result=failed"] == 1
+    assert found[f"{PREFIX}_compaction_job_duration_seconds_sum"] == 2.5

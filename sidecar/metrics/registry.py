@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from sidecar import __version__
 from sidecar.clock import Clock, SystemClock
+from sidecar.metrics.compaction import CompactionMetrics
+from sidecar.metrics.declarations import Declarations
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin
 from sidecar.ports import PartitionFacts
 
-PREFIX = "tiered_sidecar"
 NS_PER_S = 1_000_000_000
-UPLOAD_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
 
 
 class Stage(StrEnum):
@@ -60,17 +58,7 @@ class PlannedPartition(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class MetricFamily:
-    """A metric as documented. Counters get `_total` from the exposition, histograms `_bucket`, `_sum` and `_count`."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    text: str
-
-
-class Metrics:
+class Metrics(Declarations):
     """All metrics of one process. Thread-safe; ages are computed when they are asked for, so a stall shows at once."""
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -79,66 +67,62 @@ class Metrics:
         self._oldest_pending_ns: int | None = None
         self._pending_count = 0
         self._facts_read_ms: int | None = None
-        self.registry = CollectorRegistry(auto_describe=True)
-        self.families: list[MetricFamily] = []
+        super().__init__()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
 
-        info = self._gauge("build_info", "Version of the sidecar and of Python; always 1.", "version", "python")
+        info = self.gauge("build_info", "Version of the sidecar and of Python; always 1.", "version", "python")
         info.labels(__version__, platform.python_version()).set(1)
-        self._segments = self._counter(
+        self._segments = self.counter(
             "segments_total", "Segments that came through a stage (ok) or failed in it.", "stage", "result"
         )
-        self._bytes = self._counter("bytes_total", "Bytes of segments, with their indexes, that came through.", "stage")
-        self._upload_duration = self._histogram(
+        self._bytes = self.counter("bytes_total", "Bytes of segments, with their indexes, that came through.", "stage")
+        self._upload_duration = self.histogram(
             "upload_duration_seconds", "From the first byte sent of a segment until its objects were checked."
         )
-        self._pending = self._gauge(
+        self._pending = self.gauge(
             "pending_segments", "Rolled segments of led partitions that are not in the archive yet."
         )
-        self._gauge(
+        self.gauge(
             "oldest_pending_segment_age_seconds",
             "Since the last write to the oldest of them, 0 if there is none. Must stay well below the topics' retention.",
         ).set_function(self._oldest_pending_age_s)
-        self._partitions = self._gauge(
-            "partitions", "Partitions by what they are doing, as of the last round.", "state"
-        )
-        self._last_success = self._gauge(
+        self._partitions = self.gauge("partitions", "Partitions by what they are doing, as of the last round.", "state")
+        self._last_success = self.gauge(
             "last_success_timestamp_seconds",
             "When a round last ended without any partition stopped; 0 before the first.",
         )
-        self._errors = self._counter(
-            "errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind"
-        )
-        self._snapshots = self._counter(
+        self._errors = self.counter("errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind")
+        self._snapshots = self.counter(
             "snapshots_total",
             "Producer snapshots archived: the broker's own, or rebuilt because it was missing or wrong.",
             "origin",
         )
-        self._conformance = self._counter(
+        self._conformance = self.counter(
             "snapshot_conformance_total",
             "Archived segments by how the broker's snapshot compares with the replayed state: equal, permissible, wrong, corrupt "
             "or absent. For the last three the bundle carries ours.",
             "result",
         )
-        self._unfinished = self._gauge(
+        self._unfinished = self.gauge(
             "unfinished_attempts",
             "Uploads in the journal that are in no commit: left by attempts that ended before theirs, as of the last round.",
         )
-        self._gauge(
+        self.gauge(
             "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
         ).set_function(self._facts_age_s)
-        self._store_requests = self._counter(
+        self._store_requests = self.counter(
             "store_requests_total",
             "Calls to the object store; result is ok or the class of the error.",
             "operation",
             "result",
         )
         self._store_calls = 0
-        self._gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
+        self.gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
             self.store_calls_in_progress
         )
         self._show_zeros()
+        self.compaction = CompactionMetrics(self, self._clock)
 
     def planned(self, plans: Sequence[PlannedPartition], now_ms: int, stopped: Sequence[SegmentFiles] = ()) -> None:
         """A look at the disks is over. Resets the counts of partitions, except those that are stopped.
@@ -243,21 +227,6 @@ class Metrics:
             self._snapshots.labels(origin)
         for condition in PartitionCondition:
             self._partitions.labels(condition)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(self._declared(name, "counter", text, labels), text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(self._declared(name, "gauge", text, labels), text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
-        full_name = self._declared(name, "histogram", text, labels)
-        return Histogram(full_name, text, labels, registry=self.registry, buckets=UPLOAD_BUCKETS_S)
-
-    def _declared(self, name: str, kind: str, text: str, labels: Iterable[str]) -> str:
-        full_name = f"{PREFIX}_{name}"
-        self.families.append(MetricFamily(full_name, kind, tuple(labels), text))
-        return full_name
 
 
 def _condition(plan: PlannedPartition) -> PartitionCondition:

@@ -1,0 +1,99 @@
+"""What is measured of compaction and of the removal of garbage. The alarm belongs on progress: on the age of what is due."""
+
+from __future__ import annotations
+
+import threading
+
+from sidecar.clock import Clock
+from sidecar.metrics.declarations import Declarations
+
+
+class CompactionMetrics:
+    """Fed by the compaction worker of `run`. Thread-safe; the age is computed when it is asked for."""
+
+    def __init__(self, declare: Declarations, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._oldest_due_ms: int | None = None
+        self._due = declare.gauge(
+            "compaction_due_partitions",
+            "Partitions that are due for compaction and not compacted yet, quarantined ones too.",
+        )
+        declare.gauge(
+            "compaction_oldest_due_age_seconds",
+            "Since the partition that waits longest became due, 0 if none waits: what to alarm on. Counted from the start of "
+            "this process at most.",
+        ).set_function(self._oldest_due_age_s)
+        self._dirty_bytes = declare.gauge(
+            "compaction_cleanable_bytes", "Bytes of logs that may be compacted and never were, of partitions led here."
+        )
+        self._quarantined = declare.gauge(
+            "compaction_quarantined_partitions", "Partitions whose last compaction failed; `/status` says why."
+        )
+        self._running = declare.gauge("compaction_running", "1 while partitions are being compacted.")
+        self._last_success = declare.gauge(
+            "compaction_last_success_timestamp_seconds", "When a partition was last compacted; 0 before the first."
+        )
+        self._partitions = declare.counter(
+            "compaction_partitions_total", "Compactions of partitions, by how they ended.", "result"
+        )
+        self._bytes = declare.counter(
+            "compaction_bytes_total", "Bytes of logs that compaction has read, and those that were left.", "side"
+        )
+        self._records = declare.counter(
+            "compaction_records_total", "Records that compaction has read, and those that were left.", "side"
+        )
+        self._duration = declare.histogram(
+            "compaction_job_duration_seconds", "How long jobs took, of one partition or of many."
+        )
+        self._removed = declare.counter("gc_objects_total", "Objects that were deleted since no reader can need them.")
+        self._gc_success = declare.gauge(
+            "gc_last_success_timestamp_seconds", "When `run` last looked for such objects without an error; 0 before."
+        )
+        for result in ("ok", "failed"):
+            self._partitions.labels(result)
+        for side in ("before", "after"):
+            self._bytes.labels(side)
+            self._records.labels(side)
+
+    def weighed(self, due: int, oldest_due_ms: int | None, cleanable_bytes: int, quarantined: int) -> None:
+        """The partitions as of now. `oldest_due_ms`: since when the first of those that are due has been."""
+        with self._lock:
+            self._oldest_due_ms = oldest_due_ms
+        self._due.set(due)
+        self._dirty_bytes.set(cleanable_bytes)
+        self._quarantined.set(quarantined)
+
+    def job_begins(self) -> None:
+        """Partitions are being compacted."""
+        self._running.set(1)
+
+    def job_ends(self, duration_s: float) -> None:
+        """They are, or it failed."""
+        self._running.set(0)
+        self._duration.observe(duration_s)
+
+    def compacted(self, bytes_before: int, bytes_after: int, records_before: int, records_after: int) -> None:
+        """One partition is done, and committed."""
+        self._partitions.labels("ok").inc()
+        self._last_success.set(self._clock.now_ms() / 1000)
+        for side, size_bytes, records in (
+            ("before", bytes_before, records_before),
+            ("after", bytes_after, records_after),
+        ):
+            self._bytes.labels(side).inc(size_bytes)
+            self._records.labels(side).inc(records)
+
+    def failed(self) -> None:
+        """One partition could not be compacted."""
+        self._partitions.labels("failed").inc()
+
+    def garbage_removed(self, objects: int) -> None:
+        """A look for garbage is over; so many objects are gone."""
+        self._removed.inc(objects)
+        self._gc_success.set(self._clock.now_ms() / 1000)
+
+    def _oldest_due_age_s(self) -> float:
+        with self._lock:
+            oldest_ms = self._oldest_due_ms
+        return 0.0 if oldest_ms is None else max(0.0, (self._clock.now_ms() - oldest_ms) / 1000)
