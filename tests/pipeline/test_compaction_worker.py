@@ -1,0 +1,314 @@
+"""The worker with a compactor of the test's own: who is compacted together, who rests, and what is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import structlog
+
+from sidecar.clock import ManualClock
+from sidecar.config import CompactionPolicy, CompactionSettings
+from sidecar.errors import CorruptFile, Fenced, PartitionError, SidecarError, StagingFull, StoreUnavailable
+from sidecar.metrics import Metrics
+from sidecar.model import ObjectKey, TopicPartition
+from sidecar.pipeline.compaction.policy import Assessment, Trigger
+from sidecar.pipeline.compaction.waiting_list import LedPartition
+from sidecar.pipeline.compaction.worker import Compacted, Compacting, CompactionWorker
+
+NOW_MS = 1_700_000_000_000
+
+
+def led(name: str, *, end_offset: int = 100, leader_epoch: int = 3, partition: int = 0) -> LedPartition:
+    return LedPartition(
+        TopicPartition(name, partition), ObjectKey(f"cluster/{name}/{partition}/0"), leader_epoch, end_offset
+    )
+
+
+class Rig:
+    """A worker over an archive that is nothing but a dirty size by topic."""
+
+    def __init__(self, dirty: dict[str, int], **settings: Any) -> None:
+        self.dirty = dirty
+        self.clean = dict.fromkeys(dirty, 100)
+        self.clean_end = dict.fromkeys(dirty, 0)
+        self.looks: list[str] = []
+        self.jobs: list[list[str]] = []
+        self.ends: dict[str, Exception] = {}
+        """By topic: what a partition's own result is."""
+        self.job_ends: Callable[[list[str]], Exception | None] = lambda _topics: None
+        self.clock = ManualClock(NOW_MS)
+        self.metrics = Metrics(self.clock)
+        self.stop = threading.Event()
+        given = CompactionSettings.model_validate({"topics": [".*"], **settings})
+        self.worker = CompactionWorker(given, self.look, self.compact, self.clock, self.metrics, self.stop)
+
+    def look(self, partition: LedPartition, _policy: CompactionPolicy) -> Assessment:
+        topic = partition.topic_partition.topic
+        self.looks.append(topic)
+        dirty, clean = self.dirty[topic], self.clean[topic]
+        trigger = Trigger.DIRTY_RATIO if dirty > clean else None
+        return Assessment(self.clean_end[topic], partition.end_offset, clean, dirty, trigger, None)
+
+    def compact(self, work: Sequence[Compacting]) -> Iterable[Compacted]:
+        topics = [compacting.led.topic_partition.topic for compacting in work]
+        self.jobs.append(topics)
+        if (error := self.job_ends(topics)) is not None:
+            raise error
+        for compacting in work:
+            name = compacting.led.topic_partition
+            error = self.ends.get(name.topic)
+            if isinstance(error, SidecarError):
+                yield Compacted(name, error)
+                continue
+            before = self.dirty[name.topic] + self.clean[name.topic]
+            self.dirty[name.topic], self.clean_end[name.topic] = 0, compacting.led.end_offset
+            yield Compacted(name, None, before, 100, 20, 10)
+
+    def offer(self, *partitions: LedPartition) -> None:
+        self.worker.offer(partitions or [led(topic) for topic in self.dirty])
+
+    def row(self, topic: str) -> dict[str, Any]:
+        return next(row for row in self.worker.status()["partitions"] if row["topic"] == topic)
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"tiered_sidecar_compaction_{name}", labels) or 0.0
+
+
+def turns(rig: Rig) -> int:
+    """Until there is nothing left to do at once."""
+    count = 1
+    while rig.worker.turn():
+        count += 1
+        assert count < 100
+    return count
+
+
+def test_all_that_is_due_goes_into_one_job_the_most_dirty_first() -> None:
+    rig = Rig({"some": 200, "none": 0, "much": 900, "half": 100})
+    rig.offer()
+    turns(rig)
+    assert rig.jobs == [["much", "some"]]
+    assert rig.sample("partitions_total", result="ok") == 2
+    assert rig.sample("bytes_total", side="before") == 1300
+    assert rig.sample("last_success_timestamp_seconds") == NOW_MS / 1000
+    assert rig.sample("due_partitions") == 0
+
+
+def test_jobs_are_bounded_by_bytes() -> None:
+    mib = 1024 * 1024
+    rig = Rig(dict.fromkeys("abcde", mib), max_job_bytes=3 * mib)
+    rig.offer()
+    turns(rig)
+    assert rig.jobs == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_topics_without_a_policy_are_left_alone() -> None:
+    rig = Rig({"accounts": 900, "clicks": 900}, topics=["accounts"])
+    rig.offer()
+    turns(rig)
+    assert rig.jobs == [["accounts"]]
+    assert [row["topic"] for row in rig.worker.status()["partitions"]] == ["accounts"]
+
+
+def test_an_archive_that_has_not_grown_is_not_looked_at_again() -> None:
+    rig = Rig({"accounts": 50})
+    for _ in range(3):
+        rig.offer()
+        turns(rig)
+    assert rig.looks == ["accounts"]
+    rig.dirty["accounts"] = 500
+    rig.offer(led("accounts", end_offset=200))
+    turns(rig)
+    assert rig.jobs == [["accounts"]]
+
+
+def test_a_partition_that_fails_rests_and_the_others_go_on() -> None:
+    rig = Rig({"odd": 900, "fine": 800}, retry_wait_s=60)
+    rig.ends["odd"] = CorruptFile("expected magic 2, found 7", file="odd-0/x.log", position=61)
+    rig.offer()
+    turns(rig)
+    assert rig.jobs == [["odd", "fine"]]
+    assert rig.row("odd")["quarantined"] == {
+        "error": "CorruptFile",
+        "reason": "odd-0/x.log, at byte 61: expected magic 2, found 7",
+        "failures": 1,
+        "failed_at_ms": NOW_MS,
+    }
+    assert (rig.sample("quarantined_partitions"), rig.sample("due_partitions")) == (1, 1)
+    rig.dirty["fine"] = 900
+    rig.offer(led("odd"), led("fine", end_offset=200))
+    turns(rig)
+    assert rig.jobs[1:] == [["fine"]]
+    rig.clock.sleep_s(60)
+    turns(rig)
+    rig.clock.sleep_s(60)
+    turns(rig)
+    assert rig.jobs[2:] == [["odd"]]
+    assert rig.row("odd")["quarantined"]["failures"] == 2
+    assert rig.sample("oldest_due_age_seconds") == 120
+    del rig.ends["odd"]
+    rig.clock.sleep_s(60)
+    turns(rig)
+    assert rig.jobs[3:] == [["odd"]]
+    assert "quarantined" not in rig.row("odd")
+    assert (rig.sample("quarantined_partitions"), rig.sample("oldest_due_age_seconds")) == (0, 0)
+
+
+def test_of_a_job_that_fails_as_a_whole_the_one_at_fault_ends_up_alone() -> None:
+    topics = {f"t{number:02d}": 900 for number in range(33)}
+    rig = Rig(topics)
+    rig.job_ends = lambda chosen: SidecarError("a worker ran out of memory") if "t21" in chosen else None
+    rig.offer()
+    turns(rig)
+    assert rig.row("t21")["quarantined"]["reason"] == "a worker ran out of memory"
+    assert rig.sample("partitions_total", result="ok") == 32
+    assert rig.sample("quarantined_partitions") == 1
+    assert len(rig.jobs) < 20
+
+
+def test_a_fault_of_our_own_is_nobody_elses() -> None:
+    rig = Rig({"odd": 900, "fine": 800})
+    rig.job_ends = lambda chosen: ZeroDivisionError("a bug") if "odd" in chosen else None
+    rig.offer()
+    with structlog.testing.capture_logs() as logs:
+        turns(rig)
+    crashes = [entry for entry in logs if entry["event"] == "compaction_crashed"]
+    assert [isinstance(entry["exc_info"], ZeroDivisionError) for entry in crashes] == [True, True]
+    assert rig.row("odd")["quarantined"]["error"] == "CompactionCrashed"
+    assert rig.sample("partitions_total", result="ok") == 1
+
+
+def test_where_each_one_fails_alone_the_fault_is_not_theirs_and_all_rest() -> None:
+    rig = Rig({f"t{number}": 900 for number in range(10)}, retry_wait_s=60)
+    rig.job_ends = lambda _chosen: SidecarError("no Java")
+    rig.offer()
+    turns(rig)
+    assert len(rig.jobs[-1]) == 1
+    assert len(rig.jobs) == 4 + 2
+    assert not rig.worker.turn()
+    rig.job_ends = lambda _chosen: None
+    rig.clock.sleep_s(61)
+    turns(rig)
+    assert rig.sample("partitions_total", result="ok") == 10
+
+
+def test_a_store_or_disk_that_fails_is_waited_for_and_quarantines_nobody() -> None:
+    for error in (StoreUnavailable("gone"), StagingFull("no room")):
+        rig = Rig({"a": 900, "b": 800}, retry_wait_s=60)
+        rig.job_ends = lambda _chosen, error=error: error  # type: ignore[misc]
+        rig.offer()
+        turns(rig)
+        assert (rig.jobs, rig.sample("quarantined_partitions")) == ([["a", "b"]], 0)
+        rig.job_ends = lambda _chosen: None
+        turns(rig)
+        assert len(rig.jobs) == 1
+        rig.clock.sleep_s(60)
+        turns(rig)
+        assert rig.jobs[1:] == [["a", "b"]]
+
+
+def test_a_partition_that_another_broker_leads_is_let_go() -> None:
+    rig = Rig({"a": 900, "b": 800})
+    rig.ends["a"] = Fenced("leader epoch 7 has committed")
+    rig.offer()
+    turns(rig)
+    assert [row["topic"] for row in rig.worker.status()["partitions"]] == ["b"]
+    assert (rig.sample("quarantined_partitions"), rig.sample("due_partitions")) == (0, 0)
+    rig.offer(led("b"))
+    turns(rig)
+    assert len(rig.jobs) == 1
+
+
+def test_partitions_that_are_not_offered_any_more_are_forgotten() -> None:
+    rig = Rig({"a": 900, "b": 800})
+    rig.ends = dict.fromkeys("ab", PartitionError("odd"))
+    rig.offer()
+    turns(rig)
+    rig.offer(led("b"))
+    turns(rig)
+    assert rig.sample("quarantined_partitions") == 1
+    assert [row["topic"] for row in rig.worker.status()["partitions"]] == ["b"]
+
+
+def test_compaction_without_progress_is_not_repeated_for_ever() -> None:
+    rig = Rig({"a": 900})
+    compact = rig.compact
+
+    def in_vain(work: Sequence[Compacting]) -> Iterable[Compacted]:
+        yield from compact(work)
+        rig.dirty["a"], rig.clean_end["a"] = 900, 0
+
+    rig.worker._compact = in_vain
+    rig.offer()
+    turns(rig)
+    assert len(rig.jobs) == 1
+    assert "its first dirty offset is 0 still" in rig.row("a")["quarantined"]["reason"]
+
+
+def test_an_archive_that_cannot_be_read_rests_and_is_well_again_when_it_can() -> None:
+    rig = Rig({"a": 50, "b": 900}, retry_wait_s=60)
+    look, broken = rig.look, {"a"}
+
+    def fail(partition: LedPartition, policy: CompactionPolicy) -> Assessment:
+        if partition.topic_partition.topic in broken:
+            raise CorruptFile("a commit is missing", file="commits/7.json")
+        return look(partition, policy)
+
+    rig.worker._look = fail
+    rig.offer()
+    turns(rig)
+    assert rig.jobs == [["b"]]
+    assert "a commit is missing" in rig.row("a")["quarantined"]["reason"]
+    broken.clear()
+    rig.clock.sleep_s(60)
+    turns(rig)
+    assert "quarantined" not in rig.row("a")
+
+
+def test_nothing_begins_once_the_process_was_asked_to_stop() -> None:
+    rig = Rig({"a": 900})
+    rig.offer()
+    rig.stop.set()
+    assert not rig.worker.turn()
+    assert (rig.looks, rig.jobs) == ([], [])
+
+
+def test_a_job_that_is_given_up_at_the_end_is_nobodys_fault() -> None:
+    rig = Rig({"a": 900})
+
+    def ended(_topics: list[str]) -> Exception:
+        rig.stop.set()
+        return ConnectionResetError("the JVM is gone")
+
+    rig.job_ends = ended
+    rig.offer()
+    with structlog.testing.capture_logs() as logs:
+        assert not rig.worker.turn()
+    assert [entry["event"] for entry in logs if entry["log_level"] in {"error", "critical"}] == []
+    assert rig.sample("quarantined_partitions") == 0
+
+
+def test_what_runs_is_told_while_it_runs() -> None:
+    rig = Rig({"a": 900, "b": 20})
+    seen: list[tuple[bool, bool, float]] = []
+
+    def watch(_topics: list[str]) -> None:
+        seen.append((rig.row("a")["running"], rig.row("b")["running"], rig.sample("running")))
+
+    rig.job_ends = watch
+    rig.offer()
+    turns(rig)
+    assert seen == [(True, False, 1.0)]
+    assert rig.row("a")["running"] is False
+    assert rig.row("b") == {
+        "topic": "b",
+        "partition": 0,
+        "running": False,
+        "clean_end_offset": 0,
+        "cleanable_bytes": 20,
+        "dirty_ratio": round(20 / 120, 4),
+        "due": None,
+        "due_since_ms": None,
+    }
