@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-import sys
-import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from sidecar.clock import Clock, SystemClock
 from sidecar.config import SparkSettings
+from sidecar.spark.executors import wait_for_executors
 from sidecar.spark.java import SparkUnavailable, java_home, require_user_name
-from sidecar.spark.properties import LOGGING, LOGGING_FILE, spark_properties
+from sidecar.spark.properties import LOGGING, LOGGING_FILE, environment_of, spark_properties
+from sidecar.spark.scratch import Scratch
+from sidecar.store_settings import StoreSettings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,17 +29,31 @@ _STOP_TIMEOUT_S: Final = 20.0
 class EmbeddedSpark:
     """Owns the one JVM of this process; a context manager that ends it. Thread-safe.
 
-    Idle for `idle_stop_s` it ends too, and the next use starts another.
+    Idle for `idle_stop_s` it ends too, and the next use starts another; so it does after a JVM that died.
     """
 
-    def __init__(self, settings: SparkSettings, *, preload: Sequence[str] = ()) -> None:
-        """Args: preload: modules that workers need, imported once before they are forked."""
+    def __init__(
+        self,
+        settings: SparkSettings,
+        *,
+        preload: Sequence[str] = (),
+        store: StoreSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Args:
+        preload: modules that workers need, imported once before they are forked.
+        store: workers of this machine get its keys, by their environment.
+        """
         self._settings = settings
         self._preload = tuple(preload)
+        self._store = store
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: Scratch | None = None
         self._users = 0
+        self._stopping = threading.Event()
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
@@ -47,16 +64,16 @@ class EmbeddedSpark:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a JVM now."""
-        return self._context is not None
+        """Whether there is a JVM now, for all that is known without asking it."""
+        return self._context is not None and self.death() is None
 
     @contextmanager
     def context(self) -> Iterator[SparkContext]:
         """The running context, started if need be. Raises SparkUnavailable."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._forget_timer()
+            if self._context is not None and self._is_dead():
+                self._end()
             context = self._context or self._start()
             self._users += 1
         try:
@@ -65,58 +82,90 @@ class EmbeddedSpark:
             with self._lock:
                 self._users -= 1
                 if self._users == 0 and self._context is not None:
-                    self._timer = threading.Timer(self._settings.idle_stop_s, self._stop_if_idle)
-                    self._timer.daemon = True
-                    self._timer.start()
+                    self._rest()
+
+    def death(self) -> str | None:
+        """How the latest JVM ended and what that means, None while it runs or where there was none."""
+        status = None if self._process is None else self._process.poll()
+        if status is None:
+            return None
+        if status == -signal.SIGKILL:
+            return (
+                "the JVM was killed from outside, most likely for lack of memory: give the container more, or lower "
+                "spark.driver_memory_bytes; nothing was changed, run it again"
+            )
+        return f"the JVM ended with status {status}; the lines above say why"
 
     def stop(self) -> None:
-        """End the JVM now, whoever uses it."""
+        """End the JVM now, whoever uses it or waits for it."""
+        self._stopping.set()
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._stopping.clear()
+            self._forget_timer()
             self._end()
+
+    def _rest(self) -> None:
+        """Nobody uses it now."""
+        if self.death() is not None:
+            self._end()
+            return
+        self._timer = threading.Timer(self._settings.idle_stop_s, self._stop_if_idle)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _stop_if_idle(self) -> None:
         with self._lock:
             if self._users == 0:
                 self._end()
 
+    def _is_dead(self) -> bool:
+        """The JVM is gone, or a cluster's master has thrown our application out."""
+        from py4j.protocol import Py4JError
+
+        if self._context is None or self.death() is not None:
+            return True
+        try:
+            return bool(self._context._jsc.sc().isStopped())  # noqa: SLF001
+        except (Py4JError, OSError, AttributeError):
+            return True
+
     def _start(self) -> SparkContext:
         require_user_name()
         home = java_home(self._settings.java_home, os.environ)
+        from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
 
-        self._scratch = tempfile.TemporaryDirectory(prefix="tiered-sidecar-spark-", dir=self._scratch_parent())
-        scratch = Path(self._scratch.name)
-        (scratch / LOGGING_FILE).write_text(LOGGING)
-        conf = SparkConf(loadDefaults=False)
-        conf.setAll(list(spark_properties(self._settings, scratch, self._preload).items()))
+        self._process = None
         try:
-            with _environment(_variables(self._settings, home)):
+            self._scratch = Scratch(self._settings.local_dir)
+            (self._scratch.path / LOGGING_FILE).write_text(LOGGING)
+            conf = SparkConf(loadDefaults=False)
+            conf.setAll(list(spark_properties(self._settings, self._scratch.path, self._preload).items()))
+            with _environment(environment_of(self._settings, home, os.environ, self._store)):
                 self._context = SparkContext(conf=conf)
-        except (PySparkException, OSError, ValueError) as error:
+            self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
+            if not self._settings.is_local:
+                wait_for_executors(self._context, self._settings, self._clock, self._stopping)
+        except (PySparkException, Py4JError, OSError, ValueError) as error:
             self._end()
-            raise SparkUnavailable(f"Spark did not start: {error}; the lines above say why") from error
+            raise SparkUnavailable(f"Spark did not start: {_first_line(error)}; the lines above say why") from error
+        except SparkUnavailable:
+            self._end()
+            raise
         return self._context
-
-    def _scratch_parent(self) -> Path | None:
-        parent = self._settings.local_dir
-        if parent is not None:
-            parent.mkdir(parents=True, exist_ok=True)
-        return parent
 
     def _end(self) -> None:
         from pyspark import SparkContext
 
         context, self._context = self._context, None
         if context is not None:
-            try:
-                context.stop()
-            except OSError:
-                # The JVM was killed: pyspark gives up half way, and does the other half when called again.
-                context.stop()
+            _stop_context(context)
         # pyspark keeps its JVM for ever; there is no other handle to it than these two.
         gateway = SparkContext._gateway  # noqa: SLF001
         if gateway is not None:
@@ -124,17 +173,8 @@ class EmbeddedSpark:
             # Else the next context would talk to a JVM that is no more.
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
         if self._scratch is not None:
-            self._scratch.cleanup()
+            self._scratch.remove()
             self._scratch = None
-
-
-def _variables(settings: SparkSettings, home: Path | None) -> dict[str, str]:
-    found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if settings.is_local:
-        found |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
-    if home is not None:
-        found["JAVA_HOME"] = str(home)
-    return found
 
 
 @contextmanager
@@ -150,6 +190,21 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _stop_context(context: Any) -> None:
+    with warnings.catch_warnings():
+        # Of a JVM that was killed: it could not be asked to stop, and need not be.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            context.stop()
+        except OSError:
+            # The JVM was killed: pyspark gives up half way, and does the other half when called again.
+            context.stop()
 
 
 def _end_jvm(gateway: Any) -> None:

@@ -8,8 +8,11 @@ from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
 
-from sidecar.errors import SidecarError
 from sidecar.spark.embedded import EmbeddedSpark
+from sidecar.spark.failures import SparkFailed, failures
+from sidecar.spark.sealing import sealed
+
+__all__ = ["JobGroup", "SparkEngine", "SparkFailed", "cancelled_at_the_end"]
 
 _STRETCH_TASKS: Final = 64
 """Answers are fetched a stretch at a time: the driver never holds more than one and the next. Each costs a small job."""
@@ -20,10 +23,6 @@ _TASKS_PER_CORE: Final = 8
 
 _GROUP: Final = "spark.jobGroup.id"
 """The local property behind setJobGroup, which cannot put back what was there before."""
-
-
-class SparkFailed(SidecarError):
-    """A Spark job ended with an error that is not about the data."""
 
 
 class SparkEngine:
@@ -39,24 +38,19 @@ class SparkEngine:
         """
         if not tasks:
             return
-        from py4j.protocol import Py4JError
-
-        with self._spark.context() as context:
+        # Failures outermost: a JVM that was killed also fails the calls that tidy up.
+        with self._spark.context() as context, failures(self._spark), cancelled_at_the_end(context) as group:
             slices = min(len(tasks), _TASKS_PER_CORE * context.defaultParallelism)
             stretches = max(1, len(tasks) // _STRETCH_TASKS)
-            answers = (
-                context.parallelize(list(enumerate(tasks)), slices)
-                .map(_Answer(function))
-                .partitionBy(stretches, _Stretch(len(tasks), stretches))
-                .mapPartitions(_in_order, preservesPartitioning=True)
-            )
-            with cancelled_at_the_end(context) as group:
-                try:
-                    with group:
-                        fetched = answers.toLocalIterator(prefetchPartitions=True)
-                    yield from fetched
-                except Py4JError as error:
-                    raise SparkFailed(f"the Spark job failed: {cause_of(error)}") from error
+            with group:
+                answers = (
+                    context.parallelize([(number, sealed(task)) for number, task in enumerate(tasks)], slices)
+                    .map(sealed(_Answer(function)))
+                    .partitionBy(stretches, _Stretch(len(tasks), stretches))
+                    .mapPartitions(_in_order, preservesPartitioning=True)
+                )
+                fetched = answers.toLocalIterator(prefetchPartitions=True)
+            yield from fetched
 
 
 class JobGroup:
@@ -79,7 +73,7 @@ class JobGroup:
         from py4j.protocol import Py4JError
 
         # A JVM that was killed runs no jobs, and whoever waits for them has been told.
-        with suppress(Py4JError, OSError):
+        with suppress(Py4JError, OSError, AttributeError):
             self._context.cancelJobGroup(self._name)
 
 
@@ -114,12 +108,3 @@ class _Stretch:
 def _in_order(rows: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
     for _, answer in sorted(rows):
         yield answer
-
-
-def cause_of(error: Exception) -> str:
-    """The last line of the worker's traceback, or else the first cause that Java names."""
-    text = str(error)
-    traceback, found, _ = text.partition("SQLSTATE")
-    lines = [line.strip() for line in (traceback if found else text).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return lines[-1] if found else (causes or lines or [type(error).__name__])[0]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from sidecar.config import SparkSettings
+from sidecar.spark.sealing import secret_variables
+from sidecar.store_settings import StoreSettings
 
 DAEMON_MODULE: Final = "sidecar.spark.worker_daemon"
 PRELOAD_VARIABLE: Final = "TIERED_SIDECAR_SPARK_PRELOAD"
@@ -52,9 +55,23 @@ _ALWAYS: Final = {
     "spark.sql.catalogImplementation": "in-memory",
     # Rows are few and large.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
-    # A damaged file stays damaged: the functions answer with what they found, they do not raise.
-    "spark.task.maxFailures": "2",
 }
+
+_CLUSTER: Final = {
+    # As on the driver: an executor's JVM only moves bytes.
+    "spark.executor.extraJavaOptions": " ".join(_JVM_OPTIONS),
+    # Damaged files raise nothing. What fails a task is a lost executor, and only where several are lost at once, twice.
+    "spark.task.maxFailures": "4",
+    # A task that is sent to a machine where it cannot run goes to another one next time.
+    "spark.excludeOnFailure.enabled": "true",
+    "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "3",
+}
+
+PACKAGES_FOLDER: Final = "tiered-sidecar-packages"
+"""What the archive of packages is unpacked to, in an executor's working directory."""
+
+_SOCKET_PATH_MAX: Final = 100
+_SOCKET_NAME_BYTES: Final = 48
 
 
 def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[str]) -> dict[str, str]:
@@ -66,19 +83,54 @@ def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[s
     """
     found = {
         **_ALWAYS,
-        **(_LOCAL if settings.is_local else {}),
+        **(_LOCAL if settings.is_local else _CLUSTER),
         "spark.master": settings.master,
         "spark.driver.memory": _mebibytes(settings.driver_memory_bytes),
-        "spark.driver.extraJavaOptions": " ".join(
-            [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / LOGGING_FILE}"]
-        ),
+        "spark.driver.extraJavaOptions": " ".join(_driver_options(scratch)),
         "spark.local.dir": str(scratch),
         "spark.jars.ivy": str(scratch / "ivy"),
         f"spark.executorEnv.{PRELOAD_VARIABLE}": ",".join(preload),
     }
+    options = dict(option.split("=", 1) for option in settings.options)
     if settings.worker_memory_bytes is not None:
-        found["spark.executor.pyspark.memory"] = _mebibytes(settings.worker_memory_bytes)
-    return found | dict(option.split("=", 1) for option in settings.options)
+        # Spark's property is of an executor, and it gives each core's worker an equal part.
+        cores = int(options.get("spark.executor.cores", "1"))
+        found["spark.executor.pyspark.memory"] = _mebibytes(settings.worker_memory_bytes * cores)
+    if settings.executor_memory_bytes is not None:
+        found["spark.executor.memory"] = _mebibytes(settings.executor_memory_bytes)
+    if settings.worker_packages is not None and not settings.is_local:
+        found["spark.archives"] = f"{settings.worker_packages}#{PACKAGES_FOLDER}"
+        found["spark.executorEnv.PYTHONPATH"] = f"./{PACKAGES_FOLDER}"
+    return found | options
+
+
+def environment_of(
+    settings: SparkSettings, home: Path | None, environment: Mapping[str, str], store: StoreSettings | None
+) -> dict[str, str]:
+    """What the JVM must find in its environment besides ours. On a cluster it names the executors' Python, and no secret.
+
+    Args:
+        home: of Java, None for the one on the path.
+        environment: ours.
+        store: workers of this machine are given its keys.
+    """
+    found = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if settings.is_local:
+        found |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost", "PYSPARK_PYTHON": sys.executable}
+        found |= {} if store is None else secret_variables(store.s3)
+    else:
+        found["PYSPARK_PYTHON"] = settings.worker_python or environment.get("PYSPARK_PYTHON") or sys.executable
+    if home is not None:
+        found["JAVA_HOME"] = str(home)
+    return found
+
+
+def _driver_options(scratch: Path) -> list[str]:
+    options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / LOGGING_FILE}"]
+    if len(str(scratch)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_MAX:
+        # Else a JVM that is killed leaves sockets and directories in the system's. Paths of sockets are short, though.
+        options.append(f"-Djava.io.tmpdir={scratch}")
+    return options
 
 
 def _mebibytes(size_bytes: int) -> str:

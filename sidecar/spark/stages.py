@@ -10,7 +10,9 @@ from typing import Any
 
 from sidecar.ports import TO_DRIVER, Row, Stages
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import JobGroup, SparkFailed, cancelled_at_the_end, cause_of
+from sidecar.spark.engine import JobGroup, cancelled_at_the_end
+from sidecar.spark.failures import failures
+from sidecar.spark.sealing import sealed
 
 
 class SparkStages:
@@ -29,24 +31,27 @@ class SparkStages:
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
         with self._spark.context() as context, cancelled_at_the_end(context) as group:
-            with _failures(), group:
+            with failures(self._spark), group:
                 rows = (
-                    context.parallelize(list(tasks), max(len(tasks), 1))
-                    .flatMap(stages.first)
+                    context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
+                    .flatMap(sealed(stages.first))
                     # Explicit numbers of partitions: the default of 200 costs seconds.
                     .partitionBy(stages.second_tasks, _TaskOfBucket(stages))
-                    .mapPartitions(_Second(stages), preservesPartitioning=True)
+                    .mapPartitions(sealed(_Second(stages)), preservesPartitioning=True)
                     # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
                     .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages))
                 )
                 answers = list(context.runJob(rows, _values, [stages.third_tasks]))
-            yield SparkRun(context, group, rows, stages.third_tasks, answers)
+            yield SparkRun(self._spark, context, group, rows, stages.third_tasks, answers)
 
 
 class SparkRun:
     """A `StagedRun`."""
 
-    def __init__(self, context: Any, group: JobGroup, rows: Any, third_tasks: int, answers: list[Any]) -> None:
+    def __init__(
+        self, spark: EmbeddedSpark, context: Any, group: JobGroup, rows: Any, third_tasks: int, answers: list[Any]
+    ) -> None:
+        self._spark = spark
         self._context = context
         self._group = group
         self._rows = rows
@@ -55,20 +60,9 @@ class SparkRun:
 
     def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        with _failures(), self._group:
-            answers = self._rows.mapPartitionsWithIndex(_Third(function, plans))
+        with failures(self._spark), self._group:
+            answers = self._rows.mapPartitionsWithIndex(sealed(_Third(function, plans)))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    from py4j.protocol import Py4JError
-
-    try:
-        yield
-    # Of a JVM that was killed only its closed sockets tell.
-    except (Py4JError, OSError, EOFError) as error:
-        raise SparkFailed(f"the Spark job failed: {cause_of(error)}") from error
 
 
 def _values(rows: Iterable[Row]) -> Iterator[Any]:

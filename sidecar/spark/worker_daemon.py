@@ -13,6 +13,7 @@ import os
 from pyspark.daemon import manager
 
 from sidecar.spark.properties import PRELOAD_VARIABLE
+from sidecar.spark.sealing import keep_keys_here
 
 
 def main() -> None:
@@ -22,6 +23,7 @@ def main() -> None:
     for name in os.environ.get(PRELOAD_VARIABLE, "").split(","):
         if name:
             importlib.import_module(name)
+    keep_keys_here()
     gc.collect()
     gc.freeze()
     manager()

@@ -1,0 +1,107 @@
+"""What Spark says when something fails, in the words of our settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from sidecar.errors import SidecarError
+
+_CAUSES: Final = (
+    (
+        re.compile(r"\bMemoryError\b|Unable to allocate|cannot allocate memory", re.IGNORECASE),
+        "a Python worker found no more memory: raise spark.worker_memory_bytes, or leave it out for no limit",
+    ),
+    (
+        re.compile(r"OutOfMemoryError"),
+        "a JVM's heap is full: raise spark.driver_memory_bytes, or on a cluster spark.executor_memory_bytes",
+    ),
+    (
+        re.compile(r"No space left on device"),
+        (
+            "the disk for what waits between steps is full: name a larger one by spark.local_dir (on a cluster: the "
+            "workers' SPARK_LOCAL_DIRS)"
+        ),
+    ),
+    (
+        re.compile(r"No module named '?(?:sidecar|producer_state|pyspark|numpy|numba)\b"),
+        (
+            "the executors' Python does not have this program: give them its packages by spark.worker_packages, or an image "
+            "that has it; see docs/spark.md"
+        ),
+    ),
+    (
+        re.compile(r'Cannot run program "|PYTHON_VERSION_MISMATCH|different minor version', re.IGNORECASE),
+        (
+            "the executors lack the Python that is wanted: spark.worker_python must name one of the driver's minor version "
+            "that exists on every one of them"
+        ),
+    ),
+    (
+        # A worker that the kernel kills is only a closed connection to Spark.
+        re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back|daemon .*terminated"),
+        (
+            "a Python worker was ended from outside, most likely for lack of memory: give the container more, run fewer at "
+            "once (spark.master local[1], or spark.executor.cores in spark.options), or bound each by "
+            "spark.worker_memory_bytes"
+        ),
+    ),
+    (
+        re.compile(r"ExecutorLostFailure|Master removed our application"),
+        (
+            "executors were lost again and again: their own logs say why; on Kubernetes and YARN most often the container's "
+            "memory (spark.executor_memory_bytes, spark.worker_memory_bytes)"
+        ),
+    ),
+)
+
+
+class SparkFailed(SidecarError):
+    """A Spark job ended with an error that is not about the data."""
+
+
+class WatchedJvm(Protocol):
+    """Whoever knows whether the JVM is alive."""
+
+    def death(self) -> str | None:
+        """How the JVM ended, None while it runs."""
+        ...
+
+
+@contextmanager
+def failures(jvm: WatchedJvm) -> Iterator[None]:
+    """Around calls of Spark, and of nothing else: what they raise becomes SparkFailed."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    # Of a JVM that was killed only its closed sockets tell; and a context without one has lost its attributes.
+    except (Py4JError, PySparkException, OSError, EOFError, AttributeError) as error:
+        death = jvm.death()
+        if death is None and isinstance(error, AttributeError):
+            raise
+        raise SparkFailed(f"the Spark job failed: {death or cause_of(error)}") from error
+
+
+def cause_of(error: Exception) -> str:
+    """The last line of the worker's traceback, or else the first cause that Java names; and what to do, if that is known."""
+    text = _text_of(error)
+    traceback, found, _ = text.partition("SQLSTATE")
+    lines = [line.strip() for line in (traceback if found else text).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    cause = lines[-1] if found and lines else (causes or lines or [type(error).__name__])[0]
+    advice = next((what for pattern, what in _CAUSES if pattern.search(text)), None)
+    return cause if advice is None else f"{advice} ({cause})"
+
+
+def _text_of(error: Exception) -> str:
+    """What the error says. A Py4JJavaError asks the JVM for it, which may have ended meanwhile."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return str(error)
+    except (Py4JError, OSError):
+        return type(error).__name__

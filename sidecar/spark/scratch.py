@@ -1,0 +1,53 @@
+"""Spark's directory for files on this machine: gone when the JVM is, at the latest when the next one starts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+_PREFIX: Final = "tiered-sidecar-spark-"
+_LOCK: Final = "lock"
+
+
+class Scratch:
+    """A new directory below `parent` (None: where temporary files go). Those that killed processes left are removed."""
+
+    def __init__(self, parent: Path | None) -> None:
+        """Raises OSError."""
+        above = Path(tempfile.gettempdir()) if parent is None else parent
+        above.mkdir(parents=True, exist_ok=True)
+        _sweep(above)
+        # Under its own name only when it is locked: else the sweep of another process could take it away.
+        nascent = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=above))
+        # Not inherited: the JVM must not keep it when we are killed.
+        self._lock = os.open(nascent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = nascent.rename(above / nascent.name.removeprefix("."))
+
+    def remove(self) -> None:
+        """With all that is in it."""
+        # Twice: workers of a JVM that was killed may still write for a moment.
+        for _ in range(2):
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _sweep(above: Path) -> None:
+    for left in above.glob(f"{_PREFIX}*"):
+        try:
+            lock = os.open(left / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            # Another user's, or one that is being removed this moment.
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+        finally:
+            os.close(lock)
