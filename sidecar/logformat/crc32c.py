@@ -9,19 +9,17 @@ from typing import Any
 
 import llvmlite.binding  # type: ignore[import-untyped]
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
 from producer_state.compiling import native
+from sidecar.logformat import crc32c_folding as folding
+from sidecar.logformat.crc_tables import CASTAGNOLI, IEEE, slicing_table, zeros_operator
 
 Word = Any
 """An integer of numba: its width stands in the casts, which numba needs and mypy cannot follow."""
-
-CASTAGNOLI = 0x82F63B78
-IEEE = 0xEDB88320
 
 LONG_LANE_BYTES = 8192
 SHORT_LANE_BYTES = 256
@@ -66,41 +64,10 @@ load_i8 = _loader(types.int8, big_endian=False)
 load_u8 = _loader(types.uint8, big_endian=False)
 
 
-def _zeros_operator(zero_bytes: int) -> npt.NDArray[np.uint32]:
-    """What appending `zero_bytes` (a power of two) zero bytes does to a CRC-32C state, as a (4, 256) table by state byte."""
-    bits = np.arange(32, dtype=np.uint32)
-    columns = np.uint32(1) << bits
-    for _ in range(8):
-        columns = (columns >> np.uint32(1)) ^ np.where(columns & np.uint32(1), np.uint32(CASTAGNOLI), np.uint32(0))
-    applied_bytes = 1
-    while applied_bytes < zero_bytes:
-        columns = _apply(columns, columns)
-        applied_bytes *= 2
-    states = np.arange(256, dtype=np.uint32)[None, :] << (np.uint32(8) * np.arange(4, dtype=np.uint32)[:, None])
-    return _apply(columns, states.ravel()).reshape(4, 256)
-
-
-def _apply(columns: npt.NDArray[np.uint32], states: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """The linear map whose image of bit n is `columns[n]`, of each state."""
-    chosen = (states[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
-    return np.asarray(np.bitwise_xor.reduce(np.where(chosen, columns, np.uint32(0)), axis=1), dtype=np.uint32)
-
-
-def _slicing_table(polynomial: int) -> npt.NDArray[np.uint32]:
-    """Tables for eight bytes a step, (8, 256): row k is the effect of a byte that k more bytes follow."""
-    table = np.empty((8, 256), dtype=np.uint32)
-    state = np.arange(256, dtype=np.uint32)
-    for row in range(8):
-        for _ in range(8):
-            state = (state >> np.uint32(1)) ^ np.where(state & np.uint32(1), np.uint32(polynomial), np.uint32(0))
-        table[row] = state
-    return table
-
-
-_LONG_SHIFT = _zeros_operator(LONG_LANE_BYTES)
-_SHORT_SHIFT = _zeros_operator(SHORT_LANE_BYTES)
-_CASTAGNOLI_TABLE = _slicing_table(CASTAGNOLI)
-_IEEE_TABLE = _slicing_table(IEEE)
+_LONG_SHIFT = zeros_operator(LONG_LANE_BYTES)
+_SHORT_SHIFT = zeros_operator(SHORT_LANE_BYTES)
+_CASTAGNOLI_TABLE = slicing_table(CASTAGNOLI)
+_IEEE_TABLE = slicing_table(IEEE)
 
 INSTRUCTION = {
     # name of the LLVM intrinsic for 8 bytes and for 1, widths of state and operand of each
@@ -182,11 +149,12 @@ def crc32_ieee(begin: Word, end: Word, crc: Word) -> Word:
     return _crc_by_table(_IEEE_TABLE, begin, end, crc)
 
 
-INSTRUCTIONS = instruction_set(
+TARGET = (
     llvmlite.binding.get_process_triple(),
     config.CPU_NAME,  # type: ignore[attr-defined]
     dict(llvmlite.binding.get_host_cpu_features()),
 )
+INSTRUCTIONS = instruction_set(*TARGET)
 # The functions below are compiled at their first call, so without the instruction they are never compiled at all.
 _step_8 = _step(INSTRUCTION[INSTRUCTIONS or "x86"][0], types.uint64)
 _step_1 = _step(INSTRUCTION[INSTRUCTIONS or "x86"][1], types.uint8)
@@ -217,9 +185,9 @@ def _three_lanes(begin: Word, lane_bytes: Word, table: Any, state: Word) -> Word
 
 
 @native
-def crc32c_hardware(begin: Word, end: Word, crc: Word) -> Word:
-    """CRC-32C by the CPU's instruction: three independent lanes hide its latency, then are folded into one state."""
-    state = np.uint64(np.uint64(np.uint32(crc)) ^ np.uint64(0xFFFFFFFF))
+def _by_instruction(begin: Word, end: Word, state: Word) -> Word:
+    """The state after the bytes: three independent lanes hide the instruction's latency, then are folded into one state."""
+    state = np.uint64(state)
     at = np.int64(begin)
     while at + np.int64(3 * LONG_LANE_BYTES) <= np.int64(end):
         state = np.uint64(_three_lanes(at, np.int64(LONG_LANE_BYTES), _LONG_SHIFT, state))
@@ -233,10 +201,56 @@ def crc32c_hardware(begin: Word, end: Word, crc: Word) -> Word:
     while at < np.int64(end):
         state = _step_1(state, load_u8(at))
         at += np.int64(1)
-    return np.uint32(state ^ np.uint64(0xFFFFFFFF))
+    return np.uint64(state)
 
 
-crc32c = crc32c_portable if INSTRUCTIONS is None else crc32c_hardware
+@native
+def crc32c_hardware(begin: Word, end: Word, crc: Word) -> Word:
+    """CRC-32C by the CPU's instruction."""
+    state = np.uint64(np.uint64(np.uint32(crc)) ^ np.uint64(0xFFFFFFFF))
+    return np.uint32(np.uint64(_by_instruction(begin, end, state)) ^ np.uint64(0xFFFFFFFF))
+
+
+LONG_STEPS, SHORT_STEPS = 64, 8
+_long_block, _short_block = folding.block_of(LONG_STEPS), folding.block_of(SHORT_STEPS)
+LONG_BLOCK_BYTES, SHORT_BLOCK_BYTES = LONG_STEPS * folding.BLOCK_STEP_BYTES, SHORT_STEPS * folding.BLOCK_STEP_BYTES
+_LONG_FOLDED_SHIFT = zeros_operator(LONG_STEPS * folding.FOLDED_STEP_BYTES)
+_LONG_FOLDED_LANE_SHIFT = zeros_operator(LONG_STEPS * folding.LANE_STEP_BYTES)
+_SHORT_FOLDED_SHIFT = zeros_operator(SHORT_STEPS * folding.FOLDED_STEP_BYTES)
+_SHORT_FOLDED_LANE_SHIFT = zeros_operator(SHORT_STEPS * folding.LANE_STEP_BYTES)
+
+
+@native
+def _joined(lane_table: Any, folded_table: Any, first: Word, second: Word, third: Word, folded: Word) -> Word:
+    """The state after a block, from those of its stretches."""
+    joined = np.uint64(_append_zeros(lane_table, np.uint64(first))) ^ np.uint64(second)
+    joined = np.uint64(_append_zeros(lane_table, joined)) ^ np.uint64(third)
+    return np.uint64(np.uint64(_append_zeros(folded_table, joined)) ^ np.uint64(folded))
+
+
+@native
+def crc32c_folding(begin: Word, end: Word, crc: Word) -> Word:
+    """CRC-32C by the CPU's instruction and by carry-less multiplication at the same time."""
+    state = np.uint64(np.uint64(np.uint32(crc)) ^ np.uint64(0xFFFFFFFF))
+    at = np.int64(begin)
+    while at + np.int64(LONG_BLOCK_BYTES) <= np.int64(end):
+        first, second, third, folded = _long_block(at, state)
+        state = np.uint64(_joined(_LONG_FOLDED_LANE_SHIFT, _LONG_FOLDED_SHIFT, first, second, third, folded))
+        at += np.int64(LONG_BLOCK_BYTES)
+    while at + np.int64(SHORT_BLOCK_BYTES) <= np.int64(end):
+        first, second, third, folded = _short_block(at, state)
+        state = np.uint64(_joined(_SHORT_FOLDED_LANE_SHIFT, _SHORT_FOLDED_SHIFT, first, second, third, folded))
+        at += np.int64(SHORT_BLOCK_BYTES)
+    return np.uint32(np.uint64(_by_instruction(at, end, state)) ^ np.uint64(0xFFFFFFFF))
+
+
+def _fastest() -> Any:
+    if INSTRUCTIONS is None:
+        return crc32c_portable
+    return crc32c_folding if folding.can_fold(*TARGET) else crc32c_hardware
+
+
+crc32c = _fastest()
 """CRC-32C of the bytes at addresses `[begin, end)`, continuing from `crc` (0 at first), in the fastest form the target has."""
 
 

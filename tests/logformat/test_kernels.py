@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from llvmlite import ir
 
 from sidecar.logformat import crc32c as kernel
+from sidecar.logformat import crc32c_folding as folding
 from sidecar.logformat import markers
 
 FORMS = [
     (kernel.crc32c_portable, library.crc32c),
+    *([(kernel.crc32c_hardware, library.crc32c)] if kernel.INSTRUCTIONS else []),
     (kernel.crc32c, library.crc32c),
     (kernel.crc32_ieee, zlib.crc32),
 ]
@@ -72,6 +74,36 @@ def test_the_instruction_is_used_only_where_the_target_has_it(
     triple: str, cpu_name: str | None, features: dict[str, bool], expected: str | None
 ) -> None:
     assert kernel.instruction_set(triple, cpu_name, features) == expected
+
+
+@pytest.mark.parametrize("form", [kernel.crc32c_portable, kernel.crc32c])
+def test_checksums_of_every_length_and_alignment(form: Any) -> None:
+    """Around each block size of the folding form, at each distance from a word."""
+    data = np.random.default_rng(7).integers(0, 256, 2 * kernel.LONG_BLOCK_BYTES + 4096, dtype=np.uint8)
+    address, raw = data.ctypes.data, data.tobytes()
+    near = [block + more for block in (kernel.LONG_BLOCK_BYTES, 2 * kernel.LONG_BLOCK_BYTES) for more in range(-20, 20)]
+    for size in (*range(2 * kernel.SHORT_BLOCK_BYTES + 20), *near, kernel.LONG_BLOCK_BYTES + kernel.SHORT_BLOCK_BYTES):
+        begin, crc = size % 65, size * 2654435761 % 2**32
+        found = int(form(address + begin, address + begin + size, np.uint32(crc)))
+        assert found == library.crc32c(raw[begin : begin + size], crc), (size, begin)
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu_name", "missing", "expected"),
+    [
+        ("x86_64-unknown-linux-gnu", None, None, True),
+        ("x86_64-unknown-linux-gnu", "host", None, True),
+        ("x86_64-unknown-linux-gnu", None, "vpclmulqdq", False),
+        ("x86_64-unknown-linux-gnu", None, "pclmul", False),
+        ("x86_64-unknown-linux-gnu", "x86-64-v3", None, False),
+        ("aarch64-unknown-linux-gnu", None, None, False),
+    ],
+)
+def test_folding_is_used_only_where_the_target_has_all_of_it(
+    triple: str, cpu_name: str | None, missing: str | None, expected: bool
+) -> None:
+    features = {name: name != missing for name in folding.NEEDED}
+    assert folding.can_fold(triple, cpu_name, features) is expected
 
 
 def test_the_arm_form_compiles_to_its_instructions() -> None:
