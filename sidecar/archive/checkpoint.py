@@ -5,7 +5,15 @@ It is a convenience, never the truth: a damaged one is passed over.
 
 from __future__ import annotations
 
-from sidecar.archive.commit import SHA256_DIGITS, read_id, read_optional_id, read_span
+from sidecar.archive.commit import (
+    SHA256_DIGITS,
+    clean_from_json,
+    clean_to_json,
+    read_id,
+    read_keep_ms,
+    read_optional_id,
+    read_span,
+)
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.sealed import seal, unseal
@@ -49,9 +57,11 @@ def encode_checkpoint(state: PartitionState) -> bytes:
                     "end_offset": removed.end_offset,
                     "removed_at_ms": removed.removed_at_ms,
                     "reason": removed.reason,
+                    **({"keep_ms": removed.keep_ms} if removed.keep_ms else {}),
                 }
                 for removed in state.removed
             ],
+            "clean": None if state.clean is None else clean_to_json(state.clean),
         }
     )
     return seal("checkpoint", inner)
@@ -88,6 +98,7 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
         segments=tuple(segment_from_json(segment) for segment in found.objects("segments")),
         holes=tuple(Hole(*read_span(hole), hole.text("reason")) for hole in found.objects("holes")),
         removed=tuple(_removed_from_json(removed) for removed in found.objects("removed")),
+        clean=None if (clean := found.optional_nested("clean")) is None else clean_from_json(clean),
     )
     _check_coverage(state, file)
     return state
@@ -95,7 +106,11 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
 
 def _removed_from_json(found: JsonObject) -> RemovedSegment:
     return RemovedSegment(
-        read_id(found, "segment_id"), *read_span(found), found.integer("removed_at_ms"), found.text("reason")
+        read_id(found, "segment_id"),
+        *read_span(found),
+        found.integer("removed_at_ms"),
+        found.text("reason"),
+        read_keep_ms(found),
     )
 
 

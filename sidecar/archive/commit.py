@@ -6,7 +6,7 @@ vouch for it. The SHA-256 of the whole, seal included, stands in its successor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -46,12 +46,13 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The segment is no longer part of the archive; its objects may be deleted after the grace period."""
+    """The segment is no longer part of the archive; its objects may be deleted after the grace period and `keep_ms`."""
 
     segment_id: str
     base_offset: int
     end_offset: int
     reason: str
+    keep_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,20 @@ class Purge:
     segment_ids: tuple[str, ...]
 
 
-Action: TypeAlias = Add | Remove | AdoptTopicId | Lost | Purge
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """The live segments of `[base_offset, end_offset)` have been compacted together, so that none holds a loser.
+
+    Segments above were not looked at: they are dirty, whatever their generation.
+    """
+
+    base_offset: int
+    end_offset: int
+    strategy: str
+    strategy_parameters: dict[str, str] = field(default_factory=dict)
+
+
+Action: TypeAlias = Add | Remove | AdoptTopicId | Lost | Purge | Clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +146,33 @@ def _action_to_json(action: Action) -> Json:
     match action:
         case Add(segment):
             return {"type": "add", "segment": segment_to_json(segment)}
-        case Remove(segment_id, base_offset, end_offset, reason):
+        case Remove(segment_id, base_offset, end_offset, reason, keep_ms):
             span: dict[str, Json] = {"base_offset": base_offset, "end_offset": end_offset}
-            return {"type": "remove", "segment_id": segment_id, "reason": reason, **span}
+            kept: dict[str, Json] = {"keep_ms": keep_ms} if keep_ms else {}
+            return {"type": "remove", "segment_id": segment_id, "reason": reason, **span, **kept}
         case AdoptTopicId(topic_id):
             return {"type": "adopt_topic_id", "topic_id": topic_id}
         case Lost(base_offset, end_offset, reason):
             return {"type": "lost", "base_offset": base_offset, "end_offset": end_offset, "reason": reason}
         case Purge(segment_ids):
             return {"type": "purge", "segment_ids": list(segment_ids)}
+        case Clean():
+            return {"type": "clean", **clean_to_json(action)}
+
+
+def clean_to_json(clean: Clean) -> dict[str, Json]:
+    """The fields of a clean range, in commits and checkpoints."""
+    return {
+        "base_offset": clean.base_offset,
+        "end_offset": clean.end_offset,
+        "strategy": clean.strategy,
+        "strategy_parameters": dict(clean.strategy_parameters),
+    }
+
+
+def clean_from_json(found: JsonObject) -> Clean:
+    """Inverse of `clean_to_json`. Raises CorruptFile."""
+    return Clean(*read_span(found), found.text("strategy"), found.texts("strategy_parameters"))
 
 
 def decode_commit(data: bytes | memoryview, file: str = "") -> Commit:
@@ -179,7 +211,7 @@ def _action_from_json(found: JsonObject) -> Action:
         case "add":
             return Add(segment_from_json(found.nested("segment")))
         case "remove":
-            return Remove(read_id(found, "segment_id"), *read_span(found), found.text("reason"))
+            return Remove(read_id(found, "segment_id"), *read_span(found), found.text("reason"), read_keep_ms(found))
         case "adopt_topic_id":
             return AdoptTopicId(read_id(found, "topic_id"))
         case "lost":
@@ -189,6 +221,8 @@ def _action_from_json(found: JsonObject) -> Action:
             if not all(type(name) is str and is_id(name) for name in ids):
                 found.refuse("segment_ids", "22-character ids")
             return Purge(tuple(str(name) for name in ids))
+        case "clean":
+            return clean_from_json(found)
         case _:
             raise CorruptFile(
                 f"{found.path}type: the action {kind!r} is unknown: a newer release wrote it, read this archive with that",
@@ -213,3 +247,8 @@ def read_span(found: JsonObject) -> tuple[int, int]:
     """The fields `base_offset` and `end_offset`, the latter exclusive and higher."""
     base_offset = found.integer("base_offset")
     return base_offset, found.integer("end_offset", base_offset + 1)
+
+
+def read_keep_ms(found: JsonObject) -> int:
+    """The field `keep_ms`, 0 where it is not there."""
+    return found.optional_integer("keep_ms") or 0

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sidecar.archive.commit import Add, AdoptTopicId, Commit, Lost, Purge, Remove
+from sidecar.archive.commit import Add, AdoptTopicId, Clean, Commit, Lost, Purge, Remove
 from sidecar.archive.coverage import Hole, find_defects, without
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.segment_json import check_segment
@@ -28,6 +28,7 @@ class RemovedSegment:
     end_offset: int
     removed_at_ms: int
     reason: str
+    keep_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class PartitionState:
 
     `segments`: live, ascending. `end_offset`: exclusive end of what is covered or recorded as lost, None before the
     first segment. `highest_leader_epoch`: of all writers so far, -1 if none knew its own. `last_sha256`: of the exact
-    bytes of commit `next_number - 1`, None before the first.
+    bytes of commit `next_number - 1`, None before the first. `clean`: what the last compaction covered, cut off where
+    something was put in since; None before the first.
     """
 
     lineage: Lineage
@@ -49,11 +51,18 @@ class PartitionState:
     segments: tuple[ArchivedSegment, ...] = ()
     holes: tuple[Hole, ...] = ()
     removed: tuple[RemovedSegment, ...] = ()
+    clean: Clean | None = None
 
     @property
     def start_offset(self) -> int | None:
         """First offset of the oldest live segment; the end where none is left; None before the first segment."""
         return self.segments[0].base_offset if self.segments else self.end_offset
+
+    @property
+    def clean_end_offset(self) -> int:
+        """Below it everything live is compacted with all that lies below; the archive's start where nothing is."""
+        start_offset = self.start_offset or 0
+        return start_offset if self.clean is None else max(self.clean.end_offset, start_offset)
 
     @property
     def last_segment(self) -> ArchivedSegment | None:
@@ -117,6 +126,7 @@ def fold(state: PartitionState, commits: Iterable[tuple[Commit, str]]) -> Partit
         segments=tuple(draft.segments),
         holes=draft.holes,
         removed=tuple(draft.removed.values()),
+        clean=draft.clean,
     )
 
 
@@ -129,6 +139,7 @@ class _Draft:
         self.holes = state.holes
         self.removed = {segment.segment_id: segment for segment in state.removed}
         self.end_offset = state.end_offset
+        self.clean = state.clean
 
     def apply(self, commit: Commit) -> None:
         self._check_succession(commit)
@@ -146,10 +157,13 @@ class _Draft:
                     self._adopt(topic_id)
                 case Purge(segment_ids):
                     self._purge(segment_ids)
-                case Remove():
+                case Remove() | Clean():
                     continue
         if rearranged:
             self._check_coverage(start_before or 0, end_before or 0)
+        for action in commit.actions:
+            if isinstance(action, Clean):
+                self._mark_clean(action, commit)
         if commit.topic_id != self.state.topic_id:
             raise CommitRefused(
                 f"{self._where(commit)}: names topic id {commit.topic_id}, here it is {self.state.topic_id}"
@@ -188,7 +202,7 @@ class _Draft:
                 f"which is not live"
             )
         del self.segments[index]
-        self.removed[found.segment_id] = RemovedSegment(*wanted, commit.committed_at_ms, action.reason)
+        self.removed[found.segment_id] = RemovedSegment(*wanted, commit.committed_at_ms, action.reason, action.keep_ms)
         return found
 
     def _add(self, segment: ArchivedSegment, gone: list[ArchivedSegment]) -> bool:
@@ -219,7 +233,26 @@ class _Draft:
         self.segments.insert(index, segment)
         self.holes = without(self.holes, segment.base_offset, segment.end_offset)
         self.end_offset = max(self.end_offset, segment.end_offset)
+        self._soil(segment.base_offset)
         return True
+
+    def _soil(self, offset: int) -> None:
+        """What was put in there has not been compared with what lies below it."""
+        if self.clean is not None and offset < self.clean.end_offset:
+            clean = replace(self.clean, end_offset=offset)
+            self.clean = clean if clean.base_offset < offset else None
+
+    def _mark_clean(self, action: Clean, commit: Commit) -> None:
+        bases = {segment.base_offset for segment in self.segments}
+        ends = {segment.end_offset for segment in self.segments}
+        if self._start_offset() != action.base_offset or not (
+            action.base_offset in bases and action.end_offset in ends
+        ):
+            raise CommitRefused(
+                f"{self._where(commit)}: says that [{action.base_offset}, {action.end_offset}) is clean: expected the archive's "
+                f"start {self._start_offset()} and the end of a live segment"
+            )
+        self.clean = action
 
     def _lose(self, action: Lost) -> bool:
         if self.end_offset is None:
