@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from sidecar.cli.engines import EngineName
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.snapshots import NO_ARCHIVE, EngineName
+from sidecar.cli.snapshots import NO_ARCHIVE
 from sidecar.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
+from sidecar.cli.engines import Engine, EngineName, Master, embedded_spark, spark_flags, wants_spark
 from sidecar.cli.options import GlobalOptions
-from sidecar.errors import PartitionError, SidecarError, VerificationMismatch
+from sidecar.errors import PartitionError, SettingsError, SidecarError, VerificationMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from sidecar.config import Settings
-    from sidecar.pipeline.verify import PartitionVerification
+    from sidecar.pipeline.scrub import Checks
     from sidecar.ports import ObjectStore
 
 JSON_VERSION = 1
@@ -70,39 +72,62 @@ def verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every byte and every batch, not only sizes, checksums and indexes.")
     ] = False,
+    engine: Engine = EngineName.AUTO,
+    master: Master = None,
 ) -> int:
     """Prove that the archive is whole: exit code 4 if it is not, 3 if a part of it cannot be read, 1 if it is empty.
 
     A segment is FOUND if the store has what was committed; LOST if that is missing or damaged, or if its offsets were
     recorded as lost; UPLOADING if it is above the archive's end and at most 15 minutes old, DELAYED if it is older.
     """
-    settings = _settings(options, archive, topic, exclude)
+    if not deep and (engine is EngineName.SPARK or master is not None):
+        raise SettingsError("Spark is for --deep: without it next to nothing is read")
+    settings = _settings(options, archive, topic, exclude, spark_flags(master, engine))
+    from sidecar.cli.verification_table import VerificationTable
     from sidecar.clock import SystemClock
     from sidecar.pipeline.verify import verify_archive
 
     store = _store(settings)
-    found: list[PartitionVerification] = []
-    for partition in verify_archive(store, SystemClock(), deep=deep, include=_chosen(settings)):
-        if options.json:
-            from sidecar.cli.output import print_json
+    table = VerificationTable()
+    with _checks(settings, engine, deep=deep) as checks:
+        for partition in verify_archive(store, SystemClock(), deep=deep, include=_chosen(settings), checks=checks):
+            table.add(partition)
+            if options.json:
+                from sidecar.cli.output import print_json
 
-            print_json({"kind": "partition_verification", "version": JSON_VERSION, **partition.to_json()})
-        found.append(partition)
-    if not found:
+                print_json({"kind": "partition_verification", "version": JSON_VERSION, **partition.to_json()})
+    if table.is_empty:
         _require_topic(store, settings)
         raise SidecarError(f"nothing is archived at {store.url}, so there is nothing to verify")
     if not options.json:
-        _show(found, store.url, colors=options.colors)
-    if any(not partition.is_sound and not partition.is_unread for partition in found):
+        table.show(store.url, colors=options.colors)
+    if table.has_mismatch:
         return VerificationMismatch.exit_code
-    return PartitionError.exit_code if any(partition.is_unread for partition in found) else 0
+    return PartitionError.exit_code if table.has_unread else 0
+
+
+@contextmanager
+def _checks(settings: Settings, engine: EngineName, *, deep: bool) -> Iterator[Checks | None]:
+    """Who reads the segments; None: threads of this process."""
+    if not deep or not wants_spark(settings, engine):
+        yield None
+        return
+    from sidecar.pipeline.scrub import PRELOADED, ChecksOnEngine
+    from sidecar.spark.engine import SparkEngine
+
+    with embedded_spark(settings, PRELOADED) as spark:
+        yield ChecksOnEngine(settings.store, SparkEngine(spark))
 
 
 def _settings(
-    options: GlobalOptions, archive: str | None, topics: list[str] | None, excluded: list[str] | None
+    options: GlobalOptions,
+    archive: str | None,
+    topics: list[str] | None,
+    excluded: list[str] | None,
+    spark: Mapping[str, Any] | None = None,
 ) -> Settings:
     flags: dict[str, Any] = {"store.url": archive, "topics.include": topics or None, "topics.exclude": excluded or None}
-    return options.settings(flags)
+    return options.settings({**flags, **(spark or {})})
 
 
 def _store(settings: Settings) -> ObjectStore:
@@ -130,31 +155,3 @@ def _chosen(settings: Settings) -> Callable[[str], bool]:
 
 def _holes(holes: tuple[Any, ...]) -> str:
     return " ".join(f"[{hole.base_offset}, {hole.end_offset})" for hole in holes)
-
-
-_OF_OBJECTS = {"missing_object", "size_mismatch", "checksum_mismatch", "corrupt_content"}
-
-
-def _show(found: list[PartitionVerification], url: str, *, colors: bool) -> None:
-    from rich.text import Text
-
-    from sidecar.cli.output import print_table, remark
-
-    rows = []
-    for partition in found:
-        row = partition.row
-        verdict = Text("sound", "green") if partition.is_sound else Text(f"{len(partition.problems)} problems", "red")
-        states = [str(segment.state) for segment in partition.segments]
-        counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        offsets = (row.start_offset, row.end_offset)
-        rows.append((f"{row.topic}-{row.partition}", *offsets, counts, len(partition.orphans), verdict))
-    columns = ["partition", "from#", "to#", "segments", "orphaned objects#", "verdict"]
-    print_table(f"Verification of {url}", columns, rows, colors=colors)
-    for partition in found:
-        for problem in partition.problems:
-            what = problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}"
-            remark(f"problem: {what}")
-    if any(problem.kind in _OF_OBJECTS for partition in found for problem in partition.problems):
-        remark(
-            "restore what is missing or damaged from a replica of the bucket or an earlier version, then verify again"
-        )

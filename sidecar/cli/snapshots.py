@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sidecar.cli.archiving import Excluded, Topics
+from sidecar.cli.engines import Engine, EngineName, Master, Workers, spark_flags, task_engine
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import SettingsError
 
@@ -26,14 +26,6 @@ NEVER = "never"
 
 NO_ARCHIVE = "memory://none"
 """The settings demand an archive; these commands need none."""
-
-
-class EngineName(StrEnum):
-    """AUTO: Spark where a master other than local is configured, else LOCAL."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 Directories = Annotated[
@@ -57,8 +49,6 @@ ExpirationMs = Annotated[
         metavar="N|never", help="The brokers' producer.id.expiration.ms. Default: broker.producer_id_expiration_ms."
     ),
 ]
-Engine = Annotated[EngineName, typer.Option(help="Where the log is read.")]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes that read. Default: one per core.")]
 
 
 def rebuild(
@@ -70,6 +60,7 @@ def rebuild(
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
     engine: Engine = EngineName.AUTO,
+    master: Master = None,
     workers: Workers = None,
     topic: Topics = None,
     exclude: Excluded = None,
@@ -78,7 +69,7 @@ def rebuild(
 
     One partition directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
     """
-    settings = _settings(options, topic, exclude, archive)
+    settings = _settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.cli.snapshot_tables import show_rebuilt
     from sidecar.pipeline.snapshots.rebuild import rebuild as replay
@@ -108,12 +99,13 @@ def check(
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
     engine: Engine = EngineName.AUTO,
+    master: Master = None,
     workers: Workers = None,
     topic: Topics = None,
     exclude: Excluded = None,
 ) -> int:
     """Compare every producer snapshot found with the log; exit code 4 if one is wrong."""
-    settings = _settings(options, topic, exclude, archive)
+    settings = _settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.cli.snapshot_tables import show_checked
     from sidecar.pipeline.snapshots.check import check as compare
@@ -207,10 +199,14 @@ def heal(
 
 
 def _settings(
-    options: GlobalOptions, topics: list[str] | None, excluded: list[str] | None, archive: str | None = None
+    options: GlobalOptions,
+    topics: list[str] | None,
+    excluded: list[str] | None,
+    archive: str | None = None,
+    spark: Mapping[str, Any] | None = None,
 ) -> Settings:
     flags = {"store.url": archive or NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
-    return options.settings(flags, calm=True)
+    return options.settings({**flags, **(spark or {})}, calm=True)
 
 
 def _targets(settings: Settings, directories: list[Path] | None, archive: str | None) -> Targets:
@@ -246,22 +242,10 @@ def _forgetting(settings: Settings, now_ms: int | None, expiration: str | None) 
     return Forgetting(SystemClock().now_ms() if now_ms is None else now_ms, expiration_ms, now_ms)
 
 
-@contextmanager
-def _engine(settings: Settings, name: EngineName, workers: int | None) -> Iterator[TaskEngine]:
-    if name is EngineName.LOCAL or (name is EngineName.AUTO and settings.spark.is_local):
-        # As many processes as Spark's, without a JVM between them.
-        from sidecar.pipeline.snapshots.local_engine import LocalEngine
-
-        yield LocalEngine(workers)
-        return
-    if workers is not None:
-        raise SettingsError("--workers is for --engine local; on Spark, spark.master says how many")
+def _engine(settings: Settings, name: EngineName, workers: int | None) -> AbstractContextManager[TaskEngine]:
     from sidecar.pipeline.snapshots.local_engine import PRELOADED
-    from sidecar.spark.embedded import EmbeddedSpark
-    from sidecar.spark.engine import SparkEngine
 
-    with EmbeddedSpark(settings.spark, preload=[PRELOADED]) as spark:
-        yield SparkEngine(spark)
+    return task_engine(settings, name, workers, [PRELOADED])
 
 
 def _tell(problems: tuple[str, ...]) -> None:

@@ -2,104 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final, TypeVar
 
 from sidecar.archive.coverage import find_defects
-from sidecar.archive.keys import (
-    INDEXES_SUFFIX,
-    LOG_SUFFIX,
-    SEGMENTS,
-    SegmentObject,
-    below,
-    parse_root,
-    parse_segment_key,
-)
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import CorruptFile, StoreDenied, StoreError
-from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.errors import CorruptFile, StoreError
+from sidecar.model import ObjectKey
 from sidecar.pipeline.advice import advised, finding
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.outage import Outage
-from sidecar.pipeline.status import PartitionRow, row_of, unreadable_row
-from sidecar.pipeline.verify_segment import Problem, ProblemKind, check_segment_objects
-from sidecar.ports import ObjectFacts, ObjectStore
+from sidecar.pipeline.scrub import Check, Checked, Checks, ChecksInThreads
+from sidecar.pipeline.status import row_of
+from sidecar.pipeline.verify_beside import UPLOAD_MS_MAX, Beside, count_unfinished
+from sidecar.pipeline.verify_findings import (
+    Orphan,
+    PartitionVerification,
+    SegmentState,
+    SegmentVerification,
+    segment_row,
+    unread,
+)
+from sidecar.pipeline.verify_segment import Problem, ProblemKind
+from sidecar.ports import ObjectStore
 
-WORKERS = 8
-DEEP_WORKERS = 2
-UPLOAD_MS_MAX = 15 * 60 * 1000
-"""An object that no commit names counts as being uploaded for so long."""
+__all__ = [
+    "UPLOAD_MS_MAX",
+    "Orphan",
+    "PartitionVerification",
+    "SegmentState",
+    "SegmentVerification",
+    "verify_archive",
+    "verify_partition",
+]
 
+WORKERS: Final = 8
+DEEP_WORKERS: Final = 2
+_SEGMENTS_AT_ONCE: Final = 4096
+"""So many segments are handed to a driver at a time: memory does not grow with the archive."""
 
-class SegmentState(StrEnum):
-    """FOUND: committed, and the store has it. LOST: committed but missing or damaged, or recorded as lost.
-    UPLOADING: beyond the archive's end, begun recently. DELAYED: the same, but too long ago to be still on its way.
-    """
-
-    FOUND = "FOUND"
-    DELAYED = "DELAYED"
-    UPLOADING = "UPLOADING"
-    LOST = "LOST"
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentVerification:
-    """One segment or recorded hole. `end_offset` is None where only the object's key is known."""
-
-    base_offset: int
-    end_offset: int | None
-    segment_id: str | None
-    generation: int | None
-    state: SegmentState
-
-
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """An object below `segments/` that no commit names, nor ever named: left over by an attempt, or of one under way."""
-
-    key: ObjectKey
-    size_bytes: int
-    age_ms: int
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionVerification:
-    """The whole finding about one lineage. `unfinished_uploads` is None where the store does not let us list them.
+class _Planned:
+    """A lineage whose commits have been read."""
 
-    `removed_objects` counts objects of removed segments that wait for their grace period.
-    """
-
-    row: PartitionRow
-    segments: tuple[SegmentVerification, ...]
+    root: ObjectKey
+    state: PartitionState
     problems: tuple[Problem, ...]
-    orphans: tuple[Orphan, ...]
-    removed_objects: int
-    unfinished_uploads: int | None
 
     @property
-    def is_sound(self) -> bool:
-        """Whether there is no problem. Orphans and recorded holes are none."""
-        return not self.problems
-
-    @property
-    def is_unread(self) -> bool:
-        """Whether nothing can be said, because something could not be read."""
-        return any(problem.kind is ProblemKind.UNREADABLE for problem in self.problems)
-
-    def to_json(self) -> dict[str, object]:
-        """The stable JSON form: as of `status`, with the segments themselves instead of their number."""
-        return {
-            **self.row.to_json(),
-            "segments": [asdict(segment) for segment in self.segments],
-            "problems": [asdict(problem) for problem in self.problems],
-            "orphans": [asdict(orphan) for orphan in self.orphans],
-            "removed_objects": self.removed_objects,
-            "unfinished_uploads": self.unfinished_uploads,
-        }
+    def checks(self) -> list[Check]:
+        return [Check(self.root, segment) for segment in self.state.segments]
 
 
 def verify_partition(
@@ -113,34 +76,10 @@ def verify_partition(
     Raises:
         StoreError: the store itself fails, so that nothing can be said.
     """
-    log = CommitLog(store, root, clock)
-    try:
-        state = log.read_whole_chain() if deep else log.read()
-    except CorruptFile as error:
-        return _unread(root, advised(error), Problem(ProblemKind.COMMIT_LOG, error.file or root, finding(error)))
-    problems = [*_check_checkpoints(log, state, deep=deep), *_check_coverage(state)]
-
-    def check(segment: ArchivedSegment) -> tuple[Problem, ...]:
-        return check_segment_objects(store, root, segment, deep=deep)
-
-    with ThreadPoolExecutor(workers, thread_name_prefix="verify") as pool:
-        found = list(pool.map(check, state.segments))
-    segments = [_segment_row(segment, bool(wrong)) for segment, wrong in zip(state.segments, found, strict=True)]
-    segments += [
-        SegmentVerification(hole.base_offset, hole.end_offset, None, None, SegmentState.LOST) for hole in state.holes
-    ]
-    beside = _Beside(state, clock.now_ms())
-    for facts in store.list(below(root, SEGMENTS)):
-        beside.take(facts, facts.key.removeprefix(f"{root}/"))
-    segments += beside.on_their_way()
-    return PartitionVerification(
-        row=row_of(state),
-        segments=tuple(sorted(segments, key=lambda segment: segment.base_offset)),
-        problems=(*problems, *(problem for wrong in found for problem in wrong)),
-        orphans=tuple(beside.orphans),
-        removed_objects=beside.removed_objects,
-        unfinished_uploads=_count_unfinished(store, root),
-    )
+    planned = _plan(store, root, clock, deep=deep)
+    if isinstance(planned, PartitionVerification):
+        return planned
+    return _finish(store, clock, planned, list(ChecksInThreads(store, workers, deep).run(planned.checks)))
 
 
 def verify_archive(
@@ -150,36 +89,110 @@ def verify_archive(
     deep: bool = False,
     include: Callable[[str], bool] = lambda _: True,
     workers: int | None = None,
+    checks: Checks | None = None,
 ) -> Iterator[PartitionVerification]:
     """Check every lineage, several at once; results ascend by cluster, topic, partition and incarnation.
 
-    One that cannot be read is a finding like others. Raises StoreError where the store itself fails.
+    One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises.
+
+    Args:
+        checks: who checks the segments. Default: threads of this process.
     """
     at_once = workers or (DEEP_WORKERS if deep else WORKERS)
-
+    driver = checks or ChecksInThreads(store, at_once, deep)
     outage = Outage()
 
-    def check(root: ObjectKey) -> PartitionVerification:
-        try:
-            found = verify_partition(store, root, clock, deep=deep, workers=max(1, at_once // 2))
-        except StoreError as error:
-            outage.failed(error)
-            return _unread(root, str(error), Problem(ProblemKind.UNREADABLE, root, str(error)))
-        outage.answered()
-        return found
+    def plan(root: ObjectKey) -> _Planned | PartitionVerification:
+        return _or_unread(root, outage, lambda: _plan(store, root, clock, deep=deep))
 
-    roots = [lineage.root for lineage in find_all_lineages(store, include)]
-    with ThreadPoolExecutor(at_once, thread_name_prefix="verify-partitions") as pool:
-        yield from pool.map(check, roots)
+    def finish(planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
+        return _or_unread(planned.root, outage, lambda: _finish(store, clock, planned, checked))
+
+    roots = iter([lineage.root for lineage in find_all_lineages(store, include)])
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
+        while planned := _some(pool, plan, roots):
+            yield from _in_order(pool, planned, driver, finish)
 
 
-def _unread(root: ObjectKey, reason: str, problem: Problem) -> PartitionVerification:
-    return PartitionVerification(unreadable_row(parse_root(root), reason), (), (problem,), (), 0, None)
+def _in_order(
+    pool: ThreadPoolExecutor,
+    planned: Sequence[_Planned | PartitionVerification],
+    driver: Checks,
+    finish: Callable[[_Planned, Sequence[Checked]], PartitionVerification],
+) -> Iterator[PartitionVerification]:
+    """Each lineage as soon as its segments have been checked; what lies beside them is listed meanwhile."""
+    waiting: deque[Callable[[], PartitionVerification]] = deque()
+    stream = driver.run([check for one in planned if isinstance(one, _Planned) for check in one.checks])
+    with closing(stream):
+        for one in planned:
+            if isinstance(one, _Planned):
+                waiting.append(pool.submit(finish, one, list(islice(stream, len(one.state.segments)))).result)
+            else:
+                waiting.append(partial(_same, one))
+            if len(waiting) > 2 * WORKERS:
+                yield waiting.popleft()()
+        yield from (done() for done in waiting)
 
 
-def _segment_row(segment: ArchivedSegment, damaged: bool) -> SegmentVerification:
-    state = SegmentState.LOST if damaged else SegmentState.FOUND
-    return SegmentVerification(segment.base_offset, segment.end_offset, segment.segment_id, segment.generation, state)
+def _same(found: PartitionVerification) -> PartitionVerification:
+    return found
+
+
+def _some(
+    pool: ThreadPoolExecutor,
+    plan: Callable[[ObjectKey], _Planned | PartitionVerification],
+    roots: Iterator[ObjectKey],
+) -> list[_Planned | PartitionVerification]:
+    """The next lineages, until their segments are enough for one go."""
+    found: list[_Planned | PartitionVerification] = []
+    segments = 0
+    while segments < _SEGMENTS_AT_ONCE and len(found) < _SEGMENTS_AT_ONCE:
+        more = list(pool.map(plan, islice(roots, 2 * WORKERS)))
+        if not more:
+            break
+        found += more
+        segments += sum(len(one.state.segments) for one in more if isinstance(one, _Planned))
+    return found
+
+
+def _or_unread(root: ObjectKey, outage: Outage, work: Callable[[], Found]) -> Found | PartitionVerification:
+    try:
+        done = work()
+    except StoreError as error:
+        outage.failed(error)
+        return unread(root, str(error), Problem(ProblemKind.UNREADABLE, root, str(error)))
+    outage.answered()
+    return done
+
+
+def _plan(store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool) -> _Planned | PartitionVerification:
+    log = CommitLog(store, root, clock)
+    try:
+        state = log.read_whole_chain() if deep else log.read()
+    except CorruptFile as error:
+        return unread(root, advised(error), Problem(ProblemKind.COMMIT_LOG, error.file or root, finding(error)))
+    return _Planned(root, state, (*_check_checkpoints(log, state, deep=deep), *_check_coverage(state)))
+
+
+def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
+    """Put the findings together with what lies beside. Raises StoreError, also for a segment that could not be read."""
+    for one in checked:
+        one.require_read()
+    state = planned.state
+    segments = [segment_row(segment, bool(one.problems)) for segment, one in zip(state.segments, checked, strict=True)]
+    segments += [
+        SegmentVerification(hole.base_offset, hole.end_offset, None, None, SegmentState.LOST) for hole in state.holes
+    ]
+    beside = Beside.listed(store, state, clock.now_ms())
+    segments += beside.on_their_way()
+    return PartitionVerification(
+        row=row_of(state),
+        segments=tuple(sorted(segments, key=lambda segment: segment.base_offset)),
+        problems=(*planned.problems, *(problem for one in checked for problem in one.problems)),
+        orphans=tuple(beside.orphans),
+        removed_objects=beside.removed_objects,
+        unfinished_uploads=count_unfinished(store, planned.root),
+    )
 
 
 def _check_checkpoints(log: CommitLog, state: PartitionState, *, deep: bool) -> Iterator[Problem]:
@@ -199,41 +212,3 @@ def _check_coverage(state: PartitionState) -> Iterator[Problem]:
     spans += [(hole.base_offset, hole.end_offset) for hole in state.holes]
     for defect in find_defects(spans, state.start_offset or 0, state.end_offset or 0):
         yield Problem(ProblemKind.COVERAGE, state.lineage.root, f"offsets {defect}")
-
-
-class _Beside:
-    """Sorts the objects below `segments/` into live ones, removed ones, and those that no commit names."""
-
-    def __init__(self, state: PartitionState, now_ms: int) -> None:
-        self._live = {segment.segment_id for segment in state.segments}
-        self._removed = {segment.segment_id for segment in state.removed}
-        self._end_offset = state.end_offset or 0
-        self._now_ms = now_ms
-        self._ages_ms: dict[SegmentObject, int] = {}
-        self.orphans: list[Orphan] = []
-        self.removed_objects = 0
-
-    def take(self, facts: ObjectFacts, relative: str) -> None:
-        found = parse_segment_key(relative)
-        if found and found.segment_id in self._live:
-            return
-        if found and found.segment_id in self._removed:
-            self.removed_objects += 1
-            return
-        age_ms = max(0, self._now_ms - facts.modified_ms)
-        self.orphans.append(Orphan(facts.key, facts.size_bytes, age_ms))
-        if found and found.base_offset >= self._end_offset and found.suffix in {LOG_SUFFIX, INDEXES_SUFFIX}:
-            attempt = SegmentObject(found.base_offset, found.segment_id, "")
-            self._ages_ms[attempt] = min(age_ms, self._ages_ms.get(attempt, age_ms))
-
-    def on_their_way(self) -> Iterator[SegmentVerification]:
-        for attempt, age_ms in self._ages_ms.items():
-            state = SegmentState.UPLOADING if age_ms <= UPLOAD_MS_MAX else SegmentState.DELAYED
-            yield SegmentVerification(attempt.base_offset, None, attempt.segment_id, None, state)
-
-
-def _count_unfinished(store: ObjectStore, root: ObjectKey) -> int | None:
-    try:
-        return sum(1 for _ in store.unfinished_uploads(f"{root}/"))
-    except StoreDenied:
-        return None

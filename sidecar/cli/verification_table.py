@@ -1,0 +1,58 @@
+"""What `verify` shows: one row per partition, and the problems; only this is kept of what was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sidecar.pipeline.verify import PartitionVerification
+
+_OF_OBJECTS: Final = {"missing_object", "size_mismatch", "checksum_mismatch", "corrupt_content"}
+
+
+class VerificationTable:
+    """Takes one verification after the other."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+        self._problems: list[str] = []
+        self._of_objects = False
+        self.has_mismatch = False
+        self.has_unread = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was none."""
+        return not self._rows
+
+    def add(self, found: PartitionVerification) -> None:
+        """Keep what is shown of it."""
+        row = found.row
+        states = [str(segment.state) for segment in found.segments]
+        counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        offsets = (row.start_offset, row.end_offset)
+        self._rows.append((f"{row.topic}-{row.partition}", *offsets, counts, len(found.orphans), len(found.problems)))
+        for problem in found.problems:
+            self._of_objects |= str(problem.kind) in _OF_OBJECTS
+            self._problems.append(problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}")
+        self.has_unread |= found.is_unread
+        self.has_mismatch |= not found.is_sound and not found.is_unread
+
+    def show(self, url: str, *, colors: bool) -> None:
+        """On stdout the table, on stderr the problems and what to do about them."""
+        from rich.text import Text
+
+        from sidecar.cli.output import print_table, remark
+
+        columns = ["partition", "from#", "to#", "segments", "orphaned objects#", "verdict"]
+        rows = [
+            (*shown, Text(f"{problems} problems", "red") if problems else Text("sound", "green"))
+            for *shown, problems in self._rows
+        ]
+        print_table(f"Verification of {url}", columns, rows, colors=colors)
+        for problem in self._problems:
+            remark(f"problem: {problem}")
+        if self._of_objects:
+            remark(
+                "restore what is missing or damaged from a replica of the bucket or an earlier version, then verify again"
+            )

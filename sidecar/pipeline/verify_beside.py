@@ -1,0 +1,66 @@
+"""The objects of a lineage that no live segment names: removed ones, left-overs, and uploads under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sidecar.archive.keys import INDEXES_SUFFIX, LOG_SUFFIX, SEGMENTS, SegmentObject, below, parse_segment_key
+from sidecar.archive.state import PartitionState
+from sidecar.errors import StoreDenied
+from sidecar.model import ObjectKey
+from sidecar.pipeline.verify_findings import Orphan, SegmentState, SegmentVerification
+from sidecar.ports import ObjectFacts, ObjectStore
+
+UPLOAD_MS_MAX: Final = 15 * 60 * 1000
+"""An object that no commit names counts as being uploaded for so long."""
+
+
+class Beside:
+    """Sorts the objects below `segments/` into live ones, removed ones, and those that no commit names."""
+
+    def __init__(self, state: PartitionState, now_ms: int) -> None:
+        self._live = {segment.segment_id for segment in state.segments}
+        self._removed = {segment.segment_id for segment in state.removed}
+        self._end_offset = state.end_offset or 0
+        self._now_ms = now_ms
+        self._ages_ms: dict[SegmentObject, int] = {}
+        self.orphans: list[Orphan] = []
+        self.removed_objects = 0
+
+    @classmethod
+    def listed(cls, store: ObjectStore, state: PartitionState, now_ms: int) -> Beside:
+        """Those of a lineage. Raises StoreError."""
+        beside = cls(state, now_ms)
+        root = state.lineage.root
+        for facts in store.list(below(root, SEGMENTS)):
+            beside.take(facts, facts.key.removeprefix(f"{root}/"))
+        return beside
+
+    def take(self, facts: ObjectFacts, relative: str) -> None:
+        """One object, and its key below the root."""
+        found = parse_segment_key(relative)
+        if found and found.segment_id in self._live:
+            return
+        if found and found.segment_id in self._removed:
+            self.removed_objects += 1
+            return
+        age_ms = max(0, self._now_ms - facts.modified_ms)
+        self.orphans.append(Orphan(facts.key, facts.size_bytes, age_ms))
+        if found and found.base_offset >= self._end_offset and found.suffix in {LOG_SUFFIX, INDEXES_SUFFIX}:
+            attempt = SegmentObject(found.base_offset, found.segment_id, "")
+            self._ages_ms[attempt] = min(age_ms, self._ages_ms.get(attempt, age_ms))
+
+    def on_their_way(self) -> Iterator[SegmentVerification]:
+        """Segments above the archive's end that were begun."""
+        for attempt, age_ms in self._ages_ms.items():
+            state = SegmentState.UPLOADING if age_ms <= UPLOAD_MS_MAX else SegmentState.DELAYED
+            yield SegmentVerification(attempt.base_offset, None, attempt.segment_id, None, state)
+
+
+def count_unfinished(store: ObjectStore, root: ObjectKey) -> int | None:
+    """Multipart uploads that were begun and not ended, None where we may not list them. Raises StoreError."""
+    try:
+        return sum(1 for _ in store.unfinished_uploads(f"{root}/"))
+    except StoreDenied:
+        return None
