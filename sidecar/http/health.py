@@ -38,6 +38,7 @@ class Health:
         self._beaten_s = clock.monotonic_s()
         self._unmet = dict.fromkeys(conditions, "not known yet")
         self._status: Mapping[str, Any] = {}
+        self._sections: dict[str, Mapping[str, Any]] = {}
 
     def beat(self) -> None:
         """The loop turns."""
@@ -59,6 +60,11 @@ class Health:
         with self._lock:
             self._status = status
 
+    def publish_section(self, name: str, status: Mapping[str, Any]) -> None:
+        """The same for a part of `/status` under a name of its own."""
+        with self._lock:
+            self._sections[name] = status
+
     def heartbeat_age_s(self) -> float:
         """See `StatusSource`."""
         with self._lock:
@@ -72,4 +78,4 @@ class Health:
     def status(self) -> Mapping[str, Any]:
         """See `StatusSource`."""
         with self._lock:
-            return self._status
+            return {**self._status, **self._sections}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -42,7 +42,13 @@ class Rig:
         self.metrics = Metrics(self.clock)
         self.stop = threading.Event()
         given = CompactionSettings.model_validate({"topics": [".*"], **settings})
-        self.worker = CompactionWorker(given, self.look, self.compact, self.clock, self.metrics, self.stop)
+        self.status: Mapping[str, Any] = {}
+        self.worker = CompactionWorker(
+            given, self.look, self.compact, self.clock, self.metrics, self.stop.is_set, self.tell
+        )
+
+    def tell(self, status: Mapping[str, Any]) -> None:
+        self.status = status
 
     def look(self, partition: LedPartition, _policy: CompactionPolicy) -> Assessment:
         topic = partition.topic_partition.topic
@@ -70,7 +76,7 @@ class Rig:
         self.worker.offer(partitions or [led(topic) for topic in self.dirty])
 
     def row(self, topic: str) -> dict[str, Any]:
-        return next(row for row in self.worker.status()["partitions"] if row["topic"] == topic)
+        return next(row for row in self.status["partitions"] if row["topic"] == topic)
 
     def sample(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"tiered_sidecar_compaction_{name}", labels) or 0.0
@@ -109,7 +115,7 @@ def test_topics_without_a_policy_are_left_alone() -> None:
     rig.offer()
     turns(rig)
     assert rig.jobs == [["accounts"]]
-    assert [row["topic"] for row in rig.worker.status()["partitions"]] == ["accounts"]
+    assert [row["topic"] for row in rig.status["partitions"]] == ["accounts"]
 
 
 def test_an_archive_that_has_not_grown_is_not_looked_at_again() -> None:
@@ -214,7 +220,7 @@ def test_a_partition_that_another_broker_leads_is_let_go() -> None:
     rig.ends["a"] = Fenced("leader epoch 7 has committed")
     rig.offer()
     turns(rig)
-    assert [row["topic"] for row in rig.worker.status()["partitions"]] == ["b"]
+    assert [row["topic"] for row in rig.status["partitions"]] == ["b"]
     assert (rig.sample("quarantined_partitions"), rig.sample("due_partitions")) == (0, 0)
     rig.offer(led("b"))
     turns(rig)
@@ -229,7 +235,7 @@ def test_partitions_that_are_not_offered_any_more_are_forgotten() -> None:
     rig.offer(led("b"))
     turns(rig)
     assert rig.sample("quarantined_partitions") == 1
-    assert [row["topic"] for row in rig.worker.status()["partitions"]] == ["b"]
+    assert [row["topic"] for row in rig.status["partitions"]] == ["b"]
 
 
 def test_compaction_without_progress_is_not_repeated_for_ever() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +55,7 @@ class CompactionCrashed(SidecarError):
 
 
 class CompactionWorker:
-    """Everything but the thread: `offer` is called by the uploading one, `turn` and `status` by anyone's.
+    """Everything but the thread: `offer` is called by the uploading one, `turn` by one of its own.
 
     A partition that fails alone is quarantined. A job that fails as a whole is tried again with half as many partitions, so
     that the one at fault ends up alone; jobs grow again with each success.
@@ -68,15 +68,24 @@ class CompactionWorker:
         compact: Callable[[Sequence[Compacting]], Iterable[Compacted]],
         clock: Clock,
         metrics: Metrics,
-        stop: threading.Event,
+        is_stopping: Callable[[], bool],
+        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> None:
-        """Args: look: weighs one partition; compact: never raises for one partition; may raise SidecarError for the whole."""
+        """Build it.
+
+        Args:
+            look: weighs one partition; called by several threads.
+            compact: never raises for one partition; may raise SidecarError for the whole.
+            is_stopping: whether nothing is to be begun any more.
+            tell: takes what `/status` is to show.
+        """
         self._settings = settings
         self._look = look
         self._compact = compact
         self._clock = clock
         self._metrics = metrics
-        self._stop = stop
+        self._is_stopping = is_stopping
+        self._tell_others = tell
         self._lock = threading.Lock()
         self._offered: Sequence[LedPartition] | None = None
         self._list = WaitingList(clock)
@@ -84,17 +93,11 @@ class CompactionWorker:
         self._together = TOGETHER_MAX
         self._lone_failures = 0
         self._resting_until_s = 0.0
-        self._status: dict[str, Any] = {"partitions": []}
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now. Returns at once."""
         with self._lock:
             self._offered = tuple(partitions)
-
-    def status(self) -> dict[str, Any]:
-        """For `/status`, as of the last turn."""
-        with self._lock:
-            return self._status
 
     def turn(self) -> bool:
         """Look, and run one job if there is work; whether there may be more at once."""
@@ -105,11 +108,11 @@ class CompactionWorker:
                 self._take(entry, found)
         chosen = self._choose()
         self._tell(chosen)
-        if not chosen or self._stop.is_set():
+        if not chosen or self._is_stopping():
             return False
         self._run(chosen)
         self._tell(())
-        return not self._stop.is_set()
+        return not self._is_stopping()
 
     def _take_offer(self) -> None:
         with self._lock:
@@ -120,7 +123,7 @@ class CompactionWorker:
             self._quarantine.keep_only(self._list.partitions())
 
     def _looked(self, entry: Waiting) -> Assessment | SidecarError | None:
-        if self._stop.is_set():
+        if self._is_stopping():
             return None
         try:
             return self._look(entry.led, entry.policy)
@@ -159,7 +162,7 @@ class CompactionWorker:
         except SidecarError as error:
             self._job_failed(chosen, error)
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: uploads and other partitions go on
-            if not self._stop.is_set():
+            if not self._is_stopping():
                 _log.critical("compaction_crashed", error=repr(error), exc_info=error)
             crashed = CompactionCrashed(f"a fault of our own: {error!r}")
             crashed.__cause__ = error
@@ -208,7 +211,7 @@ class CompactionWorker:
         )
 
     def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
-        if self._stop.is_set():
+        if self._is_stopping():
             _log.info("compaction_given_up", partitions=len(chosen), reason="the process was asked to stop")
             return
         if isinstance(error, StoreError | StagingFull):
@@ -236,8 +239,7 @@ class CompactionWorker:
         )
         names = {compacting.led.topic_partition for compacting in running}
         rows = [self._row(name, running=name in names) for name in sorted(self._list.partitions())]
-        with self._lock:
-            self._status = {"partitions": rows}
+        self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows})
 
     def _row(self, name: TopicPartition, *, running: bool) -> dict[str, Any]:
         entry, held = self._list.of(name), self._quarantine.of(name)

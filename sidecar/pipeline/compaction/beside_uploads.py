@@ -1,0 +1,128 @@
+"""The thread in which `run` compacts and clears up. Uploads never wait for it, and it ends with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.errors import SidecarError
+
+_log = structlog.get_logger(__name__)
+
+JOIN_S = 0.2
+
+
+class Turning(Protocol):
+    """What is done again and again."""
+
+    def turn(self) -> bool:
+        """Do what is due; whether there may be more at once."""
+        ...
+
+
+class Chore:
+    """Something small that is done every so often, whatever else there is to do."""
+
+    def __init__(self, name: str, interval_s: float, work: Callable[[], object], clock: Clock) -> None:
+        """Args: work: may raise SidecarError, which is logged; the next try is an interval away."""
+        self._name = name
+        self._interval_s = interval_s
+        self._work = work
+        self._clock = clock
+        self._next_s = clock.monotonic_s() + interval_s
+
+    def turn(self) -> None:
+        """Do it if it is time."""
+        if self._clock.monotonic_s() < self._next_s:
+            return
+        self._next_s = self._clock.monotonic_s() + self._interval_s
+        try:
+            self._work()
+        except SidecarError as error:
+            _log.error("chore_failed", chore=self._name, error=str(error), next_try_s=self._interval_s)
+
+
+class BesideUploads:
+    """A context manager around the thread."""
+
+    def __init__(
+        self,
+        worker: Turning,
+        chores: tuple[Chore, ...],
+        clock: Clock,
+        *,
+        stop: threading.Event,
+        ending: threading.Event,
+        interval_s: float,
+        drain_s: float,
+        give_up: Callable[[], None],
+        beat: Callable[[], None],
+    ) -> None:
+        """Prepare the thread.
+
+        Args:
+            stop: the process drains. ending: set here when the context ends; `worker` begins nothing after either.
+            interval_s: between two turns that found nothing.
+            drain_s: how long work in progress may go on after the end of the context; then `give_up` is called.
+            give_up: ends what the worker waits for; called in any case at the end.
+            beat: called while the end is waited for.
+        """
+        self._worker = worker
+        self._chores = chores
+        self._clock = clock
+        self._stop = stop
+        self._ending = ending
+        self._interval_s = interval_s
+        self._drain_s = drain_s
+        self._give_up = give_up
+        self._beat = beat
+        self._failure: BaseException | None = None
+        # A daemon thread: where it cannot be ended the process ends all the same.
+        self._thread = threading.Thread(target=self._run, name="compaction", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._ending.set()
+        until_s = self._clock.monotonic_s() + self._drain_s
+        while self._thread.is_alive() and self._clock.monotonic_s() < until_s:
+            self._join()
+        if self._thread.is_alive():
+            _log.warning("compaction_cut_off", drain_s=self._drain_s, left="the archive is as it was before")
+        self._give_up()
+        while self._thread.is_alive():
+            self._join()  # The process has a deadline of its own.
+
+    def _join(self) -> None:
+        self._beat()
+        self._thread.join(JOIN_S)
+
+    def require_sound(self) -> None:
+        """Raise what ended the thread, if anything did: a fault of our own ends the process, here as elsewhere."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending():
+                for chore in self._chores:
+                    chore.turn()
+                if not self._worker.turn() and not self._is_ending():
+                    self._ending_within(self._interval_s)
+        except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends the process with it
+            self._failure = error
+
+    def _is_ending(self) -> bool:
+        return self._stop.is_set() or self._ending.is_set()
+
+    def _ending_within(self, seconds: float) -> None:
+        until_s = self._clock.monotonic_s() + seconds
+        while not self._is_ending() and (left_s := until_s - self._clock.monotonic_s()) > 0:
+            self._ending.wait(min(left_s, JOIN_S))
