@@ -208,4 +208,7 @@ def _engine(settings: Settings, name: EngineName, files: PartitionFiles) -> Iter
     from sidecar.spark.stages import SparkStages
 
     with EmbeddedSpark(settings.spark, preload=["sidecar.pipeline.compaction.preloaded"]) as spark:
-        yield SparkStages(spark)
+        stages = SparkStages(spark)
+        # The JVM starts while headers are read.
+        stages.prepare()
+        yield stages

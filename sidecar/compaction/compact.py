@@ -27,7 +27,7 @@ from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput, Split, splits
 from sidecar.compaction.verdicts import SplitVerdicts, judge_splits
 from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES
 
-_BYTES_PER_BUCKET: Final = 32 * 1024**2
+_BYTES_PER_BUCKET: Final = 64 * 1024**2
 _BYTES_PER_KEY: Final = 48
 _MOST_BUCKET_BITS: Final = 12
 

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -16,6 +17,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.config import SparkSettings
 from sidecar.spark.executors import wait_for_executors
 from sidecar.spark.java import SparkUnavailable, java_home, require_user_name
+from sidecar.spark.launcher import direct_start
 from sidecar.spark.properties import LOGGING, LOGGING_FILE, environment_of, spark_properties
 from sidecar.spark.scratch import Scratch
 from sidecar.store_settings import StoreSettings
@@ -39,15 +41,18 @@ class EmbeddedSpark:
         preload: Sequence[str] = (),
         store: StoreSettings | None = None,
         clock: Clock | None = None,
+        train: Path | None = None,
     ) -> None:
         """Args:
         preload: modules that workers need, imported once before they are forked.
         store: workers of this machine get its keys, by their environment.
+        train: where the JVM writes an archive of the classes it has loaded, when it ends.
         """
         self._settings = settings
         self._preload = tuple(preload)
         self._store = store
         self._clock = clock or SystemClock()
+        self._train = train
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -146,8 +151,12 @@ class EmbeddedSpark:
             self._scratch = Scratch(self._settings.local_dir)
             (self._scratch.path / LOGGING_FILE).write_text(LOGGING)
             conf = SparkConf(loadDefaults=False)
-            conf.setAll(list(spark_properties(self._settings, self._scratch.path, self._preload).items()))
-            with _environment(environment_of(self._settings, home, os.environ, self._store)):
+            properties = spark_properties(self._settings, self._scratch.path, self._preload)
+            conf.setAll(list(properties.items()))
+            variables = environment_of(self._settings, home, os.environ, self._store)
+            place = self._scratch.path / "home"
+            variables |= direct_start(self._settings, properties, place, home, os.environ, train=self._train)
+            with _environment(variables):
                 self._context = SparkContext(conf=conf)
             self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
             if not self._settings.is_local:

@@ -51,6 +51,9 @@ _ALWAYS: Final = {
     # Workers are forked from a process that has loaded the kernels once, and are kept for the next task.
     "spark.python.daemon.module": DAEMON_MODULE,
     "spark.python.worker.reuse": "true",
+    # Hashes do not compress: trying it takes a tenth of a whole compaction.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
     # Hive's classes would only be loaded.
     "spark.sql.catalogImplementation": "in-memory",
     # Rows are few and large.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from sidecar.errors import SidecarError
 from sidecar.ports import TO_DRIVER, Row, Stages
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import JobGroup, cancelled_at_the_end
@@ -20,6 +22,14 @@ class SparkStages:
 
     def __init__(self, spark: EmbeddedSpark) -> None:
         self._spark = spark
+
+    def prepare(self) -> None:
+        """Begin to start the JVM and its workers while the caller does something else. What goes wrong is told at first use."""
+        threading.Thread(target=self._start_workers, name="spark-start", daemon=True).start()
+
+    def _start_workers(self) -> None:
+        with suppress(SidecarError), self._spark.context() as context, failures(self._spark):
+            context.parallelize(range(context.defaultParallelism), context.defaultParallelism).foreach(_nothing)
 
     @property
     def cores(self) -> int:
@@ -63,6 +73,10 @@ class SparkRun:
         with failures(self._spark), self._group:
             answers = self._rows.mapPartitionsWithIndex(sealed(_Third(function, plans)))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
+
+
+def _nothing(_number: int) -> None:
+    """A task that only has a worker started for it."""
 
 
 def _values(rows: Iterable[Row]) -> Iterator[Any]:

@@ -249,7 +249,7 @@ def test_blobs_are_emitted_when_the_table_is_full_and_hold_every_key() -> None:
 
 
 def test_sizes_of_tables_and_buckets_follow_the_input() -> None:
-    assert (bucket_bits(0), bucket_bits(2**25), bucket_bits(2**25 + 1), bucket_bits(2**50)) == (0, 0, 1, 12)
+    assert (bucket_bits(0), bucket_bits(2**26), bucket_bits(2**26 + 1), bucket_bits(2**50)) == (0, 0, 1, 12)
     assert (table_slots(0), table_slots(10**6), table_slots(2**40)) == (1024, 32768, 2**21)
 
 
