@@ -26,6 +26,8 @@ HAS_MARKER = 4
 SHORT_BATCH = 1
 SEEN_DELETE_HORIZON = 2
 OFFSET_GAP = 4
+END_GAP = 8
+"""Offsets are missing at the very end: a cleaner took them, or a whole segment is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class DigestBuilder:
         covered = Coverage(*self._coverage[0].tolist())
         if covered.end_offset > end_offset:
             raise ValueError(f"batches reach offset {covered.last_offset}, beyond the end {end_offset}")
-        cleaned = covered.cleaned | (OFFSET_GAP if covered.end_offset < end_offset else 0)
+        cleaned = covered.cleaned | (END_GAP if covered.end_offset < end_offset else 0)
         rows = self._rows[: self._used]
         rows = rows[np.argsort(rows["producer_id"], kind="stable")]
         return SegmentDigest(replace(covered, end_offset=end_offset, cleaned=cleaned), rows)
@@ -208,9 +210,15 @@ def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
         batch_count=a.batch_count + b.batch_count,
         max_timestamp_ms=max(a.max_timestamp_ms, b.max_timestamp_ms),
         max_producer_timestamp_ms=max(a.max_producer_timestamp_ms, b.max_producer_timestamp_ms),
-        cleaned=a.cleaned | b.cleaned,
+        cleaned=_cleaned(a, b),
     )
     return SegmentDigest(coverage, rows[:count])
+
+
+def _cleaned(a: Coverage, b: Coverage) -> int:
+    # What was missing at the end of the first stretch lies inside the joined one, unless nothing follows.
+    inside = a.cleaned & ~END_GAP | OFFSET_GAP if a.cleaned & END_GAP and b.batch_count else a.cleaned
+    return inside | b.cleaned
 
 
 def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:

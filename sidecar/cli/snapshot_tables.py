@@ -51,6 +51,8 @@ def show_checked(report: CheckReport, *, colors: bool) -> None:
         columns = ["partition", "offset#", "result", "producers#", "what"]
         print_table("Producer snapshots that are not equal to the replay", columns, rows, colors=colors)
     remark(f"{equal} snapshots equal the replay of their log")
+    if report.missing:
+        remark(f"{report.missing} snapshots are missing: tiering fails there; stop the broker and run `snapshots heal`")
 
 
 def show_healed(report: HealReport, *, colors: bool) -> None:
@@ -59,10 +61,10 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
         (
             str(healing.plan.log.topic_partition),
             _offsets(healing.plan.missing),
-            len(healing.created),
-            len(healing.replaced),
-            len(healing.verified),
-            healing.exact,
+            None if report.dry_run else len(healing.created),
+            None if report.dry_run else len(healing.replaced),
+            len(healing.verified) if healing.replayed else None,
+            healing.exact if healing.replayed else None,
             "; ".join(part for part in (healing.problem, *healing.mismatches, *_left(healing)) if part),
         )
         for healing in report.worth_showing
@@ -73,7 +75,11 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
         print_table(title, columns, rows, colors=colors)
     created = sum(len(healing.created) for healing in report.healings)
     replaced = sum(len(healing.replaced) for healing in report.healings)
-    remark(f"{len(report.healings)} partitions looked at, {created} snapshots created, {replaced} replaced")
+    if report.dry_run:
+        missing = sum(len(healing.plan.missing) for healing in report.healings)
+        remark(f"{len(report.healings)} partitions looked at, {missing} snapshots missing; nothing was written")
+    else:
+        remark(f"{len(report.healings)} partitions looked at, {created} snapshots created, {replaced} replaced")
     wrong = sum(len(healing.wrong_empty) for healing in report.healings)
     if wrong:
         remark(f"{wrong} empty snapshots hide producers whom a broker must know; --replace-empty replaces them")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import wraps
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +15,7 @@ import typer
 from sidecar.cli.archiving import Excluded, Topics
 from sidecar.cli.engines import Engine, EngineName, Master, Workers, spark_flags, task_engine
 from sidecar.cli.options import GlobalOptions
-from sidecar.errors import SettingsError
+from sidecar.errors import SettingsError, SidecarError
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
@@ -51,6 +54,36 @@ ExpirationMs = Annotated[
 ]
 
 
+def _answering(kind: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A command whose refusals are a JSON object, too, where JSON was asked for, and which SIGTERM ends as it ends by itself."""
+
+    def decorated(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def answering(options: GlobalOptions, *arguments: Any, **named: Any) -> int:
+            before = signal.signal(signal.SIGTERM, _end) if current_thread() is main_thread() else None
+            try:
+                return command(options, *arguments, **named)
+            except SidecarError as error:
+                if options.json:
+                    from sidecar.cli.output import print_json
+
+                    found = {"kind": kind, "version": JSON_VERSION, "error": str(error), "exit_code": error.exit_code}
+                    print_json(found)
+                raise
+            finally:
+                if before is not None:
+                    signal.signal(signal.SIGTERM, before)
+
+        return answering
+
+    return decorated
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+@_answering("snapshots_rebuild")
 def rebuild(
     options: GlobalOptions,
     directory: Directories = None,
@@ -92,6 +125,7 @@ def rebuild(
     return report.exit_code
 
 
+@_answering("snapshots_check")
 def check(
     options: GlobalOptions,
     directory: Directories = None,
@@ -104,7 +138,10 @@ def check(
     topic: Topics = None,
     exclude: Excluded = None,
 ) -> int:
-    """Compare every producer snapshot found with the log; exit code 4 if one is wrong."""
+    """Compare every producer snapshot found with the log; exit code 4 if one is wrong, 3 if one is missing or cannot be judged.
+
+    In a log directory, Kafka's internal topics are passed over, as by heal; name a partition's directory to look at one.
+    """
     settings = _settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.cli.snapshot_tables import show_checked
@@ -128,6 +165,7 @@ def check(
     return report.exit_code
 
 
+@_answering("snapshots_heal")
 def heal(
     options: GlobalOptions,
     log_dir: Annotated[
@@ -159,7 +197,7 @@ def heal(
 
     Only files named <base>.snapshot that do not exist are created, with owner, group and mode of their .log. The broker's
     lock is held meanwhile: a broker that is started refuses to start. Safe to interrupt, and to run again. Snapshots that are
-    there are compared with the log; exit code 4 if a wrong one is left.
+    there are compared with the log; exit code 4 if a wrong one is left. SIGTERM ends it with 143, and leaves no half-written file.
     """
     settings = _settings(options, topic, exclude)
     from sidecar.cli.progress import ProgressDisplay

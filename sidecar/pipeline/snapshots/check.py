@@ -79,11 +79,16 @@ class CheckReport:
     problems: tuple[str, ...]
 
     @property
+    def missing(self) -> int:
+        """How many snapshots are not there."""
+        return sum(found.result is Result.MISSING for each in self.partitions for found in each.snapshots)
+
+    @property
     def exit_code(self) -> int:
-        """4 if a snapshot is wrong, else 3 if something could not be checked, else 0."""
+        """4 if a snapshot is wrong, else 3 if one is missing or something could not be checked, else 0."""
         if any(partition.is_wrong for partition in self.partitions):
             return VerificationMismatch.exit_code
-        if self.problems or any(partition.problem for partition in self.partitions):
+        if self.problems or self.missing or any(partition.problem for partition in self.partitions):
             return PartitionError.exit_code
         return 0
 
@@ -99,21 +104,25 @@ def check(
         try:
             first = log.first_offset
             checking.snapshots += _not_comparable(log, first)
-            work.append((checking, plan_job(log, [offset for offset in log.snapshot_offsets if offset > first])))
+            # Also where snapshots are missing: a segment may be, too.
+            wanted = {offset for offset in (*log.snapshot_offsets, *log.bases) if offset > first}
+            work.append((checking, plan_job(log, wanted)))
         except PartitionError as error:
             checking.problem = str(error)
     jobs = [job for _, job in work]
     for index, event in fold(jobs, engine, Counting(jobs, watcher)):
         checking, job = work[index]
         match event:
-            case StateAt():
+            case StateAt() if event.table.end_offset in checking.log.snapshot_offsets:
                 _compare(checking, job, event, forgetting)
             case Misplaced(offset, reason):
                 what = f"no batch ends at the offset of its name: {reason}"
                 checking.snapshots.append(CheckedSnapshot(offset, Result.CORRUPT, what))
             case Stopped(offset, reason):
                 checking.problem = reason
-                unread = [unread for unread in job.boundaries if unread > offset]
+                unread = [
+                    unread for unread in job.boundaries if unread > offset and unread in checking.log.snapshot_offsets
+                ]
                 what = "the log cannot be replayed that far"
                 checking.snapshots += [CheckedSnapshot(unread_offset, Result.UNKNOWN, what) for unread_offset in unread]
     for checking in checkings:
@@ -122,9 +131,11 @@ def check(
 
 
 def _not_comparable(log: PartitionLog, first: int) -> list[CheckedSnapshot]:
+    found = set(log.snapshot_offsets)
     at_start = "the log begins there: nothing below it is left to replay"
     below = [CheckedSnapshot(offset, Result.UNKNOWN, at_start) for offset in log.snapshot_offsets if offset <= first]
-    missing = sorted(set(log.bases) - set(log.snapshot_offsets))
+    # A broker that starts deletes what is not above its log's start.
+    missing = [base for base in log.bases if base not in found and base > log.log_start_offset]
     return below + [CheckedSnapshot(offset, Result.MISSING) for offset in missing]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.names import LOG_START_CHECKPOINT, Suffix, file_name
+from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask
 
@@ -42,14 +42,21 @@ class DiskPartition:
     @property
     def log_start_offset(self) -> int:
         """The checkpointed one where there is one, else the first segment's base."""
-        path = self.files.log_dir / LOG_START_CHECKPOINT
+        return max(self.first_offset, self._checkpointed(LOG_START_CHECKPOINT).get(self.topic_partition, 0))
+
+    @property
+    def compacted(self) -> bool:
+        """See `PartitionLog`: the broker notes how far its cleaner has come."""
+        return self.topic_partition in self._checkpointed(CLEANER_CHECKPOINT)
+
+    def _checkpointed(self, name: str) -> Mapping[TopicPartition, int]:
+        path = self.files.log_dir / name
         try:
-            offsets = read_offset_checkpoint(path.read_bytes(), str(path))
+            return read_offset_checkpoint(path.read_bytes(), str(path))
         except FileNotFoundError:
-            offsets = {}
+            return {}
         except OSError as error:
             raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
-        return max(self.first_offset, offsets.get(self.topic_partition, 0))
 
     @property
     def bases(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from functools import reduce
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
-from producer_state.digest import SegmentDigest, apply, merge
+from producer_state.digest import END_GAP, SegmentDigest, apply, merge
 from producer_state.table import Expiration, ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.model import TopicPartition
@@ -24,12 +24,17 @@ GROUP_TASKS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PartitionJob:
-    """Fold the tasks, which are adjacent, onto `start`, the state at the first one's base; report at the boundaries."""
+    """Fold the tasks, which are adjacent, onto `start`, the state at the first one's base; report at the boundaries.
+
+    `compacted`: offsets may be missing anywhere. Else a log that has all its offsets, but for some at a segment's end, has
+    lost a segment there.
+    """
 
     topic_partition: TopicPartition
     start: ProducerTable
     tasks: tuple[SegmentTask, ...]
     boundaries: frozenset[int]
+    compacted: bool = False
 
     @property
     def from_snapshot(self) -> bool:
@@ -169,6 +174,10 @@ def _fold_one(
             digested(job, task)
         yield from (Misplaced(*found) for found in result.misplaced)
         for piece in result.pieces:
+            if state.exact and piece.coverage.cleaned == END_GAP and not job.compacted:
+                yield Stopped(state.table.end_offset, _hole(task, piece))
+                yield Ended()
+                return
             try:
                 state = _after(state, piece)
             except ProducerStateError as error:
@@ -181,6 +190,15 @@ def _fold_one(
             yield Stopped(state.table.end_offset, result.problem)
             break
     yield Ended()
+
+
+def _hole(task: SegmentTask, piece: SegmentDigest) -> str:
+    covered = piece.coverage
+    first = covered.last_offset + 1 if covered.batch_count else covered.start_offset
+    return (
+        f"{task.source.name}: a segment is missing behind it: no batch has the offsets {first} to {covered.end_offset - 1}, where "
+        f"the next one begins, and no cleaner has been in this log; restore it from another replica"
+    )
 
 
 def _after(state: StateAt, piece: SegmentDigest) -> StateAt:

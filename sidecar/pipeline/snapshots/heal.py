@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.names import parse_directory_name
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
 from sidecar.pipeline.snapshots.disk_partition import DiskPartition
@@ -20,6 +22,7 @@ from sidecar.pipeline.snapshots.heal_writer import HealWriter
 from sidecar.pipeline.snapshots.healer import Healer
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import remove_leftovers
+from sidecar.pipeline.snapshots.targets import holds_segments, misnamed_directories
 from sidecar.ports import TaskEngine
 
 
@@ -39,16 +42,25 @@ def heal(
     Every snapshot that is there is judged by the replay, on every run.
 
     Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
-    goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to.
+    goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to, SettingsError if
+    it is a partition's directory or no partition is chosen.
 
     Args:
         dry_run: only plan; with `replace_empty` the log is read to judge what is there.
         replace_empty: also replace empty snapshots that hide producers whom a broker must know now.
         replace_corrupt: also replace files that are no snapshots.
     """
+    for path in log_dirs:
+        _refuse_partition_directory(path)
     with ExitStack() as resources:
         locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in _distinct(log_dirs)}
         found = scan_log_dirs(list(locks), topics)
+        badly_named = misnamed_directories(list(locks))
+        if not found.partitions and not found.problems and not badly_named:
+            raise SettingsError(
+                f"{', '.join(map(str, log_dirs))}: no partition to heal: none is there, or --topic and --exclude leave none "
+                f"(internal topics are never looked at)"
+            )
         states = {path: read_log_dir_state(path) for path in locks}
         healings = [
             _planned(files, states[files.log_dir], replace_empty=replace_empty, replace_corrupt=replace_corrupt)
@@ -72,7 +84,23 @@ def heal(
             for index, event in fold(jobs, engine, Counting(jobs, watcher)):
                 healers[index].take(event)
             writer.finish()
-    return HealReport(tuple(healings), tuple(str(problem.error) for problem in found.problems), dry_run)
+    problems = (*(str(problem.error) for problem in found.problems), *badly_named)
+    return HealReport(tuple(healings), problems, dry_run)
+
+
+def _refuse_partition_directory(path: Path) -> None:
+    try:
+        inside = path.is_dir() and holds_segments(path)
+    except OSError:
+        return  # Taking its lock tells better what is wrong.
+    if inside:
+        name = parse_directory_name(path.absolute().name)
+        only = (
+            f", with --topic {re.escape(name.topic_partition.topic)} if only that topic is to be healed" if name else ""
+        )
+        raise SettingsError(
+            f"{path}: is a partition's directory; heal takes the log directory around it, {path.absolute().parent}{only}"
+        )
 
 
 def _distinct(log_dirs: Sequence[Path]) -> list[Path]:

@@ -42,6 +42,7 @@ class Healing:
     """What became of a plan. `verified`: witnesses that agree; `mismatches`: snapshots that do not, and how.
 
     `withheld`: not written, as the next witness above contradicts the replay. `proven_wrong`: empty ones that hide producers.
+    `replayed`: its log was read; without that nothing is known of `verified`, `mismatches` and `exact`.
     `exact` False: the replay may know less than the broker did; `note` says why if it is not a cleaner that had been there.
     """
 
@@ -53,6 +54,7 @@ class Healing:
     withheld: list[int] = field(default_factory=list)
     proven_wrong: list[int] = field(default_factory=list)
     exact: bool = True
+    replayed: bool = False
     note: str = ""
     problem: str = ""
 

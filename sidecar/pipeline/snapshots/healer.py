@@ -25,6 +25,7 @@ class Healer:
         self._forgetting = forgetting
         self._writer = writer
         self._held = HeldSnapshots()
+        healing.replayed = True
         if job.start.end_offset > 0 and not job.from_snapshot:
             healing.exact = False
             healing.note = (

@@ -37,6 +37,11 @@ class PartitionLog(Protocol):
         ...
 
     @property
+    def compacted(self) -> bool:
+        """Whether a log cleaner is known to have been here, or nobody can tell: offsets may be missing then."""
+        ...
+
+    @property
     def bases(self) -> tuple[int, ...]:
         """Bases of all segments above the first, and the end of the last rolled one: where tiering asks for a snapshot."""
         ...
@@ -71,7 +76,7 @@ def plan_job(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
     first = log.first_offset
     start = _state_at_start(log, first)
     tasks = log.tasks(first, max(boundaries, default=first), sorted(boundaries))
-    return PartitionJob(log.topic_partition, start, tasks, frozenset(boundaries))
+    return PartitionJob(log.topic_partition, start, tasks, frozenset(boundaries), log.compacted)
 
 
 def _state_at_start(log: PartitionLog, offset: int) -> ProducerTable:

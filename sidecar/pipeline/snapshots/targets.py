@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,8 @@ class Targets:
     directories: tuple[Path, ...] = ()
 
 
-def find_targets(paths: Sequence[Path], topics: TopicFilter) -> Targets:
-    """Each path is a partition directory, or a log dir with such directories in it.
+def find_targets(paths: Sequence[Path], topics: TopicFilter, *, internal_topics: bool = False) -> Targets:
+    """Each path is a partition directory, or a log dir with such directories in it, of which internal topics are passed over.
 
     Raises SettingsError for a path that is neither.
     """
@@ -44,23 +45,27 @@ def find_targets(paths: Sequence[Path], topics: TopicFilter) -> Targets:
         try:
             if not path.is_dir():
                 raise SettingsError(f"{path}: no such directory")
-            holds_segments = _holds_segments(path)
+            is_partition = holds_segments(path)
         except OSError as error:
             raise SettingsError(
                 f"{path}: cannot be read: {error.strerror or error}; run as the broker's user"
             ) from error
-        if not holds_segments:
+        if not is_partition:
             log_dirs.append(path)
             continue
         try:
             partitions.append(_named_partition(path))
         except PartitionError as error:
             problems.append(str(error))
-    found = scan_log_dirs(log_dirs, topics, internal_topics=True)
+    found = scan_log_dirs(log_dirs, topics, internal_topics=internal_topics)
     partitions += found.partitions
     problems += [str(problem.error) for problem in found.problems]
+    problems += misnamed_directories(log_dirs)
     if not partitions and not problems:
-        raise SettingsError(f"{', '.join(map(str, paths))}: neither a partition directory nor one with such in it")
+        raise SettingsError(
+            f"{', '.join(map(str, paths))}: neither a partition directory nor one with such in it, or none whose topic is "
+            f"chosen (internal topics are passed over)"
+        )
     ascending = sorted(partitions, key=lambda files: files.topic_partition)
     return Targets(
         tuple(DiskPartition(files) for files in ascending),
@@ -76,7 +81,22 @@ def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) 
     return Targets(tuple(found), tuple(problems))
 
 
-def _holds_segments(path: Path) -> bool:
+def misnamed_directories(log_dirs: Sequence[Path]) -> list[str]:
+    """What to tell of directories that hold segments under a name that is no partition's: nobody looks at them."""
+    found: list[str] = []
+    for log_dir in log_dirs:
+        with suppress(OSError):  # A log dir that cannot be listed is told of by the scan.
+            found += [
+                f"{path}: holds segments, but its name is not that of a partition directory (expected <topic>-<number>): it was "
+                f"passed over; a broker does not start with it. Rename it, or move it away"
+                for path in sorted(log_dir.iterdir())
+                if parse_directory_name(path.name) is None and path.is_dir() and holds_segments(path)
+            ]
+    return found
+
+
+def holds_segments(path: Path) -> bool:
+    """Whether `.log` files lie directly in it. Raises OSError."""
     names = (parse_file_name(entry.name) for entry in path.iterdir())
     return any(name is not None and name.suffix is Suffix.LOG for name in names)
 

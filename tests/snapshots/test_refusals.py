@@ -1,0 +1,128 @@
+"""What `snapshots` says where something is missing, misnamed or not chosen: loudly, with a code, and as JSON where asked."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sidecar.clock import SystemClock
+from tests.cli.running import in_this_process
+from tests.snapshots.log_dirs import healed, log_dir_of, snapshots_in
+
+
+def test_a_segment_that_vanished_from_the_middle_is_named(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=6)
+    (log_dir / "t-0" / f"{4:020d}.log").unlink()
+    said = "no batch has the offsets 4 to 5, where the next one begins"
+    rebuilt = in_this_process("snapshots", "rebuild", log_dir, "--out", tmp_path / "out")
+    assert rebuilt.code == 3
+    assert said in rebuilt.out
+    done = in_this_process("snapshots", "heal", log_dir)
+    assert done.code == 3
+    assert said in done.out
+    assert snapshots_in(log_dir / "t-0") == snapshots_in(tmp_path / "out" / "t-0") == [2]
+    checked = in_this_process("snapshots", "check", log_dir)
+    assert checked.code == 3
+    assert said in checked.out
+
+
+def test_a_segment_whose_snapshot_stayed_behind_is_named_too(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=6)
+    assert healed(log_dir).exit_code == 0
+    (log_dir / "t-0" / f"{4:020d}.log").unlink()
+    checked = in_this_process("snapshots", "check", log_dir)
+    assert checked.code == 3
+    assert "the offsets 4 to 5" in checked.out
+
+
+def test_gaps_are_expected_where_the_cleaner_has_been(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, segments=6)
+    (log_dir / "t-0" / f"{4:020d}.log").unlink()
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 8\n")
+    report = healed(log_dir)
+    assert (report.exit_code, report.healings[0].exact) == (0, False)
+    assert snapshots_in(log_dir / "t-0") == [2, 6, 8, 10]
+
+
+def test_check_ends_with_3_where_snapshots_are_missing(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    done = in_this_process("snapshots", "check", log_dir)
+    assert done.code == 3
+    assert "3 snapshots are missing" in done.err
+    assert healed(log_dir).exit_code == 0
+    assert in_this_process("snapshots", "check", log_dir).code == 0
+
+
+def test_check_and_heal_pass_over_internal_topics_alike(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    log_dir_of(tmp_path, topic="__consumer_offsets")
+    assert len(healed(log_dir).healings) == 1
+    assert in_this_process("snapshots", "check", log_dir).code == 0
+    assert in_this_process("snapshots", "check", log_dir / "__consumer_offsets-0").code == 3
+
+
+@pytest.mark.parametrize("command", ["heal", "check"])
+def test_no_partition_is_exit_code_2(command: str, tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    done = in_this_process("--json", "snapshots", command, log_dir, "--topic", "nosuch")
+    assert done.code == 2
+    answer = json.loads(done.out)
+    assert (answer["kind"], answer["exit_code"]) == (f"snapshots_{command}", 2)
+    assert str(log_dir) in answer["error"]
+
+
+def test_heal_of_a_partition_directory_names_the_log_directory(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    done = in_this_process("snapshots", "heal", log_dir / "t-0")
+    assert done.code == 2
+    assert f"the log directory around it, {log_dir}, with --topic t" in done.err
+    assert snapshots_in(log_dir / "t-0") == []
+
+
+def test_a_refusal_is_json_too(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    done = in_this_process("--json", "snapshots", "heal", log_dir)
+    assert done.code == 1
+    assert "did not shut down cleanly" in json.loads(done.out)["error"]
+
+
+@pytest.mark.parametrize("command", ["heal", "check"])
+def test_badly_named_directories_are_listed(command: str, tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    (log_dir / "t-0").rename(log_dir / "t-00")
+    log_dir_of(tmp_path, topic="u")
+    done = in_this_process("snapshots", command, log_dir)
+    assert done.code == 3
+    assert f"{log_dir / 't-00'}: holds segments" in done.err
+
+
+def test_a_dry_run_tells_only_what_it_has_read(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    (row,) = healed(log_dir, dry_run=True).as_json()["partitions"]
+    assert (row["replayed"], row["exact"], row["verified"], row["mismatches"]) == (False, None, None, None)
+    (row,) = healed(log_dir, dry_run=True, replace_empty=True).as_json()["partitions"]
+    assert (row["replayed"], row["exact"]) == (True, True)
+    done = in_this_process("snapshots", "heal", "--dry-run", log_dir)
+    assert "3 snapshots missing; nothing was written" in done.err
+    assert "yes" not in done.out
+
+
+def test_sigterm_leaves_no_half_written_file(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path, partitions=200, segments=12)
+    command = [sys.executable, "-m", "sidecar", "--quiet", "snapshots", "heal", str(log_dir), "--workers", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        clock = SystemClock()
+        deadline_s = clock.monotonic_s() + 60
+        while not any(log_dir.glob("t-*/*.snapshot")) and clock.monotonic_s() < deadline_s:
+            clock.sleep_s(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    assert 0 < len(list(log_dir.glob("t-*/*.snapshot"))) < 200 * 11
+    assert list(log_dir.glob("t-*/*.tmp")) == []
+    assert healed(log_dir).exit_code == 0
