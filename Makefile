@@ -32,9 +32,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs.
+# The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs; and of the engine with the
+# plain reference, more than a thousand for each strategy.
 conformance: setup
-	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py
+	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py tests/compaction/test_against_kafka.py
+	CONFORMANCE_LOGS=3200 $(BIN)/pytest tests/compaction/test_engine.py
 
 format: setup
 	$(BIN)/ruff check --fix .
