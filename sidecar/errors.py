@@ -10,6 +10,7 @@ SidecarError                    exit 1
 │   └── CommitRefused                    a commit that the rules of the archive forbid; nothing was written
 ├── StagingFull                 exit 3   no room for work files
 ├── VerificationMismatch        exit 4   what is stored is not what was committed
+├── BrokerUnavailable           exit 1   retryable: the broker does not answer, or not to us
 ├── Fenced                      exit 5   another writer with a higher leader epoch owns this partition
 └── StoreError                  exit 6
     ├── StoreUnavailable                 retryable: no answer, 5xx, throttled
@@ -103,6 +104,12 @@ class VerificationMismatch(SidecarError):
     """Stored objects differ from what their commit says."""
 
     exit_code = 4
+
+
+class BrokerUnavailable(SidecarError):
+    """The broker beside which we run does not answer, or does not answer us: what it leads cannot be known now."""
+
+    retryable = True
 
 
 class Fenced(SidecarError):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+from sidecar.model import ObjectKey, PartitionFiles, TopicPartition, TopicPolicy
 
 MIB = 1024 * 1024
 
@@ -108,6 +108,8 @@ class PartitionFacts:
 
     `stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which
     this broker leads, -1 if unknown. `reason`: why it may not be archived now, "" if it may.
+    `transactions_decided`: the stable end is the leader's last stable offset, below which no open transaction begins; else
+    only replay can tell. `high_watermark`, `cluster_start_offset` (the log start of the leader): None where no leader was asked.
     """
 
     topic_partition: TopicPartition
@@ -117,6 +119,20 @@ class PartitionFacts:
     stable_end_offset: int
     log_start_offset: int
     reason: str = ""
+    transactions_decided: bool = False
+    high_watermark: int | None = None
+    cluster_start_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactsState:
+    """How fresh the facts are.
+
+    `read_ms`: when they were last read, None for never. `away`: why they cannot be read now, "" if they can.
+    """
+
+    read_ms: int | None
+    away: str = ""
 
 
 class BrokerFacts(Protocol):
@@ -131,11 +147,23 @@ class BrokerFacts(Protocol):
         ...
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
-        """What may be archived of this partition now."""
+        """What may be archived of this partition, as of the last `refresh`."""
+        ...
+
+    def confirm(self, files: PartitionFiles) -> PartitionFacts:
+        """Leadership of this partition now, asked anew. Raises BrokerUnavailable where nobody can tell."""
+        ...
+
+    def policy(self, topic: str) -> TopicPolicy:
+        """What holds for a topic, as far as it is known."""
+        ...
+
+    def state(self) -> FactsState:
+        """How fresh all of this is."""
         ...
 
     def refresh(self) -> None:
-        """Read everything anew."""
+        """Read everything anew. A broker that does not answer is told by `state`."""
         ...
 
 

@@ -23,7 +23,7 @@ from sidecar.model import (
     SnapshotProvenance,
     TopicPartition,
 )
-from sidecar.ports import PartitionFacts
+from sidecar.ports import FactsState, PartitionFacts
 from sidecar.storage import BytesSource
 from tests.fakes.memory_store import MemoryStore
 
@@ -75,7 +75,7 @@ def metrics(clock: ManualClock) -> Metrics:
 
 
 def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
-    metrics.planned([Plan(facts(), segments=(a_segment(60), a_segment(30)))], NOW_MS)
+    metrics.planned([Plan(facts(), segments=(a_segment(60), a_segment(30)))])
     metrics.uploaded(108, 1.5)
     metrics.committed(an_entry(), "equal")
     found = values(metrics)
@@ -89,7 +89,8 @@ def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
 
 
 def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -> None:
-    metrics.planned([Plan(facts(), waiting=(a_segment(60),))], NOW_MS)
+    metrics.planned([Plan(facts(), waiting=(a_segment(60),))])
+    metrics.broker.facts(FactsState(NOW_MS))
     clock.advance_ms(40_000)
     found = values(metrics)
     assert found[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(100, abs=0.01)
@@ -102,7 +103,7 @@ def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
     led, followed = facts(), facts(leads=False)
     segments = (a_segment(),)
     plans = [Plan(led, segments), Plan(led, (), segments), Plan(led), Plan(followed, (), segments)]
-    metrics.planned(plans, NOW_MS)
+    metrics.planned(plans)
     metrics.round_ended(stopped=2)
     found = values(metrics)
     states = {

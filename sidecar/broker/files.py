@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import TypeVar
 
 from sidecar.broker.log_dir_state import LogDirState, read_file, read_log_dir_state
+from sidecar.broker.topic_policy import resolve_policy
+from sidecar.clock import Clock, SystemClock
+from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CorruptFile, SettingsError
 from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import MetaProperties
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
-from sidecar.model import PartitionFiles
-from sidecar.ports import PartitionFacts
+from sidecar.model import PartitionFiles, TopicPolicy
+from sidecar.ports import FactsState, PartitionFacts
 
 Value = TypeVar("Value", str, int)
 
 NOT_LEADING = (
     "files do not say whether this broker leads the partition; "
-    "give --assume-leader if it does, or if no other sidecar archives its replicas"
+    "name brokers to ask (--bootstrap-server), or give --assume-leader if it leads, or if no other sidecar archives its replicas"
 )
 
 
@@ -31,19 +34,43 @@ class FileBrokerFacts:
     transaction may lower that further: only replay sees it.
     """
 
-    def __init__(self, log_dirs: Sequence[Path], *, assume_leader: bool = False) -> None:
+    def __init__(
+        self,
+        log_dirs: Sequence[Path],
+        *,
+        assume_leader: bool = False,
+        policies: Sequence[TopicPolicySettings] = (),
+        clock: Clock | None = None,
+    ) -> None:
         """Reads all log dirs. Raises SettingsError if one has a malformed `meta.properties`."""
-        self._log_dirs = tuple(log_dirs)
+        self.log_dirs = tuple(log_dirs)
         self._assume_leader = assume_leader
+        self._policies = tuple(policies)
+        self._clock = clock or SystemClock()
+        self._read_ms: int | None = None
         self._states: dict[Path, LogDirState] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Read the files of the log dirs anew. Raises SettingsError if one has a malformed `meta.properties`."""
         try:
-            self._states = {log_dir: read_log_dir_state(log_dir) for log_dir in self._log_dirs}
+            self._states = {log_dir: read_log_dir_state(log_dir) for log_dir in self.log_dirs}
         except CorruptFile as error:
             raise SettingsError(f"{error}; is this a broker's log dir?") from error
+        self._read_ms = self._clock.now_ms()
+
+    def state(self) -> FactsState:
+        """See `BrokerFacts`. Files are always there to be read."""
+        return FactsState(self._read_ms)
+
+    def policy(self, topic: str) -> TopicPolicy:
+        """See `BrokerFacts`. Files say nothing of configurations: only what the operator says is known."""
+        return resolve_policy(topic, {}, {}, self._policies)
+
+    def cluster_id_on_disk(self) -> str | None:
+        """The cluster id, None if no log dir has one. Raises SettingsError where they disagree."""
+        metas = [state.meta for state in self._states.values() if state.meta is not None]
+        return self.cluster_id() if any(meta.cluster_id is not None for meta in metas) else None
 
     def cluster_id(self) -> str:
         """The cluster id on which all log dirs agree. Raises SettingsError."""
@@ -93,6 +120,10 @@ class FileBrokerFacts:
             log_start_offset=self._log_start_offset(files),
             reason=reason or ("" if leads else NOT_LEADING),
         )
+
+    def confirm(self, files: PartitionFiles) -> PartitionFacts:
+        """See `BrokerFacts`. Reads the leader epochs anew."""
+        return self.partition(files)
 
     def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, str]:
         state = self._states.get(files.log_dir)

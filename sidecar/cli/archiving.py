@@ -28,6 +28,14 @@ Excluded = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="REGEX", help="Topics to leave out; whole names. May be given several times."),
 ]
+Bootstrap = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="A broker to ask who leads and what is stable. May be given several times.",
+    ),
+]
 AssumeLeader = Annotated[
     bool, typer.Option("--assume-leader", help="Archive although nothing says that this broker leads the partitions.")
 ]
@@ -48,6 +56,7 @@ def backfill(
     archive: Archive = None,
     topic: Topics = None,
     exclude: Excluded = None,
+    bootstrap_server: Bootstrap = None,
     assume_leader: AssumeLeader = False,
     cluster_id: ClusterId = None,
     state_dir: StateDir = None,
@@ -56,9 +65,11 @@ def backfill(
 ) -> int:
     """Archive every rolled segment that is stable now, once, and report.
 
-    Exit code 3 if a partition stopped, or if nothing says that this broker leads (--assume-leader does).
+    Exit code 3 if a partition stopped, or if nothing says that this broker leads: --bootstrap-server names one to ask,
+    --assume-leader does without.
     """
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
+    flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
     settings = options.settings(flags, calm=True)
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.pipeline.backfill import backfill as archive_once
@@ -80,6 +91,7 @@ def run(
     archive: Archive = None,
     topic: Topics = None,
     exclude: Excluded = None,
+    bootstrap_server: Bootstrap = None,
     assume_leader: AssumeLeader = False,
     cluster_id: ClusterId = None,
     state_dir: StateDir = None,
@@ -91,6 +103,7 @@ def run(
 ) -> int:
     """Archive segment after segment as the broker rolls them, until SIGTERM."""
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
+    flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
     settings = options.settings({**flags, "http.bind": http_bind})
     from sidecar import daemon
 

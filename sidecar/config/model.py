@@ -11,8 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.compaction import CompactionSettings, GarbageSettings
 from sidecar.config.section import MIB, Section, require_pattern
+from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.store_settings import StoreSettings
 
 HTTP_PORT = 9308
@@ -47,6 +49,8 @@ class BrokerSettings(Section):
     """First element of every object key. Default: `cluster.id` in `meta.properties`; needed where that file has none."""
     broker_id: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Written into commits. Default: `node.id` or `broker.id` in `meta.properties`."""
+    connection: BrokerConnectionSettings = BrokerConnectionSettings()
+    """How to ask the broker what it leads and what is stable there."""
     settle_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 5_000
     """How long the files of a rolled segment must have been left alone: recovery at a broker's start rewrites indexes in
     place."""
@@ -64,6 +68,14 @@ class BrokerSettings(Section):
             raise ValueError("a cluster id has letters, digits, '.', '_' and '-' only")
         return value
 
+    @model_validator(mode="after")
+    def _leadership_is_either_asked_for_or_assumed(self) -> Self:
+        if self.assume_leader and self.connection.is_configured:
+            raise ValueError(
+                "assume_leader says not to ask who leads, connection.bootstrap_servers says whom to ask: leave one of them out"
+            )
+        return self
+
 
 class TopicSettings(Section):
     """Which topics are archived. A pattern is a regular expression and must match the whole name."""
@@ -76,6 +88,9 @@ class TopicSettings(Section):
     """Also topics whose name begins with `__`. The cluster's own metadata log is never archived."""
     index_interval_bytes: Annotated[int, Field(ge=0, lt=2**31)] = 4096
     """The topics' `index.interval.bytes`: log bytes between two entries of an index that has to be rebuilt."""
+    policies: tuple[TopicPolicySettings, ...] = ()
+    """Configurations of topics that are to be believed instead of the broker's, or where no broker is asked. Entries with a
+    `pattern`; the first match counts. `config show --topic` tells what holds for a topic."""
 
     @field_validator("include", "exclude")
     @classmethod

@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from sidecar import __version__
 from sidecar.clock import Clock, SystemClock
+from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.declarations import Declarations
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin
@@ -66,7 +67,6 @@ class Metrics(Declarations):
         self._lock = threading.Lock()
         self._oldest_pending_ns: int | None = None
         self._pending_count = 0
-        self._facts_read_ms: int | None = None
         super().__init__()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -108,9 +108,6 @@ class Metrics(Declarations):
             "unfinished_attempts",
             "Uploads in the journal that are in no commit: left by attempts that ended before theirs, as of the last round.",
         )
-        self.gauge(
-            "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
-        ).set_function(self._facts_age_s)
         self._store_requests = self.counter(
             "store_requests_total",
             "Calls to the object store; result is ok or the class of the error.",
@@ -122,15 +119,15 @@ class Metrics(Declarations):
             self.store_calls_in_progress
         )
         self._show_zeros()
+        self.broker = BrokerMetrics(self, self._clock)
         self.compaction = CompactionMetrics(self, self._clock)
 
-    def planned(self, plans: Sequence[PlannedPartition], now_ms: int, stopped: Sequence[SegmentFiles] = ()) -> None:
+    def planned(self, plans: Sequence[PlannedPartition], stopped: Sequence[SegmentFiles] = ()) -> None:
         """A look at the disks is over. Resets the counts of partitions, except those that are stopped.
 
         Args:
             stopped: segments not known to be archived, of partitions that could not be planned: they grow old all the same.
         """
-        self.facts_read(now_ms)
         conditions = dict.fromkeys(PartitionCondition, 0)
         pending: list[SegmentFiles] = list(stopped)
         for plan in plans:
@@ -144,11 +141,6 @@ class Metrics(Declarations):
         for condition, count in conditions.items():
             if condition is not PartitionCondition.STOPPED:
                 self._partitions.labels(condition).set(count)
-
-    def facts_read(self, now_ms: int) -> None:
-        """Broker facts are as of now."""
-        with self._lock:
-            self._facts_read_ms = now_ms
 
     def uploaded(self, size_bytes: int, duration_s: float) -> None:
         """Both objects of a segment are in the store, and checked."""
@@ -211,11 +203,6 @@ class Metrics(Declarations):
         with self._lock:
             oldest_ns = self._oldest_pending_ns
         return 0.0 if oldest_ns is None else max(0.0, self._clock.now_ms() / 1000 - oldest_ns / NS_PER_S)
-
-    def _facts_age_s(self) -> float:
-        with self._lock:
-            read_ms = self._facts_read_ms
-        return 0.0 if read_ms is None else max(0.0, (self._clock.now_ms() - read_ms) / 1000)
 
     def _show_zeros(self) -> None:
         """A series that begins at its first event hides that event from `rate()`."""

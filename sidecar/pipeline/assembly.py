@@ -13,46 +13,18 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event
 
-from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.metrics import MeteredStore, Metrics
-from sidecar.model import PartitionFiles
+from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.pipeline.warm_up import warming_up
-from sidecar.ports import BrokerFacts, PartitionFacts
 from sidecar.storage import open_store, probe_store
-
-
-class ConfiguredFacts:
-    """Broker facts with the ids that the operator gave instead of those in `meta.properties`."""
-
-    def __init__(self, facts: BrokerFacts, cluster_id: str | None, broker_id: int | None) -> None:
-        self._facts = facts
-        self._cluster_id = cluster_id
-        self._broker_id = broker_id
-
-    def cluster_id(self) -> str:
-        """See `BrokerFacts`."""
-        return self._cluster_id if self._cluster_id is not None else self._facts.cluster_id()
-
-    def broker_id(self) -> int:
-        """See `BrokerFacts`."""
-        return self._broker_id if self._broker_id is not None else self._facts.broker_id()
-
-    def partition(self, files: PartitionFiles) -> PartitionFacts:
-        """See `BrokerFacts`."""
-        return self._facts.partition(files)
-
-    def refresh(self) -> None:
-        """See `BrokerFacts`."""
-        self._facts.refresh()
-
 
 TOPICS_SHOWN_MAX = 20
 
@@ -121,10 +93,7 @@ def open_tools(
     """
     clock = clock or SystemClock()
     with ExitStack() as resources:
-        facts = FileBrokerFacts(settings.broker.log_dirs, assume_leader=settings.broker.assume_leader)
-        configured = ConfiguredFacts(facts, settings.broker.cluster_id, settings.broker.broker_id)
-        configured.cluster_id()
-        configured.broker_id()
+        facts = resources.enter_context(open_facts(settings, clock))
         metrics = metrics or Metrics(clock)
         store = MeteredStore(open_store(settings.store, clock), metrics)
         resources.callback(store.close)
@@ -139,7 +108,7 @@ def open_tools(
         resources.callback(journal.close)
         yield Tools(
             store=store,
-            facts=configured,
+            facts=facts,
             clock=clock,
             metrics=metrics,
             journal=journal,

@@ -10,7 +10,7 @@ from typing import Any
 from sidecar.broker.files import NOT_LEADING
 from sidecar.config import Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
-from sidecar.errors import PartitionError, SettingsError
+from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import open_tools, require_topic, scanner
@@ -78,6 +78,7 @@ def backfill(
 
     Raises:
         SettingsError: nothing can be done with these settings.
+        BrokerUnavailable: the broker is to be asked who leads, and does not answer.
         PartitionError: segments wait, but nothing says that this broker's copy is the one to archive.
         StoreError: the store cannot be reached, or cannot do what the archive needs.
     """
@@ -88,6 +89,8 @@ def backfill(
     with open_tools(settings, read_only=dry_run) as tools:
         rounds = Rounds(tools, scanner(settings))
         work, report = rounds.plan()
+        if report.broker_away:
+            raise BrokerUnavailable(f"nothing is archived: {report.broker_away}")
         totals = [segment for _, plan in work for segment in plan.segments]
         planned = {
             str(plan.files.topic_partition): [
@@ -110,7 +113,7 @@ def backfill(
 
 def _require_leadership(settings: Settings) -> None:
     """Said once and before the store is asked for anything, instead of by every partition."""
-    if settings.broker.assume_leader:
+    if settings.broker.assume_leader or settings.broker.connection.is_configured:
         return
     waiting = sum(len(files.segments) for files in scanner(settings)().partitions)
     if waiting:

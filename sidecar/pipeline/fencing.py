@@ -25,8 +25,8 @@ def require_not_fenced(facts: PartitionFacts, state: PartitionState) -> None:
 
 
 def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFacts) -> None:
-    """Raise Fenced unless this broker still leads under the leader epoch of the plan."""
-    now = tools.facts.partition(files)
+    """Raise Fenced unless this broker still leads under the leader epoch of the plan, BrokerUnavailable if nobody can tell."""
+    now = tools.facts.confirm(files)
     if not now.leads or now.leader_epoch != planned.leader_epoch:
         raise Fenced(
             f"{files.topic_partition}: leadership changed during the upload (leader epoch {planned.leader_epoch} then, "

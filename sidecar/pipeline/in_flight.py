@@ -39,15 +39,26 @@ def report_commit(tools: Tools, prepared: PreparedSegment, entry: ArchivedSegmen
         _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
 
 
-def abandon(tools: Tools, in_flight: InFlight) -> None:
-    """End all transfers, close all files, and remove what was uploaded, unless the next start will go on with it."""
+def finish_transfers(in_flight: InFlight) -> None:
+    """Wait for what is on its way. Nothing can be committed now, but the journal knows it, and a later look goes on with it."""
+    for prepared, future, _ in in_flight:
+        error = future.exception()
+        _log.info("upload_kept", segment=str(prepared.segment), error=str(error) if error else None)
+
+
+def abandon(tools: Tools, in_flight: InFlight, *, keep: bool = False) -> None:
+    """End all transfers, close all files, and remove what was uploaded, unless a later look will go on with it.
+
+    Args:
+        keep: it will.
+    """
     for prepared, future, _ in in_flight:
         # The transfer must end before its objects are removed, and its descriptor stays open until then.
         if not future.cancel() and not isinstance(error := future.exception(), SidecarError | None):
             _log.error("transfer_crashed", segment=str(prepared.segment), exc_info=error)
         prepared.close()
-    if tools.stop.is_set():
-        return  # The journal knows them; the next start goes on with them.
+    if keep or tools.stop.is_set():
+        return  # The journal knows them; the next start, or the next look, goes on with them.
     for prepared, _, _ in in_flight:
         try:
             discard_quietly(tools, prepared.attempt)

@@ -12,7 +12,7 @@ import structlog
 
 from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState, newest_part
-from sidecar.errors import LineageUnknown, SidecarError
+from sidecar.errors import BrokerUnavailable, LineageUnknown, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles
@@ -21,7 +21,7 @@ from sidecar.pipeline.bundle import LogPosition, PreparedSegment, position_at, p
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
-from sidecar.pipeline.in_flight import InFlight, abandon, report_commit
+from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.recovery import settle_attempts
@@ -70,10 +70,15 @@ class PartitionArchiver:
         self._last_end_offset: int | None = None
         self._held_back = HeldBack(tools)
         self._first_seen_ms: dict[int, int] = {}
+        self._led_epoch: int | None = None
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now. Reads the archive only the first time."""
         facts = self._tools.facts.partition(files)
+        led_epoch = facts.leader_epoch if facts.leads else None
+        if led_epoch != self._led_epoch:
+            self._forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
+            self._led_epoch = led_epoch
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), files.segments, facts.reason or "this broker does not lead here")
         try:
@@ -225,6 +230,11 @@ class PartitionArchiver:
             if not self._tools.stop.is_set():
                 # Commits have passed the numbers for which earlier attempts were kept.
                 settle_attempts(self._tools, self._opened()[0], ())
+        except BrokerUnavailable:
+            finish_transfers(in_flight)
+            abandon(self._tools, in_flight, keep=True)
+            in_flight.clear()
+            raise
         finally:
             abandon(self._tools, in_flight)
 
@@ -244,9 +254,11 @@ class PartitionArchiver:
         prepared, after = prepare_segment(self._tools, root, segment, position, checkpoint, log_start_offset, attempt)
         try:
             stable_end_offset = plan.facts.stable_end_offset
-            blocker = undecided_transactions(
-                plan.files, segment, prepared.reading.state, stable_end_offset, self._tools.beat
-            )
+            blocker = None
+            if not plan.facts.transactions_decided:
+                blocker = undecided_transactions(
+                    plan.files, segment, prepared.reading.state, stable_end_offset, self._tools.beat
+                )
         except SidecarError:
             prepared.close()
             raise
@@ -290,6 +302,8 @@ class PartitionArchiver:
         self._adopt, self._position = None, position
         outcome.archived.append(entry)
         outcome.conformance[prepared.snapshot.result] += 1
+        if prepared.lost is not None:
+            self._tools.metrics.broker.offsets_lost(prepared.lost[1] - prepared.lost[0])
         report_commit(self._tools, prepared, entry)
         done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
@@ -299,8 +313,10 @@ class PartitionArchiver:
 
     def _record_lost(self, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
         state, commits = self._opened()
+        require_leadership(self._tools, plan.files, plan.facts)
         _log.error("offsets_lost", partition=str(self._topic_partition), from_offset=hole[0], to_offset=hole[1])
         after = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
+        self._tools.metrics.broker.offsets_lost(hole[1] - hole[0])
         self._position = None
         return self._keep(after, plan.files)
 

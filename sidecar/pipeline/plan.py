@@ -84,7 +84,9 @@ def plan_partition(
     first_offset = pending[0].base_offset if pending else files.active_base_offset
     if archived_end_offset is not None and first_offset is not None and first_offset > archived_end_offset:
         hole = (archived_end_offset, first_offset)
-        if not accept_hole:
+        # What lies below the leader's log start no replica has any more: waiting could only lose more.
+        is_final = facts.cluster_start_offset is not None and facts.cluster_start_offset >= first_offset
+        if not (accept_hole or is_final):
             found = _hole_error(files, hole)
             return PartitionPlan(files, facts, (), pending, str(found), found, hole)
     if not pending:

@@ -25,7 +25,7 @@ from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
 
-CONDITIONS = ("settings", "store", "log_dirs", "first_round")
+CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
 START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
 BEAT_S = 1.0
@@ -53,7 +53,7 @@ class RoundLoop:
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
         wait_s = START_WAIT_S_FIRST
-        if not self._settings.broker.assume_leader:
+        if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
             _log.error("nothing_will_be_archived", reason=NOT_LEADING)
         while not self._stop.is_set():
             try:
@@ -123,9 +123,10 @@ class RoundLoop:
         outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
         for outcome in report.outcomes:
             self._archived[outcome.files.topic_partition] += len(outcome.archived)
+        away = [report.broker_away] if report.broker_away else []
         unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
         store_errors = [str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)]
-        for condition, reasons in (("log_dirs", unreadable), ("store", store_errors)):
+        for condition, reasons in (("log_dirs", unreadable), ("store", store_errors), ("broker", away)):
             if reasons:
                 self._health.unmet(condition, reasons[0])
             else:

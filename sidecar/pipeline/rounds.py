@@ -31,6 +31,7 @@ class RoundReport:
     """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed.
 
     `resting`: how partitions ended that failed not long ago and were left alone this time.
+    `broker_away`: why the broker could not be asked, "" if it could.
     `look_again_s`: when the next round will have something to do for all that is known now. `scan_s`: how long the look at
     the disks took.
     """
@@ -40,6 +41,7 @@ class RoundReport:
     resting: list[PartitionOutcome] = field(default_factory=list)
     look_again_s: float = math.inf
     scan_s: float = 0.0
+    broker_away: str = ""
 
     @property
     def errors(self) -> list[SidecarError]:
@@ -98,7 +100,10 @@ class Rounds:
                 else:
                     report.outcomes.append(outcome)
                     stopped += archiver.unarchived(outcome.files)
-        self._tools.metrics.planned([plan for _, plan in work], self._tools.clock.now_ms(), stopped)
+        state = self._tools.facts.state()
+        report.broker_away = state.away
+        self._tools.metrics.broker.facts(state)
+        self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
         return self._within_queue(sorted(work, key=lambda item: item[1].deletion_order)), report
 

@@ -1,0 +1,164 @@
+"""What the cluster says of partitions at one moment, asked in few requests and kept as plain values."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.topic_policy import ConfigValue
+from sidecar.errors import BrokerUnavailable
+from sidecar.model import TopicPartition
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+EARLIEST, LATEST = -2, -1
+ANY_EPOCH = -1
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+ORIGINS = {1: "topic", 2: "broker, dynamic", 3: "cluster, dynamic", 4: "broker's properties", 5: "Kafka's default"}
+"""Kafka's `ConfigSource`, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderView:
+    """Who leads a partition, and under which leader epoch (-1 where the broker does not tell)."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The answer to a metadata request. `problems`: topics that could not be described, with Kafka's name of the error."""
+
+    cluster_id: str | None
+    broker_ids: frozenset[int]
+    leaders: Mapping[TopicPartition, LeaderView]
+    topic_ids: Mapping[str, str]
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffset:
+    """The answer of a leader: an offset, or the name of the error that it told instead."""
+
+    offset: int
+    problem: str = ""
+
+
+def describe_topics(connection: BrokerConnection, topics: Collection[str], node_id: int | None = None) -> ClusterView:
+    """Leaders, epochs and topic ids, as this node knows them; by default any node. Raises BrokerUnavailable."""
+    from kafka.protocol.metadata import MetadataRequest
+
+    named = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(topics)]
+    answer = connection.send(MetadataRequest(topics=named, allow_auto_topic_creation=False), node_id)
+    leaders: dict[TopicPartition, LeaderView] = {}
+    topic_ids: dict[str, str] = {}
+    problems: dict[str, str] = {}
+    for topic in answer.topics:
+        if topic.error_code:
+            problems[topic.name] = error_name(topic.error_code)
+            continue
+        if topic.topic_id is not None and topic.topic_id.int:
+            topic_ids[topic.name] = kafka_id(topic.topic_id)
+        for partition in topic.partitions:
+            # A partition with an error still names its leader, or -1: there is none now.
+            epoch = partition.leader_epoch if partition.leader_epoch is not None else ANY_EPOCH
+            leaders[TopicPartition(topic.name, partition.partition_index)] = LeaderView(partition.leader_id, epoch)
+    brokers = frozenset(broker.node_id for broker in answer.brokers)
+    return ClusterView(answer.cluster_id, brokers, leaders, topic_ids, problems)
+
+
+def list_offsets(
+    connection: BrokerConnection,
+    node_id: int,
+    epochs: Mapping[TopicPartition, int],
+    *,
+    timestamp: int = LATEST,
+    isolation_level: int = READ_COMMITTED,
+) -> dict[TopicPartition, PartitionOffset]:
+    """An offset of each partition, told by the leader itself, and only under the leader epoch that we believe in.
+
+    Args:
+        epochs: partitions, and the leader epoch under which the node must lead them; else it answers with an error.
+        timestamp, isolation_level: LATEST read_committed is the last stable offset, read_uncommitted the high watermark.
+
+    Raises BrokerUnavailable. Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp.
+    """
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    if not epochs:
+        return {}
+    topic_of = ListOffsetsRequest.ListOffsetsTopic
+    by_topic: defaultdict[str, list[Any]] = defaultdict(list)
+    for found, epoch in epochs.items():
+        by_topic[found.topic].append(
+            topic_of.ListOffsetsPartition(
+                partition_index=found.partition, current_leader_epoch=epoch, timestamp=timestamp
+            )
+        )
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[topic_of(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
+        min_version=4,  # the first that carries the leader epoch
+    )
+    return {
+        TopicPartition(topic.name, partition.partition_index): PartitionOffset(
+            partition.offset, error_name(partition.error_code) if partition.error_code else ""
+        )
+        for topic in connection.send(request, node_id).topics
+        for partition in topic.partitions
+    }
+
+
+def describe_configs(
+    connection: BrokerConnection, node_id: int, resource_type: int, names: Iterable[str], keys: Iterable[str]
+) -> dict[str, dict[str, ConfigValue]]:
+    """Configurations by resource and by Kafka's name; a resource that may not be described is left out.
+
+    Raises BrokerUnavailable.
+    """
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    resource_of = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = list(keys)
+    resources = [
+        resource_of(resource_type=resource_type, resource_name=name, configuration_keys=wanted) for name in names
+    ]
+    if not resources:
+        return {}
+    request = DescribeConfigsRequest(
+        resources=resources, include_synonyms=False, include_documentation=False, min_version=1
+    )
+    found: dict[str, dict[str, ConfigValue]] = {}
+    for result in connection.send(request, node_id).results:
+        if not result.error_code:
+            found[result.resource_name] = {
+                config.name: ConfigValue(config.value, ORIGINS.get(config.config_source, "broker"))
+                for config in result.configs
+                if config.value is not None and not config.is_sensitive
+            }
+    return found
+
+
+def kafka_id(value: uuid.UUID) -> str:
+    """A UUID as Kafka prints it. Source: Uuid.toString."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
+    from kafka.errors import for_code
+
+    return str(getattr(for_code(code), "message", "") or for_code(code).__name__)
+
+
+def require_broker(view: ClusterView, broker_id: int) -> None:
+    """Raise BrokerUnavailable unless this broker is one of the cluster's live ones."""
+    if broker_id not in view.broker_ids:
+        live = ", ".join(map(str, sorted(view.broker_ids))) or "none"
+        raise BrokerUnavailable(f"broker {broker_id} is none of the live brokers of its cluster ({live})")

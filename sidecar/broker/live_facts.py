@@ -1,0 +1,207 @@
+"""Facts from the broker itself: what it leads, under which epoch, and how far that is stable. Never a guess.
+
+Every look asks the cluster who leads, and then the leader itself, under that epoch, for its offsets. Where the two disagree
+nothing is archived. Ids and log start of the directories come from files, as `FileBrokerFacts` reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from sidecar.broker.cluster_view import (
+    EARLIEST,
+    READ_UNCOMMITTED,
+    ClusterView,
+    PartitionOffset,
+    describe_topics,
+    list_offsets,
+    require_broker,
+)
+from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.broker.topic_configs import TopicConfigs
+from sidecar.clock import Clock
+from sidecar.errors import BrokerUnavailable, SettingsError
+from sidecar.logformat.names import parse_directory_name
+from sidecar.model import PartitionFiles, TopicPartition, TopicPolicy
+from sidecar.ports import FactsState, PartitionFacts
+
+_log = structlog.get_logger(__name__)
+
+NOT_ASKED_YET = "the broker has not answered yet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look at the cluster gave. Offsets only of partitions that this broker leads."""
+
+    cluster: ClusterView
+    stable: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
+
+
+class LiveBrokerFacts:
+    """Implements `ports.BrokerFacts` by asking the broker. While it is away, what is known is told, with a reason not to plan."""
+
+    def __init__(
+        self, files: FileBrokerFacts, connection: BrokerConnection, configs: TopicConfigs, broker_id: int, clock: Clock
+    ) -> None:
+        """Asks nobody yet. Args: broker_id: of the broker whose log dirs these are. Raises SettingsError."""
+        self._files = files
+        self._connection = connection
+        self._configs = configs
+        self._broker_id = broker_id
+        self._cluster_id = files.cluster_id_on_disk()
+        self._clock = clock
+        self._look: _Look | None = None
+        self._state = FactsState(None, NOT_ASKED_YET)
+        self._other = 0
+        self._lock = threading.Lock()
+
+    def cluster_id(self) -> str:
+        """As `meta.properties` says; every look at the cluster is compared with it."""
+        return self._files.cluster_id()
+
+    def broker_id(self) -> int:
+        """See `BrokerFacts`."""
+        return self._broker_id
+
+    def state(self) -> FactsState:
+        """See `BrokerFacts`."""
+        return self._state
+
+    def policy(self, topic: str) -> TopicPolicy:
+        """See `BrokerFacts`."""
+        return self._configs.policy(topic)
+
+    def refresh(self) -> None:
+        """Read the files and ask the broker anew. A broker that is away is no error: `state` and every reason tell it.
+
+        Raises SettingsError if it is a broker of another cluster.
+        """
+        self._files.refresh()
+        try:
+            topics = _topics_in(self._files.log_dirs)
+            self._look = self._ask(topics)
+            self._configs.refresh(self._broker_id, topics)
+        except BrokerUnavailable as error:
+            if not self._state.away:
+                _log.warning("broker_away", error=str(error), effect="nothing new is planned")
+            self._state = FactsState(self._state.read_ms, f"the broker does not answer: {error}")
+            return
+        if self._state.away and self._state.away != NOT_ASKED_YET:
+            _log.info("broker_back", servers=self._connection.servers)
+        self._state = FactsState(self._clock.now_ms(), "")
+
+    def _ask(self, topics: frozenset[str]) -> _Look:
+        cluster = describe_topics(self._connection, topics)
+        self._require_cluster(cluster)
+        require_broker(cluster, self._broker_id)
+        led = {tp: leader.leader_epoch for tp, leader in cluster.leaders.items() if leader.leader_id == self._broker_id}
+        ask = self._connection, self._broker_id, led
+        return _Look(
+            cluster,
+            stable=list_offsets(*ask),
+            high_watermarks=list_offsets(*ask, isolation_level=READ_UNCOMMITTED),
+            log_starts=list_offsets(*ask, timestamp=EARLIEST, isolation_level=READ_UNCOMMITTED),
+        )
+
+    def _require_cluster(self, cluster: ClusterView) -> None:
+        expected = self._cluster_id
+        if expected is not None and cluster.cluster_id not in (None, expected):
+            raise SettingsError(
+                f"broker.connection: {self._connection.servers} is of cluster {cluster.cluster_id}, the log dirs are of "
+                f"cluster {expected}; correct bootstrap_servers or log_dirs"
+            )
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        """See `BrokerFacts`. As of the last `refresh`."""
+        from_files = self._files.partition(files)
+        facts = replace(from_files, leads=False, leader_epoch=-1, stable_end_offset=0, reason=self._state.away)
+        if self._look is None:
+            return facts
+        facts = _facts_of(self._look, self._broker_id, files, facts)
+        return replace(facts, reason=self._state.away or facts.reason)
+
+    def confirm(self, files: PartitionFiles) -> PartitionFacts:
+        """See `BrokerFacts`. Asks another node first, then the leader itself, under the epoch that is the higher one.
+
+        A broker that slept does not know that it was deposed; the others do.
+        """
+        topic_partition = files.topic_partition
+        from_files = replace(self._files.partition(files), leads=False, stable_end_offset=0, reason="")
+        cluster = self._elsewhere(topic_partition.topic)
+        leader = cluster.leaders.get(topic_partition)
+        offsets: dict[TopicPartition, PartitionOffset] = {}
+        if leader is not None and leader.leader_id == self._broker_id:
+            offsets = list_offsets(self._connection, self._broker_id, {topic_partition: leader.leader_epoch})
+        return _facts_of(_Look(cluster, stable=offsets), self._broker_id, files, from_files)
+
+    def _elsewhere(self, topic: str) -> ClusterView:
+        """What a node other than ours knows of a topic, or ours if there is no other that answers."""
+        known = set() if self._look is None else set(self._look.cluster.broker_ids)
+        others = sorted(known - {self._broker_id})
+        for _ in others:
+            with self._lock:
+                self._other += 1
+                node_id = others[self._other % len(others)]
+            with suppress(BrokerUnavailable):
+                return describe_topics(self._connection, [topic], node_id)
+        return describe_topics(self._connection, [topic], self._broker_id)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._connection.close()
+
+
+def _topics_in(log_dirs: Sequence[Path]) -> frozenset[str]:
+    """Topics that have a directory here. A disk that cannot be listed is reported by the scan."""
+    names: list[str] = []
+    for log_dir in log_dirs:
+        with suppress(OSError), os.scandir(log_dir) as entries:
+            names += [entry.name for entry in entries]
+    found = (parse_directory_name(name) for name in names)
+    return frozenset(name.topic_partition.topic for name in found if name is not None)
+
+
+def _facts_of(look: _Look, broker_id: int, files: PartitionFiles, from_files: PartitionFacts) -> PartitionFacts:
+    """Facts of one partition from one look. Pure."""
+    topic_partition = files.topic_partition
+    topic_id = look.cluster.topic_ids.get(topic_partition.topic)
+    leader = look.cluster.leaders.get(topic_partition)
+    if leader is None:
+        problem = look.cluster.problems.get(topic_partition.topic, "no such partition")
+        return replace(from_files, reason=f"the cluster does not know who leads {topic_partition}: {problem}")
+    if None not in (topic_id, files.topic_id) and topic_id != files.topic_id:
+        return replace(
+            from_files,
+            reason=f"{files.directory} is of topic id {files.topic_id}, the cluster's topic has {topic_id}: "
+            f"a stray directory of a topic that was deleted",
+        )
+    facts = replace(from_files, topic_id=files.topic_id or topic_id, leader_epoch=leader.leader_epoch)
+    if leader.leader_id != broker_id:
+        led_by = f"broker {leader.leader_id} leads" if leader.leader_id >= 0 else "there is no leader now"
+        return replace(facts, reason=f"this broker does not lead {topic_partition}: {led_by}")
+    stable = look.stable.get(topic_partition, PartitionOffset(-1, "no answer"))
+    if stable.problem:
+        reason = f"the leader does not tell its last stable offset under leader epoch {leader.leader_epoch}: {stable.problem}"
+        return replace(facts, reason=reason)
+    high_watermark = look.high_watermarks.get(topic_partition)
+    log_start = look.log_starts.get(topic_partition)
+    return replace(
+        facts,
+        leads=True,
+        reason="",
+        stable_end_offset=stable.offset,
+        transactions_decided=True,
+        high_watermark=None if high_watermark is None or high_watermark.problem else high_watermark.offset,
+        cluster_start_offset=None if log_start is None or log_start.problem else log_start.offset,
+    )

@@ -1,0 +1,102 @@
+"""Settings of the connection to the broker. Names follow those of Kafka's clients."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from sidecar.config.section import Section
+
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/@]+):[0-9]{1,5}")
+
+
+class SecurityProtocol(StrEnum):
+    """How the broker's listener is spoken to."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(StrEnum):
+    """How we say who we are."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    GSSAPI = "GSSAPI"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+class BrokerConnectionSettings(Section):
+    """How to ask the broker what it leads and what is stable there. Only read requests are ever sent."""
+
+    bootstrap_servers: tuple[str, ...] = ()
+    """`host:port` of brokers, the one beside us first, at least one other behind it. Empty: nothing is asked, and only files
+    are believed. Needs the right to describe the cluster, the topics and their configurations."""
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    """`security.protocol` of the listener."""
+    ssl_ca_file: Path | None = None
+    """PEM bundle to check the brokers' certificates against instead of the system's. Read anew for every connection."""
+    ssl_certificate_file: Path | None = None
+    """PEM certificate chain of ours, for brokers that ask for one."""
+    ssl_key_file: Path | None = None
+    """PEM private key that goes with it."""
+    ssl_key_password: SecretStr | None = None
+    """Of an encrypted key."""
+    ssl_check_hostname: bool = True
+    """The certificate must carry the name under which the broker is reached."""
+    sasl_mechanism: SaslMechanism | None = None
+    """`sasl.mechanism`."""
+    sasl_username: str | None = None
+    """For PLAIN and SCRAM."""
+    sasl_password: SecretStr | None = None
+    """For PLAIN and SCRAM."""
+    sasl_oauth_token_file: Path | None = None
+    """For OAUTHBEARER: file with the token, such as a projected service account token. Read anew for every connection."""
+    sasl_kerberos_service_name: str = "kafka"
+    """For GSSAPI: `sasl.kerberos.service.name`."""
+    request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """How long to wait for a connection or an answer; then the broker counts as away."""
+    config_max_age_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
+    """How long the topics' configurations are believed before they are asked for again."""
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _servers_have_ports(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for server in servers:
+            if not _SERVER.fullmatch(server):
+                raise ValueError(f"{server!r} is no host:port")
+        return servers
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is a broker to be asked."""
+        return bool(self.bootstrap_servers)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the listener speaks TLS."""
+        return self.security_protocol in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> Self:
+        uses_sasl = self.security_protocol in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
+        if uses_sasl != (self.sasl_mechanism is not None):
+            raise ValueError("sasl_mechanism goes with security_protocol SASL_PLAINTEXT or SASL_SSL, and with no other")
+        has_password = self.sasl_username is not None and self.sasl_password is not None
+        match self.sasl_mechanism:
+            case SaslMechanism.PLAIN | SaslMechanism.SCRAM_SHA_256 | SaslMechanism.SCRAM_SHA_512 if not has_password:
+                raise ValueError(f"sasl_mechanism {self.sasl_mechanism} needs sasl_username and sasl_password")
+            case SaslMechanism.OAUTHBEARER if self.sasl_oauth_token_file is None:
+                raise ValueError("sasl_mechanism OAUTHBEARER needs sasl_oauth_token_file")
+        if not self.uses_tls and (self.ssl_ca_file or self.ssl_certificate_file or self.ssl_key_file):
+            raise ValueError(f"ssl_* files have no effect with security_protocol {self.security_protocol}")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            raise ValueError("ssl_certificate_file and ssl_key_file must be given together")
+        return self

@@ -1,0 +1,73 @@
+"""What an operator says of topics, over what the broker says. Names and values are those of Kafka's topic configurations."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from sidecar.config.section import Section, require_pattern
+
+UNLIMITED = -1
+AS_RETENTION = -2
+_MAX = 2**63 - 1
+
+_Limit = Annotated[int, Field(ge=UNLIMITED, le=_MAX)]
+_LocalLimit = Annotated[int, Field(ge=AS_RETENTION, le=_MAX)]
+_Lag = Annotated[int, Field(ge=0, le=_MAX)]
+
+
+class CleanupPolicy(StrEnum):
+    """What the broker does with old segments."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    BOTH = "compact,delete"
+
+
+class TopicPolicySettings(Section):
+    """Topics, and what is to be believed of them instead of what the broker says. What is not set is as the broker says."""
+
+    pattern: str
+    """Regular expression that must match the whole name of a topic. The first entry that matches counts."""
+    cleanup_policy: CleanupPolicy | None = None
+    """`cleanup.policy`."""
+    retention_ms: _Limit | None = None
+    """`retention.ms`, -1 for unlimited."""
+    retention_bytes: _Limit | None = None
+    """`retention.bytes`, -1 for unlimited."""
+    remote_storage_enable: bool | None = None
+    """`remote.storage.enable`: `local_retention_*` count."""
+    local_retention_ms: _LocalLimit | None = None
+    """`local.retention.ms`, -2 for `retention_ms`."""
+    local_retention_bytes: _LocalLimit | None = None
+    """`local.retention.bytes`, -2 for `retention_bytes`."""
+    delete_retention_ms: _Lag | None = None
+    """`delete.retention.ms`."""
+    min_compaction_lag_ms: _Lag | None = None
+    """`min.compaction.lag.ms`."""
+    max_compaction_lag_ms: Annotated[int, Field(ge=1, le=_MAX)] | None = None
+    """`max.compaction.lag.ms`."""
+    min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    """`min.cleanable.dirty.ratio`."""
+    segment_bytes: Annotated[int, Field(ge=14, lt=2**31)] | None = None
+    """`segment.bytes`."""
+    producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = None
+    """`producer.id.expiration.ms` of the brokers."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _the_pattern_is_a_regular_expression(cls, pattern: str) -> str:
+        return require_pattern(pattern)
+
+    @model_validator(mode="after")
+    def _something_is_set(self) -> Self:
+        if not self.values:
+            raise ValueError(f"{self.pattern!r}: nothing is set for these topics")
+        return self
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is set here, by name."""
+        return self.model_dump(exclude={"pattern"}, exclude_none=True)

@@ -1,0 +1,43 @@
+"""Metrics of the broker beside us: how fresh its facts are, what its retention threatens, and whether its cleaner works."""
+
+from __future__ import annotations
+
+import threading
+
+from sidecar.clock import Clock
+from sidecar.metrics.declarations import Declarations
+from sidecar.ports import FactsState
+
+
+class BrokerMetrics:
+    """Thread-safe. Ages and deadlines are computed when they are asked for: they move while nothing else does."""
+
+    def __init__(self, declarations: Declarations, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_ms: int | None = None
+        declarations.gauge(
+            "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
+        ).set_function(self._facts_age_s)
+        self._away = declarations.gauge(
+            "broker_away",
+            "1 while the broker does not answer: uploads end, nothing new is planned, nothing is committed.",
+        )
+        self._lost = declarations.counter(
+            "lost_offsets_total", "Offsets recorded as LOST, because they were gone before they were archived."
+        )
+
+    def facts(self, state: FactsState) -> None:
+        """How fresh the facts of this round are."""
+        with self._lock:
+            self._read_ms = state.read_ms
+        self._away.set(1 if state.away else 0)
+
+    def offsets_lost(self, count: int) -> None:
+        """A range of so many offsets was recorded as LOST."""
+        self._lost.inc(count)
+
+    def _facts_age_s(self) -> float:
+        with self._lock:
+            read_ms = self._read_ms
+        return 0.0 if read_ms is None else max(0.0, (self._clock.now_ms() - read_ms) / 1000)
