@@ -7,7 +7,17 @@ import platform
 import typer
 
 from sidecar import __version__
-from sidecar.cli import archiving, compacting, configuring, inspecting, reporting, snapshots
+from sidecar.cli import (
+    archiving,
+    compacting,
+    configuring,
+    inspecting,
+    preparing,
+    reporting,
+    restoring,
+    snapshots,
+    spark_packages,
+)
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
 from sidecar.cli.usage import OneLineErrors
 
@@ -49,8 +59,11 @@ for command in (
     archiving.run,
     reporting.status,
     reporting.verify,
+    restoring.restore,
     compacting.compact,
+    preparing.prepare,
     inspecting.inspect,
+    spark_packages.spark_packages,
     version,
 ):
     app.command()(with_global_options(command))

@@ -25,11 +25,15 @@ class LogDirLock:
     Source: LogManager.lockLogDirs, kafka.utils.FileLock.
     """
 
-    def __init__(self, log_dir: Path, *, read_only: bool = False) -> None:
-        """Args: read_only: nothing will be written; see that no broker runs, and do not hinder one from starting."""
+    def __init__(self, log_dir: Path, *, read_only: bool = False, after_crash_too: bool = False) -> None:
+        """Args:
+        read_only: nothing will be written; see that no broker runs, and do not hinder one from starting.
+        after_crash_too: also where no broker has shut down cleanly, or none has ever run: for who touches no log there.
+        """
         self._log_dir = log_dir
         self._path = log_dir / LOCK
         self._read_only = read_only
+        self._after_crash_too = after_crash_too
         self._descriptor: int | None = None
         self._resources = ExitStack()
 
@@ -56,7 +60,7 @@ class LogDirLock:
             same = (present.st_dev, present.st_ino) == (ours.st_dev, ours.st_ino)
         except OSError:
             same = False
-        if not same or not (self._log_dir / CLEAN_SHUTDOWN).exists():
+        if not same or not (self._after_crash_too or (self._log_dir / CLEAN_SHUTDOWN).exists()):
             raise LogDirRefused(
                 f"{self._log_dir}: its lock file was replaced or a broker has started meanwhile; nothing more is written. "
                 f"Stop the broker and run again: what is done is done and stays"
@@ -118,6 +122,8 @@ class LogDirLock:
 
     def _require_clean_shutdown(self) -> None:
         if (self._log_dir / CLEAN_SHUTDOWN).exists():
+            return
+        if self._after_crash_too and self._log_dir.is_dir():
             return
         if not self._log_dir.is_dir():
             raise LogDirRefused(f"{self._log_dir}: no such directory")

@@ -1,0 +1,120 @@
+"""What the target demands: which topic id, whose leader epochs, whose producer state. Never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.archive.keys import is_id
+from sidecar.errors import LineageUnknown, SettingsError
+from sidecar.pipeline.restore.plan import PartitionPlan
+from sidecar.pipeline.restore.request import (
+    NO_TOPIC_ID_WANTED,
+    LeaderEpochMode,
+    ProducerStateMode,
+    RestoreRequest,
+)
+from sidecar.pipeline.restore.staging import STAGING_SUFFIX
+from sidecar.pipeline.restore.target import Place, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """How one partition is restored. `topic_id` None: no `partition.metadata` is written. `reason` is for people."""
+
+    topic_id: str | None
+    leader_epochs: LeaderEpochMode
+    producer_state: ProducerStateMode
+    reason: str = ""
+
+
+def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRequest) -> Decisions:
+    """Settle what the request leaves open. Raises SettingsError, LineageUnknown where it may not be guessed."""
+    topic_id = _topic_id(plan, target, request)
+    danger = _epoch_danger(plan, target, place, topic_id)
+    epochs = _leader_epochs(plan, target, request, danger)
+    return Decisions(topic_id, epochs, _producer_state(plan, target, request, epochs), danger)
+
+
+def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> str | None:
+    given = request.topic_id
+    settled = {name: found for name, found in target.topic_ids.items() if not name.endswith(STAGING_SUFFIX)}
+    if given is not None:
+        if given == NO_TOPIC_ID_WANTED:
+            if target.is_kraft:
+                raise SettingsError(
+                    f"--topic-id none: {target.log_dir} is a KRaft broker's, where every topic has an id"
+                )
+            return None
+        if not is_id(given):
+            raise SettingsError(f"--topic-id {given}: expected the 22 characters that `kafka-topics --describe` shows")
+        for name, found in settled.items():
+            if found != given:
+                raise LineageUnknown(
+                    f"{target.log_dir / name}: partition.metadata says topic id {found}, --topic-id says {given}: a broker "
+                    f"would set one of them aside as stray. Leave --topic-id out, or correct it"
+                )
+        return given
+    found_ids = set(settled.values()) or set(target.topic_ids.values())
+    if len(found_ids) == 1:
+        return found_ids.pop()
+    if len(found_ids) > 1:
+        raise LineageUnknown(
+            f"{target.log_dir}: the directories of topic {request.topic} have different topic ids "
+            f"({', '.join(sorted(found_ids))}); say which one the cluster has now: --topic-id ID"
+        )
+    if target.is_kraft is False:
+        return None  # A ZooKeeper broker that knows ids writes the file itself.
+    archived = plan.state.topic_id
+    own = f"The archived topic's own id is {archived}: right if the cluster still has that topic. " if archived else ""
+    raise SettingsError(
+        f"{plan.topic_partition}: the topic id is unknown, and a KRaft broker sets a directory with another id aside as stray. "
+        f"{own}Create the topic, let `kafka-topics --describe` show its TopicId, stop the broker, and give it: --topic-id ID "
+        f"(--topic-id none for a broker before 2.8)"
+    )
+
+
+def _epoch_danger(plan: PartitionPlan, target: Target, place: Place, topic_id: str | None) -> str:
+    """Why the target's leader epoch is, or may be, lower than what is archived; "" where nothing says so."""
+    highest = plan.highest_leader_epoch
+    archived = plan.state.lineage.cluster_id
+    if highest <= 0:
+        return ""
+    if target.cluster_id is not None and target.cluster_id != archived:
+        return f"{target.log_dir} belongs to cluster {target.cluster_id}, the archive to {archived}: its leader epochs begin anew"
+    if topic_id is not None and plan.state.topic_id is not None and topic_id != plan.state.topic_id:
+        return (
+            f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was made anew, and its leader "
+            f"epochs with it"
+        )
+    if 0 <= place.leader_epoch < highest:
+        return f"the empty log there has seen leader epoch {place.leader_epoch}, the archive {highest}"
+    return ""
+
+
+def _leader_epochs(plan: PartitionPlan, target: Target, request: RestoreRequest, danger: str) -> LeaderEpochMode:
+    if request.leader_epochs is LeaderEpochMode.KEEP and danger:
+        raise SettingsError(
+            f"{plan.topic_partition}: --leader-epochs keep is refused: {danger}. A broker that leads under a lower epoch than "
+            f"the batches' cuts the history of epochs, and Java consumers that commit such an epoch wait for ever after "
+            f"their next start. Use --leader-epochs flatten"
+        )
+    if request.leader_epochs is not None:
+        return request.leader_epochs
+    if danger:
+        return LeaderEpochMode.FLATTEN
+    if target.cluster_id is None:
+        raise SettingsError(
+            f"{plan.topic_partition}: {target.log_dir} does not say which cluster it is for (no meta.properties): give "
+            f"--leader-epochs keep if it is {plan.state.lineage.cluster_id}, whose archive this is, else --leader-epochs flatten"
+        )
+    return LeaderEpochMode.KEEP
+
+
+def _producer_state(
+    plan: PartitionPlan, target: Target, request: RestoreRequest, epochs: LeaderEpochMode
+) -> ProducerStateMode:
+    if request.producer_state is not None:
+        return request.producer_state
+    kept = epochs is LeaderEpochMode.KEEP  # Nobody else says that it is the same cluster.
+    same = kept if target.cluster_id is None else target.cluster_id == plan.state.lineage.cluster_id
+    return ProducerStateMode.KEEP if same else ProducerStateMode.DROP

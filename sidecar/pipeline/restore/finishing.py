@@ -1,0 +1,135 @@
+"""What a partition's directory needs besides its segments: the state at the log's end, epochs, and an active segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.snapshot import ProducerEntry
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.archive.bundle import EMPTY_SNAPSHOT
+from sidecar.errors import PartitionError
+from sidecar.logformat.batches import scan_bytes, scan_file
+from sidecar.logformat.building import build_marker
+from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
+from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
+from sidecar.logformat.rebuild import IndexBuilder
+from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
+from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
+from sidecar.pipeline.restore.flattening import FLAT_EPOCH
+from sidecar.pipeline.restore.request import OpenTransactionMode
+from sidecar.pipeline.restore.segment_check import fetch_parts
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedLog:
+    """A partition's log as it was restored. `open_transactions`: first offsets of those that were open at its end.
+
+    `start_offset`, `end_offset`: of the log, the latter exclusive. `first_base_offset`: of its first file.
+    """
+
+    first_base_offset: int
+    start_offset: int
+    end_offset: int
+    open_transactions: tuple[int, ...]
+    aborted: bool
+
+
+def finish_partition(
+    work: PartitionRestore, restored: tuple[RestoredSegment, ...], open_mode: OpenTransactionMode
+) -> FinishedLog:
+    """Write what is missing, after the last segment. Raises PartitionError, CorruptFile, StoreError, StagingFull."""
+    last_plan = work.plan.segments[-1]
+    parts = fetch_parts(work.store, work.plan.state.lineage.root, last_plan.segment)
+    end_offset = restored[-1].end_offset
+    table = _state_at_end(work, restored[-1], parts[PartName.PRODUCER_SNAPSHOT])
+    waiting = [entry for entry in table.entries() if entry.current_txn_first_offset is not None]
+    aborts = bool(waiting) and open_mode is OpenTransactionMode.ABORT
+    if waiting and work.drops_producers and not aborts:
+        raise PartitionError(
+            f"{work.plan.topic_partition}: {len(waiting)} transactions are open at the end {end_offset}; without producer state "
+            f"a broker would show their records to read_committed readers. Give --open-transactions abort"
+        )
+    # A start inside the first batch needs the broker's own checkpoint; one above an empty log makes no sense.
+    start_offset = min(max(work.plan.start_offset, restored[0].base_offset), end_offset)
+    epochs = _epochs(work, parts[PartName.LEADER_EPOCHS], start_offset, end_offset)
+    if last_plan.is_cut_at_end:
+        _place_snapshot(work, table)
+    first_offsets = tuple(sorted(entry.current_txn_first_offset or 0 for entry in waiting))
+    if aborts:
+        table = _abort(work, table, waiting, max(epochs.latest_epoch, FLAT_EPOCH))
+        _place_snapshot(work, table)
+    for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
+        work.staged.place(file_name(table.end_offset, suffix), b"")
+    work.staged.place(LEADER_EPOCH_CHECKPOINT, epochs.to_text())
+    work.staged.remove(frozenset(plan.cut_name for plan in work.plan.segments if plan.is_cut))
+    return FinishedLog(restored[0].base_offset, start_offset, table.end_offset, first_offsets, aborts)
+
+
+def _place_snapshot(work: PartitionRestore, table: ProducerTable) -> None:
+    content = EMPTY_SNAPSHOT if work.drops_producers else table.to_snapshot()
+    work.staged.place(file_name(table.end_offset, Suffix.SNAPSHOT), content)
+
+
+def _state_at_end(work: PartitionRestore, last: RestoredSegment, archived: bytes) -> ProducerTable:
+    """The producer state at the end of the last segment: archived, or replayed where the segment was cut."""
+    plan = work.plan.segments[-1]
+    if not plan.is_cut_at_end:
+        return ProducerTable.from_snapshot(plan.segment.end_offset, archived)
+    before = work.plan.before
+    table = _archived_state(work, before) if before is not None else ProducerTable.blank(plan.segment.base_offset)
+    path = work.staged.directory / file_name(last.base_offset, Suffix.LOG)
+    try:
+        for columns in scan_file(path, base_offset=last.base_offset, check_crc=False):
+            table, _ = replay(table, columns.facts())
+    except ProducerStateError as error:
+        raise PartitionError(f"{path}: {error}") from error
+    return ProducerTable(last.end_offset, table.rows)
+
+
+def _archived_state(work: PartitionRestore, segment: ArchivedSegment) -> ProducerTable:
+    parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
+    return ProducerTable.from_snapshot(segment.end_offset, parts[PartName.PRODUCER_SNAPSHOT])
+
+
+def _epochs(work: PartitionRestore, archived: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:
+    """The checkpoint's entries. Message formats below v2 have no epoch, and none is made up for them."""
+    epochs = read_leader_epochs(archived)
+    if work.flattens:
+        return LeaderEpochs((LeaderEpoch(FLAT_EPOCH, start_offset),)) if epochs.entries else epochs
+    return epochs.in_range(start_offset, end_offset)
+
+
+def _abort(
+    work: PartitionRestore, table: ProducerTable, waiting: list[ProducerEntry], leader_epoch: int
+) -> ProducerTable:
+    """A segment of abort markers behind the log's end, and the state after it.
+
+    A segment of its own: the active one stays empty, so that no start ever replays it.
+    """
+    base, staged = table.end_offset, work.staged
+    markers = b"".join(
+        build_marker(
+            base + number,
+            commit=False,
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            coordinator_epoch=max(entry.coordinator_epoch, 0),
+            timestamp_ms=max(entry.last_timestamp_ms, 0),
+            leader_epoch=leader_epoch,
+        )
+        for number, entry in enumerate(sorted(waiting, key=lambda entry: entry.current_txn_first_offset or 0))
+    )
+    builder = IndexBuilder(base)
+    completed: list[CompletedTransaction] = []
+    for columns in scan_bytes(markers, base_offset=base):
+        builder.add(columns)
+        table, ended = replay(table, columns.facts())
+        completed += ended
+    built = builder.finish(completed)
+    staged.place(file_name(base, Suffix.OFFSET_INDEX), built.offset_index)
+    staged.place(file_name(base, Suffix.TIME_INDEX), built.time_index)
+    staged.place(file_name(base, Suffix.TRANSACTION_INDEX), built.transaction_index)
+    staged.place(file_name(base, Suffix.LOG), markers)
+    return table

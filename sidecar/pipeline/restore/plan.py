@@ -1,0 +1,160 @@
+"""Which archived segments are restored, and where the first and the last of them are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sidecar.archive.bundle import indexes_size_bytes, log_size_bytes
+from sidecar.archive.coverage import Hole
+from sidecar.archive.keys import Lineage
+from sidecar.archive.state import PartitionState
+from sidecar.errors import LineageUnknown, SettingsError
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.model import ArchivedSegment, PartName, TopicPartition
+from sidecar.pipeline.restore.request import NO_TOPIC_ID_WANTED, RestoreRequest
+from sidecar.pipeline.restore.staging import CUT_SUFFIX
+
+INDEX_SUFFIXES = {
+    PartName.OFFSET_INDEX: Suffix.OFFSET_INDEX,
+    PartName.TIME_INDEX: Suffix.TIME_INDEX,
+    PartName.TRANSACTION_INDEX: Suffix.TRANSACTION_INDEX,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """A segment and what stays of it: batches that reach to `first_offset` or above, and begin below `end_offset`.
+
+    `until_timestamp_ms`: of these only those before the first batch with a later record; None for all.
+    """
+
+    segment: ArchivedSegment
+    first_offset: int
+    end_offset: int
+    until_timestamp_ms: int | None = None
+
+    @property
+    def is_cut_at_start(self) -> bool:
+        """Whether batches may be missing at its beginning."""
+        return self.first_offset > self.segment.base_offset
+
+    @property
+    def is_cut_at_end(self) -> bool:
+        """Whether batches may be missing at its end."""
+        return self.end_offset < self.segment.end_offset or self.until_timestamp_ms is not None
+
+    @property
+    def is_cut(self) -> bool:
+        """Either of them."""
+        return self.is_cut_at_start or self.is_cut_at_end
+
+    @property
+    def cut_name(self) -> str:
+        """The file that says where a cut segment begins and ends, once it is whole."""
+        return f"{self.segment.segment_id}{CUT_SUFFIX}"
+
+    @property
+    def identity(self) -> str:
+        """Tells it from another segment, and from another cut of the same."""
+        return f"{self.segment.segment_id} {self.first_offset} {self.end_offset} {self.until_timestamp_ms}"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to fetch."""
+        return log_size_bytes(self.segment) + indexes_size_bytes(self.segment)
+
+    def expected_sizes(self) -> dict[str, int | None]:
+        """The files of a segment that is not cut, with their sizes in bytes; None where only the name is known."""
+        base = self.segment.base_offset
+        sizes: dict[str, int | None] = {file_name(base, Suffix.LOG): log_size_bytes(self.segment)}
+        for part in self.segment.parts:
+            if part.name in INDEX_SUFFIXES:
+                sizes[file_name(base, INDEX_SUFFIXES[part.name])] = part.size_bytes
+        sizes[file_name(self.segment.end_offset, Suffix.SNAPSHOT)] = None
+        return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One partition: its segments in ascending order, at least one.
+
+    `start_offset`: the log start, which may lie inside the first batch that is kept. `before`: the segment that ends where the
+    last one begins, whose snapshot is needed where the last one is cut. `lost`: recorded holes in what is restored.
+    `asks_for_more`: the range asks for more than is archived.
+    """
+
+    state: PartitionState
+    segments: tuple[SegmentPlan, ...]
+    start_offset: int
+    before: ArchivedSegment | None
+    lost: tuple[Hole, ...]
+    asks_for_more: bool
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose it is."""
+        return self.state.lineage.topic_partition
+
+    @property
+    def highest_leader_epoch(self) -> int:
+        """The highest in any batch that is restored, -1 for none."""
+        return max(plan.segment.highest_batch_leader_epoch for plan in self.segments)
+
+
+def plan_partition(state: PartitionState, request: RestoreRequest) -> PartitionPlan:
+    """Choose the segments. Raises SettingsError if nothing of the range is archived."""
+    start, end = state.start_offset, state.end_offset
+    if start is None or end is None or not state.segments:
+        raise SettingsError(f"{state.lineage}: the archive holds no segment of it")
+    first, last_end = request.offset_range or (start, end)
+    if first >= end or last_end <= start:
+        raise SettingsError(
+            f"{state.lineage}: the archive holds the offsets [{start}, {end}), asked was [{first}, {last_end})"
+        )
+    start_offset, end_offset = max(first, start), min(last_end, end)
+    chosen = [
+        segment for segment in state.segments if segment.end_offset > start_offset and segment.base_offset < end_offset
+    ]
+    if not chosen:
+        raise SettingsError(f"{state.lineage}: the offsets [{start_offset}, {end_offset}) are recorded as lost")
+    late = request.until_timestamp_ms
+    if late is not None:
+        count = next((at for at, found in enumerate(chosen, 1) if found.max_timestamp_ms > late), None)
+        chosen, late = (chosen, None) if count is None else (chosen[:count], late)
+    plans = [
+        SegmentPlan(segment, max(segment.base_offset, start_offset), min(segment.end_offset, end_offset))
+        for segment in chosen
+    ]
+    if late is not None:
+        last = plans[-1]
+        plans[-1] = SegmentPlan(last.segment, last.first_offset, last.end_offset, late)
+    holes = tuple(
+        hole for hole in state.holes if hole.end_offset > start_offset and hole.base_offset < plans[-1].end_offset
+    )
+    before = next((found for found in state.segments if found.end_offset == chosen[-1].base_offset), None)
+    asked_beyond = request.offset_range is not None and (first < start or last_end > end)
+    # Below the first segment there may be a hole: the log begins where records are.
+    return PartitionPlan(state, tuple(plans), max(start_offset, chosen[0].base_offset), before, holes, asked_beyond)
+
+
+def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) -> PartitionState:
+    """The history that is meant, of those archived under one partition's name.
+
+    Raises LineageUnknown if several could be.
+    """
+    fitting = list(states)
+    if request.topic_id not in {None, NO_TOPIC_ID_WANTED} and len(fitting) > 1:
+        # The target's id tells only if one of them is of that very topic.
+        fitting = [state for state in fitting if state.topic_id == request.topic_id] or fitting
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(_described(state.lineage, state) for state in fitting)
+    raise LineageUnknown(
+        f"{fitting[0].lineage.topic_partition}: several histories are archived under this name: {names}. Say which one: "
+        f"--cluster-id ID, --incarnation ID"
+    )
+
+
+def _described(lineage: Lineage, state: PartitionState) -> str:
+    return f"{lineage} with the offsets [{state.start_offset}, {state.end_offset})"

@@ -1,0 +1,159 @@
+"""The log directory to restore into: whose it is, and whether the partition's place in it is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidecar.errors import CorruptFile
+from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.meta_properties import read_meta_properties
+from sidecar.logformat.names import (
+    CLEANER_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
+    Suffix,
+    directory_name,
+    parse_directory_name,
+    parse_file_name,
+)
+from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.model import TopicPartition
+from sidecar.pipeline.restore.note import PREFIX, CommandNote
+from sidecar.pipeline.restore.staging import STAGING_SUFFIX
+from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
+
+_OWN_FILES = frozenset(
+    {
+        LOCK,
+        HIGH_WATERMARK_CHECKPOINT,
+        RECOVERY_POINT_CHECKPOINT,
+        LOG_START_CHECKPOINT,
+        CLEANER_CHECKPOINT,
+        *(
+            f"{name}.tmp"
+            for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A log dir. `cluster_id` and `is_kraft` are None where there is no `meta.properties`: nobody's directory yet.
+
+    `topic_ids`: what the topic's directories here say, by their names; unfinished ones of a restore included.
+    """
+
+    log_dir: Path
+    cluster_id: str | None
+    is_kraft: bool | None
+    topic_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a partition goes. `is_done`: an earlier run of the same command restored it.
+
+    `leader_epoch`: the highest that the empty log there has seen, -1 where nothing says so.
+    """
+
+    is_done: bool = False
+    leader_epoch: int = -1
+
+
+def read_target(log_dir: Path, topic: str) -> Target:
+    """What a log dir says of itself; it need not exist. Raises LogDirRefused, CorruptFile."""
+    if not log_dir.exists():
+        if not log_dir.parent.is_dir():
+            raise LogDirRefused(f"{log_dir}: neither it nor the directory above it exists")
+        return Target(log_dir, None, None, {})
+    if not log_dir.is_dir():
+        raise LogDirRefused(f"{log_dir}: no directory")
+    try:
+        names = sorted(entry.name for entry in log_dir.iterdir())
+    except OSError as error:
+        raise LogDirRefused(
+            f"{log_dir}: cannot be listed ({error.strerror}); run as the broker's user, or as root"
+        ) from error
+    if any((found := parse_file_name(name)) and found.suffix is Suffix.LOG for name in names):
+        raise LogDirRefused(
+            f"{log_dir}: holds segments, so it is a partition's directory; --to is the log dir above it (log.dirs)"
+        )
+    topic_ids = dict(_topic_ids(log_dir, topic, names))
+    if META_PROPERTIES not in names:
+        _require_own(log_dir, names)
+        return Target(log_dir, None, None, topic_ids)
+    path = log_dir / META_PROPERTIES
+    meta = read_meta_properties(_content(path), str(path))
+    return Target(log_dir, meta.cluster_id, meta.version == 1, topic_ids)
+
+
+def _topic_ids(log_dir: Path, topic: str, names: list[str]) -> list[tuple[str, str]]:
+    found = []
+    for name in names:
+        parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
+        path = log_dir / name / PARTITION_METADATA
+        if parsed and parsed.state is DirectoryState.LIVE and parsed.topic_partition.topic == topic and path.is_file():
+            found.append((name, read_partition_metadata(_content(path), str(path))))
+    return found
+
+
+def _require_own(log_dir: Path, names: list[str]) -> None:
+    """Without `meta.properties` only what a restore makes may be there: this could be anybody's directory."""
+    for name in names:
+        parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
+        is_partition = parsed is not None and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
+        if name not in _OWN_FILES and not name.startswith(PREFIX) and not is_partition:
+            raise LogDirRefused(
+                f"{log_dir}: is not empty (it holds {name}) and no broker's log dir ({META_PROPERTIES} is missing); give "
+                f"an empty directory, or a log dir"
+            )
+
+
+def place_of(target: Target, topic_partition: TopicPartition) -> Place:
+    """Whether the partition's directory is free: absent, or as a new topic's, which no record was ever written to.
+
+    Raises LogDirRefused if it is not.
+    """
+    directory = target.log_dir / directory_name(topic_partition)
+    if not directory.exists():
+        return Place()
+    try:
+        sizes = {entry.name: entry.stat().st_size for entry in directory.iterdir()}
+    except OSError as error:
+        raise LogDirRefused(f"{directory}: cannot be listed ({error.strerror})") from error
+    if CommandNote(target.log_dir, topic_partition.topic).is_finished(topic_partition):
+        return Place(is_done=True)
+    for name, size_bytes in sorted(sizes.items()):
+        if not _is_vacant(name, size_bytes):
+            raise LogDirRefused(
+                f"{directory}: is not empty (it holds {name}, {size_bytes} bytes); nothing is ever overwritten. Restore into "
+                f"another directory, or move this one out of the log dir first"
+            )
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    epochs = read_leader_epochs(_content(path), str(path)) if path.exists() else None
+    return Place(leader_epoch=epochs.latest_epoch if epochs else -1)
+
+
+def _is_vacant(name: str, size_bytes: int) -> bool:
+    if name in {PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT}:
+        return True
+    found = parse_file_name(name)
+    # The indexes of an active segment have their full size after a crash; without a record they say nothing.
+    return found is not None and found.offset == 0 and (found.suffix is not Suffix.LOG or size_bytes == 0)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CorruptFile(f"cannot be read: {error.strerror}", file=str(path)) from error

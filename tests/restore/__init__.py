@@ -1,0 +1,1 @@
+"""Restores out of archives of golden directories."""

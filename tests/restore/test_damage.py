@@ -1,0 +1,131 @@
+"""An archive whose bytes were changed: told by key and position, nothing of it gets a name, the rest is restored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidecar.errors import StoreError, StoreUnavailable
+from sidecar.pipeline.restore.request import RestoreRequest
+from sidecar.pipeline.restore.restore import RestoreReport, restore
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
+
+Change = Callable[[bytes], bytes]
+
+
+def segment_keys(store: MemoryStore, part: str = "/orders/0/") -> list[str]:
+    return sorted(key for key in store.objects if part in key and "/segments/" in key)
+
+
+def run(store: MemoryStore, log_dir: Path) -> RestoreReport:
+    return restore(store, CLOCK, RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders")))
+
+
+def flipped(position: int) -> Change:
+    return lambda data: data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "change", "told"),
+    [
+        (".log", flipped(3000), "at byte "),
+        (".log", flipped(13), "a leader epoch or an offset was changed"),
+        (".log", lambda data: data[:-1], "ends there"),
+        (".log", lambda data: data + b"\0", "more than the"),
+        (".log", lambda data: b"", "at byte 0"),
+        (".indexes", flipped(0), "part offset_index"),
+        (".indexes", lambda data: data[:-3], "bytes, committed were"),
+        (".indexes", lambda data: data + b"\0", "has more bytes"),
+    ],
+)
+def test_damage_is_told_and_the_other_partition_is_restored(
+    suffix: str, change: Change, told: str, tmp_path: Path
+) -> None:
+    store, log_dir = archived(), own_log_dir(tmp_path)
+    key = next(key for key in segment_keys(store)[4:] if key.endswith(suffix))
+    good = store.objects[key]
+    store.damage(key, change)
+    report = run(store, log_dir)
+    assert report.exit_code == 3
+    bad, fine = report.outcomes
+    assert key in bad.problem
+    assert told in bad.problem
+    assert "replica" in bad.problem
+    assert fine.log is not None
+    assert not (log_dir / "orders-0").exists()
+    name = f"{int(key.rpartition('/')[2][:20]):020d}.log"
+    assert not (log_dir / "orders-0.restoring" / name).exists()
+    assert not list((log_dir / "orders-0.restoring").glob("*.part"))
+    assert b"orders 0" not in (log_dir / "recovery-point-offset-checkpoint").read_bytes()
+    # Repaired, the same command goes on: what is whole is not fetched again.
+    store.objects[key] = good
+    store.calls.clear()
+    again = run(store, log_dir)
+    assert again.exit_code == 0
+    assert [outcome.state for outcome in again.outcomes] == ["restored", "done before"]
+    assert store.calls["stream"] == len(again.outcomes[0].plan.segments) - again.outcomes[0].segments_resumed
+    assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == ["orders-0", "orders-1"]
+    assert not list(log_dir.rglob(".restore*"))
+
+
+def test_a_missing_object_is_told(tmp_path: Path) -> None:
+    store = archived()
+    log_key, indexes_key = (
+        next(key for key in segment_keys(store) if key.endswith(end)) for end in (".log", ".indexes")
+    )
+    del store.objects[log_key]
+    report = run(store, own_log_dir(tmp_path))
+    assert f"{log_key}: committed, but not in the store" in report.outcomes[0].problem
+    del store.objects[indexes_key]
+    report = run(store, tmp_path / "data")
+    assert f"{indexes_key}: committed, but not in the store" in report.outcomes[0].problem
+
+
+@settings(max_examples=15)
+@given(which=st.integers(0, 10**9), position=st.integers(0, 10**9), content=st.binary(min_size=1, max_size=40))
+def test_arbitrary_bytes_in_an_object_never_pass(
+    which: int, position: int, content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = archived()
+    keys = segment_keys(store)
+    key = keys[which % len(keys)]
+    before = store.objects[key]
+    at = position % len(before)
+    changed = before[:at] + content + before[at + len(content) :]
+    store.objects[key] = changed
+    directory = tmp_path_factory.mktemp("damage")
+    report = run(store, own_log_dir(directory))
+    if changed == before:
+        assert report.exit_code == 0
+    elif report.outcomes[0].problem:
+        assert key in report.outcomes[0].problem
+        assert not (directory / "data" / "orders-0").exists()
+    else:
+        # The spare parts at the end of `.indexes` are checked too: nothing is left that could pass.
+        pytest.fail(f"{key}: {content!r} at byte {at} passed")
+
+
+@pytest.mark.parametrize("operation", ["stream", "read"])
+def test_a_store_that_goes_away_ends_the_command_and_keeps_what_is_whole(operation: str, tmp_path: Path) -> None:
+    store, log_dir = archived(), own_log_dir(tmp_path)
+    store.faults = [Fault(operation, 5, FaultKind.UNAVAILABLE, "/segments/")]
+    with pytest.raises(StoreUnavailable):
+        run(store, log_dir)
+    assert not (log_dir / "orders-0").exists()
+    store.faults, before = [], sum(1 for _ in log_dir.glob("orders-*.restoring/*.log"))
+    store.calls.clear()
+    assert run(store, log_dir).exit_code == 0
+    assert store.calls["stream"] == 12 - before
+
+
+def test_a_commit_log_that_cannot_be_read_stops_before_anything_is_written(tmp_path: Path) -> None:
+    store, log_dir = archived(), own_log_dir(tmp_path)
+    store.faults = [Fault("list", 0, FaultKind.DENIED)]
+    with pytest.raises(StoreError):
+        run(store, log_dir)
+    assert not list(log_dir.glob("orders*"))

@@ -1,0 +1,205 @@
+"""Killed anywhere and run again: the same files as without it, and no segment that was whole is fetched twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sidecar.logformat.building import build_batch
+from sidecar.logformat.record import Record
+from sidecar.pipeline.restore import fetching
+from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
+from sidecar.pipeline.restore.restore import restore
+from tests.cli.running import in_this_process
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import archive, copy_partitions, tools_for
+from tests.restore.archives import CLOCK, archived, files_of, golden_topic_id, own_log_dir
+from tests.restore.test_refusals import new_topic
+
+TOPIC = "transactions"
+NAMES = (f"{TOPIC}-0", f"{TOPIC}-1")
+SEGMENTS = 6
+"""Of both."""
+
+
+class Killed(BaseException):
+    """Our death, as far as a test can play it: nothing of ours runs after it."""
+
+
+def request_for(log_dir: Path, **options: object) -> RestoreRequest:
+    return RestoreRequest(TOPIC, log_dir, topic_id=golden_topic_id(TOPIC), **options)  # type: ignore[arg-type]
+
+
+def content(log_dir: Path) -> dict[str, dict[str, bytes]]:
+    return {name: files_of(log_dir / name) for name in NAMES}
+
+
+def last_file(files: dict[str, bytes]) -> str:
+    """The active segment: only a restored log has it."""
+    return max(name for name in files if name.endswith(".log"))
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    log_dir = own_log_dir(tmp_path_factory.mktemp("expected"))
+    assert restore(archived(), CLOCK, request_for(log_dir)).exit_code == 0
+    return content(log_dir)
+
+
+def dying_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Let the n-th change of the disk be the last. Returns how many there were."""
+    count = 0
+
+    def counted(call: Callable[..., object]) -> Callable[..., object]:
+        def once_more(*arguments: object, **options: object) -> object:
+            nonlocal count
+            count += 1
+            if count > number:
+                raise Killed
+            return call(*arguments, **options)
+
+        return once_more
+
+    for name in ("fsync", "write"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    for name in ("rename", "unlink", "mkdir"):
+        monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
+    return lambda: count
+
+
+def test_death_at_any_change_of_the_disk(
+    expected: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = own_log_dir(tmp_path)
+    new_topic(first, NAMES[1], str(golden_topic_id(TOPIC)), "0\n0\n")
+    shutil.copytree(first, tmp_path / "template")
+    with monkeypatch.context() as patch:
+        counted = dying_at(10**9, patch)
+        restore(archived(), CLOCK, request_for(first), workers=1)
+        total = counted()
+    assert total > 60
+    # Of those at the end, where directories get their names, each one; of the others some.
+    for number in [*range(0, total - 18, 17), *range(total - 18, total)]:
+        log_dir = tmp_path / f"dir-{number}"
+        shutil.copytree(tmp_path / "template", log_dir)
+        with monkeypatch.context() as patch:
+            dying_at(number, patch)
+            with pytest.raises(Killed):
+                restore(archived(), CLOCK, request_for(log_dir), workers=1)
+        done = {name for name in NAMES if (log_dir / name / last_file(expected[name])).exists()}
+        for name in done:  # what has its final name is whole
+            assert files_of(log_dir / name).items() >= expected[name].items()
+        for name in set(NAMES) - done:
+            assert not any(path.stat().st_size for path in (log_dir / name).glob("*.log"))
+        whole = [path.name for path in log_dir.glob("*.restoring/*.log") if path.stat().st_size]
+        if not list(log_dir.glob(".restore-*")) and done == set(NAMES):
+            assert content(log_dir) == expected  # it was through, but for making the removal of its note durable
+            continue
+        store = archived()
+        report = restore(store, CLOCK, request_for(log_dir))
+        assert report.exit_code == 0
+        assert content(log_dir) == expected, number
+        finished = sum(len(outcome.plan.segments) for outcome in report.outcomes if outcome.is_done)
+        assert store.calls["stream"] == SEGMENTS - len(whole) - finished, number
+        assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == [*NAMES]
+
+
+def test_another_wish_fetches_anew_what_differs(expected: dict[str, dict[str, bytes]], tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    for options in ({"leader_epochs": LeaderEpochMode.FLATTEN}, {}):
+        store = archived()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sidecar.pipeline.restore.running.Run.finish", _killed)
+            with pytest.raises(Killed):
+                restore(store, CLOCK, request_for(log_dir, **options))
+        assert store.calls["stream"] == SEGMENTS
+    store = archived()
+    assert restore(store, CLOCK, request_for(log_dir)).exit_code == 0
+    assert store.calls["stream"] == 0
+    assert content(log_dir) == expected
+
+
+def _killed(*_: object) -> None:
+    raise Killed
+
+
+HANGS_AT_THE_THIRD_SEGMENT = """
+import sys
+from sidecar.cli.app import app
+from sidecar.storage.directory_store import DirectoryStore
+stream, calls = DirectoryStore.stream, []
+def hanging(self, key, chunk_bytes=1 << 16):
+    calls.append(key)
+    if len(calls) == 3:
+        print("third", flush=True)
+        sys.stdin.read()
+    return stream(self, key, chunk_bytes)
+DirectoryStore.stream = hanging
+app(sys.argv[1:])
+"""
+
+
+def test_a_process_that_is_killed_goes_on(expected: dict[str, dict[str, bytes]], tmp_path: Path) -> None:
+    archive_dir = tmp_path / "archive"
+    for key, body in archived().objects.items():
+        path = archive_dir / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    log_dir = own_log_dir(tmp_path)
+    arguments = ["restore", "--archive", str(archive_dir), "--topic", TOPIC, "--to", str(log_dir), "--workers", "1"]
+    arguments += ["--topic-id", str(golden_topic_id(TOPIC)), "--json"]
+    command = [sys.executable, "-c", HANGS_AT_THE_THIRD_SEGMENT, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"third\n"
+        process.send_signal(signal.SIGKILL)
+    assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == [f"{name}.restoring" for name in NAMES]
+    done = in_this_process(*arguments)
+    assert done.code == 0, done.err
+    (report,) = done.lines()
+    assert [row["segments_resumed"] for row in report["partitions"]] == [2, 0]
+    assert content(log_dir) == expected
+
+
+def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "CHUNK_BYTES", 64 * 1024)
+    store = _archive_of_one_large_segment(tmp_path)
+    log_dir = own_log_dir(tmp_path)
+    restore(archived(), CLOCK, RestoreRequest("codecs-librdkafka", log_dir, topic_id=golden_topic_id("orders")))
+    tracemalloc.start()
+    report = restore(store, CLOCK, RestoreRequest("large", log_dir, topic_id=golden_topic_id("orders")))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert report.exit_code == 0
+    assert report.outcomes[0].size_bytes > 60 * 2**20
+    assert peak_bytes < 12 * 2**20
+
+
+def _archive_of_one_large_segment(tmp_path: Path) -> MemoryStore:
+    log_dir = copy_partitions(tmp_path / "large")
+    directory = log_dir / "large-0"
+    directory.mkdir()
+    batch = bytearray(
+        build_batch([Record(0, 1_700_000_000_000, b"k", bytes(128 * 1024))], base_offset=0, leader_epoch=0)
+    )
+    count = 500
+    with (directory / f"{0:020d}.log").open("wb") as file:
+        for offset in range(count):
+            batch[:8] = offset.to_bytes(8)
+            file.write(batch)
+    (directory / f"{count:020d}.log").touch()
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (log_dir / name).write_text(f"0\n1\nlarge 0 {count}\n")
+    store = MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir, "large").errors == []
+    return store

@@ -1,0 +1,147 @@
+"""Ranges are cut between batches, which stay whole, and everything beside them fits the cut."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from producer_state.replay import replay
+from producer_state.snapshot import read_snapshot
+from producer_state.table import ProducerTable
+from sidecar.errors import SettingsError
+from sidecar.logformat import offset_index, time_index, transaction_index
+from sidecar.logformat.batches import scan_file
+from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.index_verdict import FINE
+from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.names import LOG_START_CHECKPOINT
+from sidecar.logformat.rebuild import IndexBuilder
+from sidecar.model import TopicPartition
+from tests.golden import golden
+from tests.restore.archives import archived, batches_of, files_of, other_log_dir, own_log_dir, restored
+
+END = 964
+"""Of what is archived of orders-0, whose log goes on."""
+
+
+def source_batches(name: str, end_offset: int, version: str = "4.3.0") -> list[bytes]:
+    batches = batches_of(golden(version) / "logs" / name)
+    return [batch.content for batch in batches if batch.first_offset < end_offset]
+
+
+def assert_loadable(directory: Path, end_offset: int) -> None:
+    """Every index is right for its file, the active segment is empty, and the state at the end is the replay's."""
+    bases = sorted(int(path.stem) for path in directory.glob("*.log"))
+    assert bases[-1] == end_offset
+    assert (directory / f"{end_offset:020d}.log").stat().st_size == 0
+    for base in bases[:-1]:
+        name = f"{base:020d}"
+        offsets = offset_index.OffsetIndexCheck((directory / f"{name}.index").read_bytes(), base)
+        times = time_index.TimeIndexCheck((directory / f"{name}.timeindex").read_bytes(), base)
+        builder = IndexBuilder(base)
+        scanner = scan_file(directory / f"{name}.log", base_offset=base)
+        for columns in scanner:
+            for fold in (offsets, times, builder):
+                fold.add(columns)
+        scanner.require_exact()
+        rebuilt = builder.finish()
+        assert offsets.finish(rebuilt.offset_index) == times.finish(rebuilt.time_index) == FINE, name
+    for path in directory.glob("*.txnindex"):
+        transaction_index.check_as_broker(path.read_bytes(), int(path.stem))
+    assert not list(directory.glob("*.cut")) + list(directory.glob("*.part"))
+
+
+@pytest.mark.parametrize("topic", ["orders", "transactions", "codecs-java", "compacted"])
+def test_every_end_keeps_the_batches_that_begin_below_it(topic: str, tmp_path: Path) -> None:
+    store = archived()
+    batches = batches_of(golden("4.3.0") / "logs" / f"{topic}-0")
+    whole = restored(store, own_log_dir(tmp_path), topic)
+    assert whole.log is not None
+    ends = [1, *range(3, whole.log.end_offset, whole.log.end_offset // 6), whole.log.end_offset - 1]
+    for number, end in enumerate(ends):
+        (tmp_path / str(number)).mkdir()
+        log_dir = own_log_dir(tmp_path / str(number))
+        outcome = restored(store, log_dir, topic, offset_range=(0, end))
+        kept = [batch for batch in batches if batch.first_offset < end]
+        directory = log_dir / f"{topic}-0"
+        assert [batch.content for batch in batches_of(directory)] == [batch.content for batch in kept]
+        assert outcome.log is not None
+        assert outcome.log.end_offset == max(end, kept[-1].last_offset + 1)
+        assert_loadable(directory, outcome.log.end_offset)
+        table = ProducerTable.blank()
+        for path in sorted(directory.glob("*.log")):
+            for columns in scan_file(path):
+                table, _ = replay(table, columns.facts())
+        found = read_snapshot((directory / f"{outcome.log.end_offset:020d}.snapshot").read_bytes())
+        assert found == table.entries()
+
+
+@pytest.mark.parametrize("version", ["2.7.2", "4.3.0"])
+def test_every_start_is_exact(version: str, tmp_path: Path) -> None:
+    store = archived(version)
+    topic = "legacy-mixed" if version == "2.7.2" else "codecs-java"
+    batches = batches_of(golden(version) / "logs" / f"{topic}-0")
+    for number, start in enumerate([0, 1, 5, 141, 300, 399, 400, 700]):
+        (tmp_path / str(number)).mkdir()
+        log_dir = own_log_dir(tmp_path / str(number), version)
+        outcome = restored(store, log_dir, topic, version, offset_range=(start, 10**9))
+        assert outcome.log is not None
+        assert outcome.plan.asks_for_more
+        directory = log_dir / f"{topic}-0"
+        end = outcome.log.end_offset
+        kept = [batch for batch in batches if batch.last_offset >= start and batch.segment_base_offset < end]
+        assert [batch.content for batch in batches_of(directory)] == [batch.content for batch in kept]
+        assert outcome.log.start_offset == start
+        assert outcome.log.first_base_offset <= start
+        checkpoint = log_dir / LOG_START_CHECKPOINT
+        entries = read_offset_checkpoint(checkpoint.read_bytes()) if checkpoint.exists() else {}
+        needed = outcome.log.first_base_offset < start
+        assert entries == ({TopicPartition(topic, 0): start} if needed else {})
+        assert_loadable(directory, end)
+
+
+def test_both_ends_in_one_segment_and_its_epochs(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    outcome = restored(archived(), log_dir, "orders", offset_range=(360, 361))
+    assert outcome.log is not None
+    kept = [
+        batch
+        for batch in batches_of(golden("4.3.0") / "logs" / "orders-0")
+        if batch.last_offset >= 360 > batch.first_offset - 1
+    ]
+    assert [batch.content for batch in batches_of(log_dir / "orders-0")] == [batch.content for batch in kept]
+    epochs = read_leader_epochs((log_dir / "orders-0" / "leader-epoch-checkpoint").read_bytes())
+    assert [(entry.epoch, entry.start_offset) for entry in epochs.entries] == [(2, 360)]
+
+
+def test_until_a_time_ends_before_the_first_later_batch(tmp_path: Path) -> None:
+    store = archived()
+    batches = [batch for batch in batches_of(golden("4.3.0") / "logs" / "orders-0") if batch.first_offset < END]
+    times = sorted({batch.max_timestamp_ms for batch in batches})
+    for number, until in enumerate([times[0] - 1, times[0], times[len(times) // 2], times[-1] - 1, times[-1]]):
+        (tmp_path / str(number)).mkdir()
+        log_dir = own_log_dir(tmp_path / str(number))
+        outcome = restored(store, log_dir, "orders", until_timestamp_ms=until)
+        kept = list(itertools.takewhile(lambda batch: batch.max_timestamp_ms <= until, batches))  # noqa: B023
+        assert [batch.content for batch in batches_of(log_dir / "orders-0")] == [batch.content for batch in kept]
+        assert outcome.log is not None
+        assert outcome.log.end_offset == (END if len(kept) == len(batches) else batches[len(kept)].first_offset)
+        assert_loadable(log_dir / "orders-0", outcome.log.end_offset)
+
+
+def test_a_cut_into_another_cluster_is_flat_too(tmp_path: Path) -> None:
+    log_dir = other_log_dir(tmp_path)
+    outcome = restored(archived(), log_dir, "orders", offset_range=(360, 800), topic_id="8OyGp8_jQ0iBuez4VPrvCg")
+    assert outcome.log is not None
+    assert {batch.leader_epoch for batch in batches_of(log_dir / "orders-0")} == {0}
+    assert (log_dir / "orders-0" / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 360\n"
+    snapshots = {content for name, content in files_of(log_dir / "orders-0").items() if name.endswith(".snapshot")}
+    assert snapshots == {bytes.fromhex("000148674bc700000000")}
+    assert_loadable(log_dir / "orders-0", outcome.log.end_offset)
+
+
+def test_what_is_not_archived_cannot_be_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"holds the offsets \[0, 964\)"):
+        restored(archived(), own_log_dir(tmp_path), "orders", offset_range=(964, 2000))

@@ -1,0 +1,198 @@
+"""Nothing is overwritten, nothing is guessed, and no broker is written under."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import LineageUnknown, SettingsError, SidecarError, StagingFull
+from sidecar.logformat.partition_metadata import write_partition_metadata
+from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
+from tests.golden import golden, manifest
+from tests.restore.archives import archived, files_of, golden_topic_id, other_log_dir, own_log_dir, restored
+
+OTHER_ID = "8OyGp8_jQ0iBuez4VPrvCg"
+HOLD_LOCK = (
+    "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+)
+
+
+def new_topic(log_dir: Path, name: str, topic_id: str, epochs: str = "0\n1\n0 0\n") -> Path:
+    """The directory of a topic that was created and never written to."""
+    directory = log_dir / name
+    shutil.copytree(golden("4.3.0") / "logs" / "empty-0", directory)
+    (directory / "partition.metadata").write_bytes(write_partition_metadata(topic_id))
+    (directory / "leader-epoch-checkpoint").write_text(epochs)
+    return directory
+
+
+def test_the_empty_log_of_a_new_topic_is_replaced_under_its_own_id(tmp_path: Path) -> None:
+    log_dir = other_log_dir(tmp_path)
+    new_topic(log_dir, "orders-0", OTHER_ID)
+    outcome = restored(archived(), log_dir, "orders", topic_id=None)
+    assert outcome.decisions is not None
+    assert (outcome.decisions.topic_id, outcome.decisions.leader_epochs) == (OTHER_ID, LeaderEpochMode.FLATTEN)
+    assert OTHER_ID.encode() in files_of(log_dir / "orders-0")["partition.metadata"]
+    assert (log_dir / "orders-0" / f"{0:020d}.log").stat().st_size > 0
+
+
+def test_a_directory_of_the_same_topic_tells_the_id(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    shutil.copytree(golden("4.3.0") / "logs" / "orders-1", log_dir / "orders-1")
+    outcome = restored(archived(), log_dir, "orders", topic_id=None)
+    assert outcome.decisions is not None
+    assert outcome.decisions.topic_id == golden_topic_id("orders")
+
+
+def test_a_zookeeper_brokers_directory_needs_no_id(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path, "2.7.2")
+    restored(archived("2.7.2"), log_dir, "orders", "2.7.2")
+    assert "partition.metadata" not in files_of(log_dir / "orders-0")
+
+
+@pytest.mark.parametrize("name", [f"{0:020d}.log", f"{5:020d}.log", "letter.txt", f"{7:020d}.snapshot"])
+def test_a_directory_that_is_not_empty_is_left_alone(name: str, tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    directory = new_topic(log_dir, "orders-0", str(golden_topic_id("orders")))
+    (directory / name).write_bytes(b"x")
+    before = files_of(directory)
+    with pytest.raises(LogDirRefused, match=name):
+        restored(archived(), log_dir, "orders")
+    assert files_of(directory) == before
+    assert not (log_dir / "orders-0.restoring").exists()
+
+
+def test_a_running_brokers_directory_is_left_alone(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    lock = log_dir / ".lock"
+    lock.touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(LogDirRefused, match=r"\.lock is held"):
+            restored(archived(), log_dir, "orders")
+        assert sorted(path.name for path in log_dir.iterdir()) == [".lock", "meta.properties"]
+        assert holder.stdin is not None
+        holder.stdin.close()
+
+
+def test_a_broker_cannot_start_meanwhile(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    refused = []
+
+    def try_to_lock(operation: str, key: str) -> None:
+        if operation == "stream":
+            code = f"import fcntl; fcntl.lockf(open({str(log_dir / '.lock')!r}, 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+            refused.append(subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode)
+
+    restored(archived(before=try_to_lock), log_dir, "codecs-librdkafka")
+    assert refused == [1]
+    descriptor = os.open(log_dir / ".lock", os.O_RDWR)
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
+
+
+def test_neither_a_partitions_directory_nor_anybodys_is_taken_for_a_log_dir(tmp_path: Path) -> None:
+    partition = tmp_path / "orders-0"
+    shutil.copytree(golden("4.3.0") / "logs" / "orders-0", partition)
+    with pytest.raises(LogDirRefused, match="--to is the log dir above it"):
+        restored(archived(), partition, "orders")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letter.txt").touch()
+    with pytest.raises(LogDirRefused, match=r"letter\.txt"):
+        restored(archived(), home, "orders")
+    assert [path.name for path in home.iterdir()] == ["letter.txt"]
+    with pytest.raises(LogDirRefused, match="neither it nor the directory above"):
+        restored(archived(), tmp_path / "a" / "b", "orders")
+
+
+def refusal(error: type[SidecarError], log_dir: Path, **request: object) -> str:
+    with pytest.raises(error) as raised:
+        restored(archived(), log_dir, "orders", **request)
+    assert not list(log_dir.glob("orders-*.restoring"))
+    return str(raised.value)
+
+
+def test_an_unknown_topic_id_is_asked_for(tmp_path: Path) -> None:
+    text = refusal(SettingsError, own_log_dir(tmp_path), topic_id=None)
+    assert "stray" in text
+    assert f"own id is {golden_topic_id('orders')}" in text
+
+
+def test_a_topic_id_that_contradicts_the_directory_is_refused(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    new_topic(log_dir, "orders-0", OTHER_ID)
+    assert OTHER_ID in refusal(LineageUnknown, log_dir)
+    assert "KRaft" in refusal(SettingsError, log_dir, topic_id="none")
+    assert "22 characters" in refusal(SettingsError, log_dir, topic_id="orders")
+
+
+def test_the_dangerous_combination_is_refused(tmp_path: Path) -> None:
+    keep = {"leader_epochs": LeaderEpochMode.KEEP}
+    other = other_log_dir(tmp_path)
+    assert "wait for ever" in refusal(SettingsError, other, topic_id=OTHER_ID, **keep)
+    own = own_log_dir(tmp_path)
+    assert "made anew" in refusal(SettingsError, own, topic_id=OTHER_ID, **keep)
+    new_topic(own, "orders-0", str(golden_topic_id("orders")), "0\n1\n3 0\n")
+    assert "has seen leader epoch 3" in refusal(SettingsError, own, **keep)
+    outcome = restored(archived(), own, "orders")
+    assert outcome.decisions is not None
+    assert outcome.decisions.leader_epochs is LeaderEpochMode.FLATTEN
+    assert outcome.decisions.producer_state is ProducerStateMode.KEEP
+
+
+def test_without_a_cluster_the_operator_says_whose_epochs(tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    assert "no meta.properties" in refusal(SettingsError, fresh)
+    outcome = restored(archived(), fresh, "orders", leader_epochs=LeaderEpochMode.FLATTEN)
+    assert outcome.log is not None
+    assert outcome.decisions is not None
+    assert outcome.decisions.producer_state is ProducerStateMode.DROP
+
+
+def test_topics_and_partitions_that_are_not_archived_are_named(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    with pytest.raises(SettingsError, match="partition 7"):
+        restored(archived(), log_dir, "orders", partitions=(0, 7))
+    with pytest.raises(SettingsError, match="there are: append-time, codecs-java"):
+        restored(archived(), log_dir, "odrers", topic_id=OTHER_ID)
+
+
+def test_several_histories_of_one_name_must_be_told_apart(tmp_path: Path) -> None:
+    store = archived("4.3.0")
+    store.objects |= archived("3.9.1").objects
+    log_dir = own_log_dir(tmp_path)
+    with pytest.raises(LineageUnknown, match="--cluster-id ID"):
+        restored(store, log_dir, "orders", topic_id=OTHER_ID)
+    outcome = restored(store, log_dir, "orders", topic_id=OTHER_ID, cluster_id=manifest("3.9.1")["cluster_id"])
+    assert outcome.plan.state.lineage.cluster_id == manifest("3.9.1")["cluster_id"]
+
+
+def test_a_full_disk_is_told_before_and_during(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_dir = own_log_dir(tmp_path)
+    usage = shutil.disk_usage(log_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+        with pytest.raises(StagingFull, match="1000 are free"):
+            restored(archived(), log_dir, "orders")
+    monkeypatch.setattr(os, "write", lambda descriptor, data: _full())
+    with pytest.raises(StagingFull, match=r"orders-0.*no space left.*run the same command again"):
+        restored(archived(), log_dir, "orders")
+    monkeypatch.undo()
+    assert restored(archived(), log_dir, "orders").log is not None
+
+
+def _full() -> int:
+    with Path("/dev/full").open("wb", buffering=0) as file:
+        return file.write(b"x")
