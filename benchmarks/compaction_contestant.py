@@ -1,0 +1,141 @@
+"""Our side of the compaction benchmark: a process of its own with an embedded Spark, which compacts when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.config import SparkSettings
+from sidecar.pipeline.compaction.directory import compact_directory, compaction_job, named_partition
+from sidecar.pipeline.compaction.parts import LocalParts
+from sidecar.pipeline.compaction.run import rewritten, scanned
+from sidecar.pipeline.compaction.survey import survey
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.ports import StageEngine
+from sidecar.spark.embedded import EmbeddedSpark
+from sidecar.spark.stages import SparkStages
+
+PRELOADED = "sidecar.pipeline.compaction.preloaded"
+MIB = 1024 * 1024
+
+
+class Contestant:
+    """A context manager. With one core the whole process, its JVM and its workers have one core."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self.largest_worker_bytes = 0
+        """Private memory of the largest Python worker at any moment of the last call."""
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "benchmarks.compaction_contestant", str(self._cores)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._process.communicate()
+
+    def compact(self, partition: Path, out: Path) -> float:
+        """Wall seconds from a directory to a directory."""
+        return self._told("one", partition, out)
+
+    def compact_all(self, root: Path, out: Path) -> float:
+        """Wall seconds for all partitions below a directory, in one job, up to their parts."""
+        return self._told("all", root, out)
+
+    def _told(self, what: str, source: Path, out: Path) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        shutil.rmtree(out, ignore_errors=True)
+        print(json.dumps([what, str(source), str(out)]), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        self.largest_worker_bytes = answer["largest_worker_bytes"]
+        return float(answer["seconds"])
+
+
+def _one(source: Path, out: Path, engine: StageEngine) -> None:
+    out.mkdir()
+    rules = CompactionRules(0)
+    found = compact_directory(
+        named_partition(source), out / source.name, rules, engine, Forgetting(0, None), hash_key=os.urandom(16)
+    )
+    assert found.records_after
+
+
+def _all(root: Path, out: Path, engine: StageEngine) -> None:
+    jobs = []
+    for source in sorted(root.iterdir()):
+        staging = out / source.name
+        staging.mkdir(parents=True)
+        surveyed = survey(named_partition(source), Forgetting(0, None), staging, split_bytes=SPLIT_BYTES)
+        count = surveyed.compactable(include_active=False)
+        jobs.append(compaction_job(surveyed, count, CompactionRules(0), os.urandom(16), staging))
+    parts = LocalParts(out / "parts")
+    parts.directory.mkdir()
+    with scanned(jobs, engine) as run:
+        results = rewritten(run, parts)
+    for result in results:
+        assert isinstance(result, tuple), result
+
+
+class _Watch:
+    """Samples the private memory of this process's Python workers."""
+
+    def __init__(self) -> None:
+        self.largest_bytes = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(0.1):
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    memory = child.memory_info()
+                    is_worker = "python" in child.name()
+                except psutil.Error:
+                    continue
+                if is_worker:
+                    self.largest_bytes = max(self.largest_bytes, memory.rss - memory.shared)
+
+
+def main() -> None:
+    """Serve orders until stdin ends."""
+    cores = int(sys.argv[1])
+    if cores == 1:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    settings = SparkSettings(master=f"local[{cores}]", driver_memory_bytes=1024 * MIB, idle_stop_s=86_400)
+    with EmbeddedSpark(settings, preload=[PRELOADED]) as spark:
+        engine = SparkStages(spark)
+        for line in sys.stdin:
+            what, source, out = json.loads(line)
+            Path(out).mkdir(parents=True) if what == "all" else Path(out).parent.mkdir(parents=True, exist_ok=True)
+            with _Watch() as watch:
+                started = time.perf_counter()
+                (_all if what == "all" else _one)(Path(source), Path(out), engine)
+                seconds = time.perf_counter() - started
+            answer: dict[str, Any] = {"seconds": seconds, "largest_worker_bytes": watch.largest_bytes}
+            print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
