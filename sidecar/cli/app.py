@@ -7,7 +7,17 @@ import platform
 import typer
 
 from sidecar import __version__
-from sidecar.cli import archiving, compacting, configuring, inspecting, reporting, restoring, snapshots
+from sidecar.cli import (
+    archiving,
+    compacting,
+    configuring,
+    inspecting,
+    preparing,
+    reporting,
+    restoring,
+    snapshots,
+    spark_packages,
+)
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
 from sidecar.cli.usage import OneLineErrors
 
@@ -51,7 +61,9 @@ for command in (
     reporting.verify,
     restoring.restore,
     compacting.compact,
+    preparing.prepare,
     inspecting.inspect,
+    spark_packages.spark_packages,
     version,
 ):
     app.command()(with_global_options(command))

@@ -65,9 +65,6 @@ _CLUSTER: Final = {
     "spark.executor.extraJavaOptions": " ".join(_JVM_OPTIONS),
     # Damaged files raise nothing. What fails a task is a lost executor, and only where several are lost at once, twice.
     "spark.task.maxFailures": "4",
-    # A task that is sent to a machine where it cannot run goes to another one next time.
-    "spark.excludeOnFailure.enabled": "true",
-    "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "3",
 }
 
 PACKAGES_FOLDER: Final = "tiered-sidecar-packages"

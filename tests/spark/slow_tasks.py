@@ -1,0 +1,68 @@
+"""Tasks that wait for the test: in a module, so that executors can import them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sidecar.ports import TaskEngine
+
+_WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whoever comes leaves the id of its process, and waits until the gate is open."""
+
+    directory: Path
+
+    @property
+    def waiting(self) -> list[int]:
+        """Processes that have come, in any order, and how often is not told."""
+        return [int(path.name) for path in self.directory.iterdir() if path.name.isdecimal()]
+
+    @property
+    def passed(self) -> int:
+        """How often somebody went through."""
+        return len(list(self.directory.glob("passed-*")))
+
+    def open(self) -> None:
+        """Lets all through from now on."""
+        (self.directory / "open").touch()
+
+    def __call__(self) -> None:
+        (self.directory / str(os.getpid())).touch()
+        deadline = time.monotonic() + _WAIT_S  # noqa: TID251
+        while not (self.directory / "open").exists():
+            if time.monotonic() > deadline:  # noqa: TID251
+                raise TimeoutError("the gate was not opened")
+            time.sleep(0.02)  # noqa: TID251
+        (self.directory / f"passed-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A task's function behind a gate."""
+
+    function: Callable[..., Any]
+    gate: Gate
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.gate()
+        return self.function(*arguments)
+
+
+@dataclass(frozen=True)
+class GatedEngine:
+    """A `TaskEngine` all of whose tasks wait."""
+
+    engine: TaskEngine
+    gate: Gate
+
+    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+        """See `TaskEngine`."""
+        return self.engine.run(Gated(function, self.gate), tasks)
