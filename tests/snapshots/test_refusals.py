@@ -17,6 +17,7 @@ from tests.snapshots.log_dirs import healed, log_dir_of, snapshots_in
 
 def test_a_segment_that_vanished_from_the_middle_is_named(tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path, segments=6)
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
     (log_dir / "t-0" / f"{4:020d}.log").unlink()
     said = "no batch has the offsets 4 to 5, where the next one begins"
     rebuilt = in_this_process("snapshots", "rebuild", log_dir, "--out", tmp_path / "out")
@@ -34,6 +35,7 @@ def test_a_segment_that_vanished_from_the_middle_is_named(tmp_path: Path) -> Non
 def test_a_segment_whose_snapshot_stayed_behind_is_named_too(tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path, segments=6)
     assert healed(log_dir).exit_code == 0
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
     (log_dir / "t-0" / f"{4:020d}.log").unlink()
     checked = in_this_process("snapshots", "check", log_dir)
     assert checked.code == 3

@@ -46,8 +46,9 @@ class DiskPartition:
 
     @property
     def compacted(self) -> bool:
-        """See `PartitionLog`: the broker notes how far its cleaner has come."""
-        return self.topic_partition in self._checkpointed(CLEANER_CHECKPOINT)
+        """See `PartitionLog`: the broker notes how far its cleaner has come; a copy without that note tells nothing."""
+        noted = (self.files.log_dir / CLEANER_CHECKPOINT).exists()
+        return not noted or self.topic_partition in self._checkpointed(CLEANER_CHECKPOINT)
 
     def _checkpointed(self, name: str) -> Mapping[TopicPartition, int]:
         path = self.files.log_dir / name
