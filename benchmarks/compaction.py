@@ -130,7 +130,7 @@ def cold(setting: Setting, figures: Figures) -> None:
 
 
 def many(setting: Setting, figures: Figures) -> None:
-    """Small partitions, surveyed and compacted in one job; their outputs wait as parts."""
+    """Small partitions, compacted in one job: headers have been read before, and outputs wait as parts."""
     count = 20 if setting.tiny else 1000
     root = setting.scratch / "many"
     for number in range(count):

@@ -26,7 +26,7 @@ from sidecar.logformat.names import (
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.log_file import LogFile
-from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, write_file
+from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, sync_file, write_file
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.run import only, rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import write_segment
@@ -197,6 +197,8 @@ def _write(compaction: Compaction, directory: Path, parts: LocalParts) -> None:
     for segment in compaction.survey.segments:
         if segment.file.end_offset not in ends:
             (directory / file_name(segment.file.end_offset, Suffix.SNAPSHOT)).unlink()
+        else:
+            sync_file(directory / file_name(segment.file.end_offset, Suffix.SNAPSHOT))
     first = compaction.survey.segments[0].file.base_offset
     if first not in ends:
         _copy_if_there(source / file_name(first, Suffix.SNAPSHOT), directory)

@@ -24,12 +24,15 @@ def cannot_be_written(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_file(path: Path, pieces: Iterable[bytes | memoryview], *, mtime_ns: int | None = None) -> None:
-    """A whole file, on the disk when this returns. Raises StagingFull."""
+def write_file(
+    path: Path, pieces: Iterable[bytes | memoryview], *, mtime_ns: int | None = None, synced: bool = True
+) -> None:
+    """A whole file, on the disk when this returns, or with `sync_file` later. Raises StagingFull."""
     with cannot_be_written(path), path.open("wb", buffering=0) as file:
         for piece in pieces:
             write_all(file, piece)
-        os.fsync(file.fileno())
+        if synced:
+            os.fsync(file.fileno())
         if mtime_ns is not None:
             os.utime(file.fileno(), ns=(mtime_ns, mtime_ns))
 
@@ -57,6 +60,12 @@ def bytes_of(path: Path, size_bytes: int | None = None) -> Iterator[memoryview]:
         raise SegmentChanged(f"{path}: vanished while it was copied; look again") from error
     except OSError as error:
         raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def sync_file(path: Path) -> None:
+    """Have on the disk what was written before. Raises StagingFull."""
+    with cannot_be_written(path), path.open("rb", buffering=0) as file:
+        os.fsync(file.fileno())
 
 
 def sync_directory(directory: Path) -> None:

@@ -199,7 +199,8 @@ class _Surveying:
                 content = found
                 if not self.exact:
                     self.table = ProducerTable.from_entries(end_offset, theirs)
-        write_file(self.staging / name, [content])
+        # Most of them are thrown away again: whoever keeps one has it on the disk.
+        write_file(self.staging / name, [content], synced=False)
 
 
 def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
