@@ -1,0 +1,204 @@
+"""Archives of golden directories in a real S3 server, restored; each of the brokers starts from it and serves what was there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from sidecar.archive.state import PartitionState
+from sidecar.clock import SystemClock
+from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
+from sidecar.pipeline.restore.restore import restore
+from tests.golden import golden, golden_copy, manifest
+from tests.pipeline.rig import archived_states
+from tests.real.product import json_lines, run_program, s3_settings, store_of
+from tests.real.reading_back import expected_reads, reads
+from tests.real.stored_batches import last_data_batch, send_again, stored_batches
+from tests.real.topics import admin_of, create_topic, end_offset, write
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_java import kafka_tool
+from tests.servers.versitygw import VersityGateway
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+TOPICS = ("orders", "codecs-java", "codecs-librdkafka", "transactions", "append-time")
+LEGACY = ("legacy-v0", "legacy-v1", "legacy-mixed")
+PAYMENTS = "payments"
+SCRIPT = f"""
+producer a
+producer t transactional.id=t
+producer filler
+send a {PAYMENTS} 0 30
+begin t
+send t {PAYMENTS} 0 40
+abort t
+send filler {PAYMENTS} 0 600
+"""
+# Golden records are as old as the golden directories: no retention may remove them while the test runs.
+PROPERTIES = {"log.retention.ms": "-1"}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
+    with VersityGateway(tmp_path_factory.mktemp("versitygw"), options=["--quiet"]) as server:
+        yield server
+
+
+def archive(gateway: VersityGateway, log_dir: Path, scratch: Path) -> dict[str, str]:
+    """Back-fill a log dir; the settings that lead to its archive."""
+    settings = {**s3_settings(gateway), "store.url": f"s3://{gateway.bucket}/{scratch.name}"}
+    # What was written a moment ago is archived too: nobody writes there any more.
+    state = {"run.state_dir": str(scratch / "state"), "broker.settle_ms": "0"}
+    done = run_program({**settings, **state}, "backfill", "--log-dir", str(log_dir), "--assume-leader", "--json")
+    assert done.returncode == 0, done.stderr
+    return settings
+
+
+def restore_topics(
+    settings: Mapping[str, str], log_dir: Path, topics: Mapping[str, dict[str, Any]]
+) -> dict[str, PartitionState]:
+    """Restore topics with these options; the archived states of all of their partitions."""
+    with store_of(settings) as store:
+        for topic, options in topics.items():
+            report = restore(store, SystemClock(), RestoreRequest(topic, log_dir, **options))
+            assert report.exit_code == 0, [outcome.problem for outcome in report.outcomes]
+        states = archived_states(store)
+    return {name: state for name, state in states.items() if name.rpartition("-")[0] in topics}
+
+
+def assert_served(broker: KafkaBroker, states: Mapping[str, PartitionState], source: Path) -> None:
+    """Consumers of both isolation levels get what the source directory holds below the archive's end."""
+    partitions = [
+        (state.lineage.topic_partition.topic, state.lineage.topic_partition.partition) for state in states.values()
+    ]
+    everything = reads(broker, partitions, "read_uncommitted")
+    committed = reads(broker, partitions, "read_committed")
+    hidden = 0
+    for (topic, number), state in zip(partitions, states.values(), strict=True):
+        expected = expected_reads(source / f"{topic}-{number}", state.end_offset or 0)
+        assert everything[topic, number] == expected[0], (topic, number)
+        assert committed[topic, number] == expected[1], (topic, number)
+        hidden += len(expected[0]) - len(expected[1])
+    assert hidden > 0, "no aborted transaction among them"
+
+
+def epochs_of(log_dir: Path, partition: str) -> list[tuple[int, int]]:
+    entries = read_leader_epochs((log_dir / partition / "leader-epoch-checkpoint").read_bytes()).entries
+    return [(entry.epoch, entry.start_offset) for entry in entries]
+
+
+def make_topics(broker: KafkaBroker, version: str, topics: tuple[str, ...]) -> None:
+    found = manifest(version)["topics"]
+    admin = admin_of(broker)
+    new = [NewTopic(topic, num_partitions=len(found[topic]["partitions"]), replication_factor=1) for topic in topics]
+    for created in admin.create_topics(new).values():
+        created.result(60)
+
+
+def test_2_7_2_with_zookeeper_serves_all_formats_from_a_fresh_directory(
+    gateway: VersityGateway, tmp_path: Path
+) -> None:
+    """Another cluster, whose id is not known yet; no clean shutdown was ever there, and nothing needs recovery."""
+    source = golden("2.7.2") / "logs"
+    settings = archive(gateway, source, tmp_path)
+    broker = KafkaBroker("2.7.2", tmp_path / "kafka", properties=PROPERTIES)
+    log_dir = broker.log_dirs[0]
+    log_dir.mkdir(parents=True)
+    options = {
+        "topic_id": "none",
+        "leader_epochs": LeaderEpochMode.FLATTEN,
+        "open_transactions": OpenTransactionMode.ABORT,
+    }
+    topics = (*TOPICS, *LEGACY)
+    states = restore_topics(settings, log_dir, dict.fromkeys(topics, options))
+    with broker:
+        # To ZooKeeper the topics are new; the broker finds their directories when it comes to lead them.
+        make_topics(broker, "2.7.2", topics)
+        assert_served(broker, states, source)
+        assert "Recovering unflushed segment 0 " not in broker.log_text()
+    assert epochs_of(log_dir, "orders-0") == [(0, 0)]
+
+
+def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: VersityGateway, tmp_path: Path) -> None:
+    golden_copy("3.9.1", tmp_path / "copy")
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "copy" / "logs").rename(tmp_path / "kafka" / "logs-0")
+    with KafkaBroker("3.9.1", tmp_path / "kafka", properties=PROPERTIES) as broker:
+        create_topic(broker, PAYMENTS, segment_bytes=16384)
+        write(broker, SCRIPT, tmp_path)
+    log_dir = broker.log_dirs[0]
+    retried = last_data_batch(
+        stored_batches(log_dir / f"{PAYMENTS}-0"), stored_batches(log_dir / f"{PAYMENTS}-0")[0].producer_id
+    )
+    settings = archive(gateway, log_dir, tmp_path)
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    topics = {}
+    for topic in (*TOPICS, PAYMENTS):
+        for directory in sorted(log_dir.glob(f"{topic}-[0-9]")):
+            topics[topic] = {"topic_id": read_partition_metadata((directory / "partition.metadata").read_bytes())}
+            directory.rename(lost / directory.name)
+    # As a disk that was replaced: the broker never shut down with what is there now.
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    states = restore_topics(settings, log_dir, topics)
+    archived_end = states[f"{PAYMENTS}-0"].end_offset
+    before = epochs_of(log_dir, "orders-0")
+    with KafkaBroker("3.9.1", tmp_path / "kafka", properties=PROPERTIES) as again:
+        assert_served(again, states, lost)
+        answer = send_again(again.port, PAYMENTS, 0, retried)
+        assert (answer.error_code, answer.base_offset) == (0, retried.base_offset)
+        assert end_offset(again, PAYMENTS) == archived_end
+        write(again, f"producer n\nsend n {PAYMENTS} 0 5", tmp_path)
+        assert end_offset(again, PAYMENTS) == end_offset(again, PAYMENTS, committed=True) == (archived_end or 0) + 5
+    # The history of epochs was kept, and went on.
+    assert epochs_of(log_dir, "orders-0")[: len(before)] == before
+    assert len(before) == 3
+    copies = [batch for batch in stored_batches(log_dir / f"{PAYMENTS}-0") if batch.identity == retried.identity]
+    assert len(copies) == 1
+
+
+def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: VersityGateway, tmp_path: Path) -> None:
+    source = golden("4.3.0") / "logs"
+    settings = archive(gateway, source, tmp_path)
+    broker = KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES)
+    with broker:
+        make_topics(broker, "4.3.0", TOPICS)
+    log_dir = broker.log_dirs[0]
+    arguments = ["restore", "--to", str(log_dir), "--open-transactions", "abort", "--json"]
+    done = run_program(settings, *arguments, "--topic", "orders", "--leader-epochs", "keep")
+    assert done.returncode == 2, done.stdout
+    assert "belongs to cluster" in done.stderr
+    done = run_program(settings, *arguments, "--topic", "orders")
+    assert done.returncode == 0, done.stderr
+    (report,) = json_lines(done)
+    assert [(row["leader_epochs"], row["producer_state"]) for row in report["partitions"]] == [("flatten", "drop")] * 2
+    aborting = {"open_transactions": OpenTransactionMode.ABORT}
+    states = restore_topics(settings, log_dir, dict.fromkeys(TOPICS[1:], aborting))
+    with store_of(settings) as store:
+        states |= {name: state for name, state in archived_states(store).items() if name.startswith("orders-")}
+    with KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES) as again:
+        assert_served(again, states, source)
+        # With the source's epochs in the batches a group that committed one would wait here for ever.
+        count = sum(
+            len(expected_reads(source / name, states[name].end_offset or 0)[0]) for name in ("orders-0", "orders-1")
+        )
+        assert consumed_by_group(again, 700) + consumed_by_group(again, count - 700) == count
+    assert not list(log_dir.glob("*-stray"))
+    assert {epoch for epoch, _ in epochs_of(log_dir, "orders-0")} <= set(range(6))
+    assert epochs_of(log_dir, "orders-0")[0] == (0, 0)
+    shutil.rmtree(tmp_path / "kafka")
+
+
+def consumed_by_group(broker: KafkaBroker, count: int) -> int:
+    """Let a Java consumer group read so many records of `orders`, commit, and end. How many it was given."""
+    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", "orders", "--group", "g", "--from-beginning"]
+    arguments += ["--max-messages", str(count), "--timeout-ms", "20000", "--formatter-property", "print.offset=true"]
+    printed = kafka_tool(broker.version, "org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments)
+    return printed.count("Offset:")
