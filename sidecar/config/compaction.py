@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -157,6 +158,16 @@ class CompactionSettings(CompactionPolicy):
         if self.topics and self.header.strip() and not uses_header:
             raise ValueError(f"header {self.header!r} is set, but no topic has the strategy header")
         return self
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything may have to be compacted."""
+        return self.enabled and bool(self.topics)
+
+    @property
+    def staging_path(self) -> Path:
+        """`staging_dir`, or where it is not set the system's."""
+        return Path(tempfile.gettempdir()) if self.staging_dir is None else self.staging_dir.expanduser()
 
     def of_topic(self, topic: str) -> CompactionPolicy | None:
         """What holds for a topic, None if it is not compacted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
@@ -11,6 +11,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, Part, PartitionFiles, SegmentFiles
+from sidecar.pipeline.compaction.copies import CompactedCopy
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.producer_snapshot import (
     ChosenSnapshot,
@@ -23,6 +24,7 @@ from sidecar.pipeline.reading import SegmentReading, read_segment
 from sidecar.pipeline.seams import cleaner_was_here
 from sidecar.pipeline.sources import open_listed
 from sidecar.pipeline.tools import Tools
+from sidecar.storage import FileSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class PreparedSegment:
     """A segment that may be uploaded. `descriptor` is open until `close`: the bytes outlive an unlink by the broker.
 
     `lost`: offsets `[from, to)` at its end that are nowhere on disk, and are to be recorded so by the same commit.
+    `copy`: its compacted copy, which is archived instead; `descriptor` and `indexes` are of that.
     """
 
     segment: SegmentFiles
@@ -40,10 +43,20 @@ class PreparedSegment:
     index_parts: tuple[Part, ...]
     attempt: Attempt
     lost: tuple[int, int] | None = None
+    copy: CompactedCopy | None = None
+
+    @property
+    def log_source(self) -> FileSource:
+        """The bytes of the `.log` object."""
+        if self.copy is not None:
+            return FileSource(self.descriptor, self.copy.size_bytes, str(self.copy.path))
+        segment = self.segment
+        return FileSource(self.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
 
     def archived(self, log_crc32c: int) -> ArchivedSegment:
         """The entry for the commit, once the checksum of the `.log` object is known."""
-        segment, built, epochs = self.segment, self.reading.built, self.reading.leader_epochs
+        segment, epochs = self.segment, self.reading.leader_epochs
+        built = self.reading.built if self.copy is None else self.copy.built
         covered = epochs.covers(segment.base_offset)
         return ArchivedSegment(
             segment_id=self.attempt.segment_id,
@@ -51,19 +64,23 @@ class PreparedSegment:
             end_offset=segment.end_offset if self.lost is None else self.lost[0],
             log_key=self.attempt.log_key,
             indexes_key=self.attempt.indexes_key,
-            parts=(log_part(segment.size_bytes, log_crc32c), *self.index_parts),
+            parts=(log_part(self.log_source.size_bytes, log_crc32c), *self.index_parts),
             leader_epochs=(
                 epochs.entries_for_segment(segment.base_offset, segment.end_offset)
                 if covered
                 else epochs.in_range(segment.base_offset, segment.end_offset).entries
             ),
-            highest_batch_leader_epoch=built.leader_epochs.latest_epoch,
+            # Of the log as it was: compaction may have taken all batches of an epoch.
+            highest_batch_leader_epoch=self.reading.built.leader_epochs.latest_epoch,
             max_timestamp_ms=built.max_timestamp_ms,
             batch_count=built.batch_count,
             snapshot=self.snapshot.provenance,
-            source_path=str(segment.log.path),
-            source_mtime_ns=segment.log.mtime_ns,
-            source_size_bytes=segment.log.size_bytes,
+            generation=0 if self.copy is None else 1,
+            strategy=None if self.copy is None else self.copy.strategy,
+            strategy_parameters={} if self.copy is None else self.copy.strategy_parameters,
+            source_path=str(segment.log.path) if self.copy is None else None,
+            source_mtime_ns=segment.log.mtime_ns if self.copy is None else None,
+            source_size_bytes=segment.log.size_bytes if self.copy is None else None,
             source_position=segment.start_position,
             first_batch_crc=built.first_batch_crc,
             last_batch_crc=built.last_batch_crc,
@@ -72,6 +89,40 @@ class PreparedSegment:
     def close(self) -> None:
         """Give the descriptor back."""
         os.close(self.descriptor)
+
+
+def with_copy(prepared: PreparedSegment, copy: CompactedCopy, segment_id: str, root: str) -> PreparedSegment:
+    """The same segment, archived as its compacted copy: with the copy's indexes, and the log's own snapshot and epochs.
+
+    Args:
+        segment_id: a fresh one. The attempt never resembles one of the raw segment, so that no restart takes it for that.
+
+    Raises PartitionError; then the given one is still open.
+    """
+    segment = prepared.segment
+    indexes, parts = assemble_indexes(
+        copy.built.offset_index,
+        copy.built.time_index,
+        prepared.snapshot.content,
+        prepared.reading.leader_epochs.text_for_bundle(segment.end_offset),
+        copy.built.transaction_index or None,
+    )
+    _check_size(segment, len(indexes))
+    try:
+        descriptor = os.open(copy.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise PartitionError(
+            f"{copy.path}: the compacted copy of {segment} cannot be read: {error.strerror}"
+        ) from error
+    status = os.fstat(descriptor)
+    attempt = replace(
+        _fresh_attempt(root, segment, segment_id, prepared.attempt.begun_ms),
+        inode=status.st_ino,
+        size_bytes=copy.size_bytes,
+        mtime_ns=-1,
+    )
+    os.close(prepared.descriptor)
+    return replace(prepared, descriptor=descriptor, indexes=indexes, index_parts=parts, attempt=attempt, copy=copy)
 
 
 @dataclass(frozen=True, slots=True)

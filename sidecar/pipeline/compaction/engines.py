@@ -11,8 +11,8 @@ from sidecar.ports import StageEngine
 class CompactionEngines(Protocol):
     """Engines by the size of the work. What they hold is gone after `stop`, and comes back with the next use."""
 
-    def for_bytes(self, size_bytes: int) -> StageEngine:
-        """An engine for so many bytes. Starts nothing yet."""
+    def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
+        """An engine for so many bytes. Starts nothing yet. `local_files`: the work is on files of this machine."""
         ...
 
     def stop(self) -> None:
@@ -23,7 +23,7 @@ class CompactionEngines(Protocol):
 class LocalEngines:
     """This process does it all."""
 
-    def for_bytes(self, size_bytes: int) -> StageEngine:
+    def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
         """See `CompactionEngines`."""
         return LocalStages()
 

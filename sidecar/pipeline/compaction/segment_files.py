@@ -21,14 +21,8 @@ def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile
     """
     last = output.sources[-1]
     log = directory / file_name(output.base_offset, Suffix.LOG)
-    if output.unchanged:
-        write_file(log, bytes_of(last.path, last.size_bytes), mtime_ns=last.mtime_ns)
-    else:
-        pieces = (piece for number in output.parts for piece in parts.pieces(number))
-        write_file(log, pieces, mtime_ns=last.mtime_ns)
-        for number in output.parts:
-            parts.forget(number)
-    built = _indexes(log, output)
+    write_log(log, parts, output)
+    built = indexes_of(log, output)
     contents = {
         Suffix.OFFSET_INDEX: built.offset_index,
         Suffix.TIME_INDEX: built.time_index,
@@ -40,7 +34,20 @@ def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile
             write_file(directory / file_name(output.base_offset, suffix), [content], mtime_ns=last.mtime_ns)
 
 
-def _indexes(log: Path, output: CompactedOutput[LogFile]) -> BuiltIndexes:
+def write_log(log: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
+    """The `.log` alone, with the last source's time. The parts are gone afterwards. Raises StagingFull, SegmentChanged."""
+    last = output.sources[-1]
+    if output.unchanged:
+        write_file(log, bytes_of(last.path, last.size_bytes), mtime_ns=last.mtime_ns)
+        return
+    pieces = (piece for number in output.parts for piece in parts.pieces(number))
+    write_file(log, pieces, mtime_ns=last.mtime_ns)
+    for number in output.parts:
+        parts.forget(number)
+
+
+def indexes_of(log: Path, output: CompactedOutput[LogFile]) -> BuiltIndexes:
+    """What is to stand in the indexes of a `.log` that was written. Reads it again, every checksum. Raises CorruptFile."""
     builder = IndexBuilder(output.base_offset)
     source = LazyFile(log)
     written = LogFile(log, output.base_offset, output.end_offset, source.size_bytes, output.sources[-1].mtime_ns)

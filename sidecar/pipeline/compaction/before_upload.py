@@ -1,0 +1,188 @@
+"""`before_upload`: rolled segments wait a while for a compacted copy of theirs; who has waited for too long goes as it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from sidecar.clock import Clock
+from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.pipeline.compaction.copies import CompactedCopy, discard_copy
+from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
+from sidecar.pipeline.producer_snapshot import KnownState
+
+AT_RISK_SHARE: Final = 0.5
+"""A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
+STAGED_BYTES_MAX: Final = 16 * 1024**3
+"""So much may lie on the disk as compacted copies; what is rolled meanwhile goes as it is."""
+
+
+_Name: TypeAlias = tuple[FileIdentity, int]
+"""What a rolled segment is known by: its file as it was listed, and its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledGroup:
+    """Segments of one partition, adjacent and ready, and what is known of the producers at the first one's base.
+
+    `files`: all of the partition; what lies below `stable_end_offset` there tells how transactions ended.
+    """
+
+    files: PartitionFiles
+    stable_end_offset: int
+    segments: tuple[SegmentFiles, ...]
+    known: KnownState
+    policy: CompactionPolicy
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose segments they are."""
+        return self.files.topic_partition
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to be compacted."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+@dataclass(slots=True)
+class _Held:
+    """`is_raw`: it goes as it is, since there is no copy and there will be none."""
+
+    since_ms: int
+    is_raw: bool = False
+    copy: CompactedCopy | None = None
+
+
+@dataclass(slots=True)
+class BeforeUpload:
+    """What waits, and for what. Thread-safe: rounds hold segments back, another thread compacts them.
+
+    `wake`: called when segments that were held back may go.
+    """
+
+    settings: CompactionSettings
+    clock: Clock
+    wake: Callable[[], None] = lambda: None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
+    _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
+
+    def hold_back(
+        self, plan: PartitionPlan, known: Callable[[], KnownState], local_limit_ms: int | None = None
+    ) -> PartitionPlan:
+        """The plan with those segments that may go; the others wait, and are offered for compaction.
+
+        Args:
+            known: gives the producers at the base of the plan's first segment. May raise SidecarError.
+            local_limit_ms: how long the broker keeps a segment, None if it is not known.
+        """
+        topic_partition = plan.files.topic_partition
+        policy = self.settings.of_topic(topic_partition.topic)
+        if policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD or not plan.segments:
+            return plan
+        ready = 0
+        with self._lock:
+            self._keep_only(plan)
+            while ready < len(plan.segments) and self._may_go(plan.segments[ready], local_limit_ms):
+                ready += 1
+        if ready == len(plan.segments):
+            return plan
+        if ready:
+            # What is behind them is offered when they are archived: only then is it known what producers have done.
+            waiting = (*plan.segments[ready:], *plan.waiting)
+            reason = f"{plan.segments[ready]} is to be compacted before its upload, when those before it are archived"
+            return replace(plan, segments=plan.segments[:ready], waiting=waiting, reason=reason, look_again_ms=0)
+        group = RolledGroup(plan.files, plan.facts.stable_end_offset, plan.segments, known(), policy)
+        with self._lock:
+            self._groups[topic_partition] = group
+            waits_ms = [self._left_ms(held) for held in self._held.get(topic_partition, {}).values()]
+        return replace(
+            plan,
+            segments=(),
+            waiting=(*plan.segments, *plan.waiting),
+            reason=f"{plan.segments[0]} waits to be compacted before its upload",
+            look_again_ms=max(1, min(waits_ms, default=1)),
+        )
+
+    def _keep_only(self, plan: PartitionPlan) -> None:
+        """Begin to hold what is new, and forget what is not on the disk any more."""
+        before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
+        now_ms = self.clock.now_ms()
+        names = map(_name, plan.segments)
+        held = {name: before.pop(name) if name in before else _Held(now_ms) for name in names}
+        self._held[plan.files.topic_partition] = held
+        for left in before.values():
+            if left.copy is not None:
+                discard_copy(left.copy)
+
+    def _find(self, segment: SegmentFiles) -> _Held | None:
+        return self._held.get(segment.topic_partition, {}).get(_name(segment))
+
+    def _may_go(self, segment: SegmentFiles, local_limit_ms: int | None) -> bool:
+        held = self._find(segment)
+        if held is None or held.copy is not None or held.is_raw or segment.start_position:
+            return True
+        age_ms = self.clock.now_ms() - newest_change_ms(segment)
+        at_risk = local_limit_ms is not None and age_ms > AT_RISK_SHARE * local_limit_ms
+        held.is_raw = at_risk or self._left_ms(held) <= 0
+        return held.is_raw
+
+    def _left_ms(self, held: _Held) -> int:
+        return held.since_ms + self.settings.max_upload_delay_ms - self.clock.now_ms()
+
+    def take(self) -> tuple[RolledGroup, ...]:
+        """What is to be compacted now. It is offered again by the next round if nothing came of it."""
+        taken: list[RolledGroup] = []
+        with self._lock:
+            groups, self._groups = tuple(self._groups.values()), {}
+            copies = [
+                held.copy for all_held in self._held.values() for held in all_held.values() if held.copy is not None
+            ]
+            room = STAGED_BYTES_MAX - sum(copy.size_bytes for copy in copies)
+            for group in groups:
+                # It may have been offered again while it was compacted.
+                if all(map(self._still_waits, group.segments)) and group.size_bytes <= room:
+                    room -= group.size_bytes
+                    taken.append(group)
+        return tuple(taken)
+
+    def _still_waits(self, segment: SegmentFiles) -> bool:
+        held = self._find(segment)
+        return held is not None and held.copy is None and not held.is_raw
+
+    def compacted(self, segment: SegmentFiles, copy: CompactedCopy) -> None:
+        """A copy is ready. Where the segment did not wait for it, it is of no use any more."""
+        with self._lock:
+            held = self._find(segment)
+            is_wanted = held is not None and held.copy is None and not held.is_raw
+            if held is not None and is_wanted:
+                held.copy = copy
+        if not is_wanted:
+            discard_copy(copy)
+
+    def goes_raw(self, segments: Sequence[SegmentFiles]) -> None:
+        """There will be no copy of these, unless there is one already."""
+        with self._lock:
+            for held in filter(None, map(self._find, segments)):
+                held.is_raw = held.copy is None
+
+    def copy_of(self, segment: SegmentFiles) -> CompactedCopy | None:
+        """The copy to be archived instead, None for the segment as it is."""
+        with self._lock:
+            held = self._find(segment)
+            return None if held is None else held.copy
+
+    def archived(self, segment: SegmentFiles) -> None:
+        """It is done: its copy can go."""
+        with self._lock:
+            held = self._held.get(segment.topic_partition, {}).pop(_name(segment), None)
+        if held is not None and held.copy is not None:
+            discard_copy(held.copy)
+
+
+def _name(segment: SegmentFiles) -> _Name:
+    return segment.log, segment.end_offset

@@ -1,0 +1,22 @@
+"""What an operator has set for a topic, as the rules of one compaction."""
+
+from __future__ import annotations
+
+from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.config import CompactionPolicy
+
+
+def rules_of(policy: CompactionPolicy, now_ms: int, *, segment_bytes: int | None = None) -> CompactionRules:
+    """The rules at a time. `segment_bytes`: instead of the topic's."""
+    return CompactionRules(
+        now_ms,
+        strategy=Strategy(policy.strategy.value),
+        header=policy.header,
+        strict_headers=policy.strict,
+        delete_retention_ms=policy.delete_retention_ms,
+        segment_bytes=segment_bytes or policy.segment_bytes,
+        min_compaction_lag_ms=policy.min_compaction_lag_ms,
+        max_compaction_lag_ms=policy.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=policy.min_cleanable_dirty_ratio,
+        exact_keys=policy.exact_keys,
+    )
