@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from producer_state.facts import Int64Column
-from sidecar.compaction import kernels_scan as places
+from sidecar.compaction import scan_places as places
 from sidecar.compaction.kernels_table import (
     BLOB_KEY_BYTES,
     CACHE_LINE_BYTES,

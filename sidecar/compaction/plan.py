@@ -142,4 +142,3 @@ def grouped(segments: Sequence[SegmentSummary], rules: CompactionRules) -> tuple
         groups.append(end - begin)
         begin = end
     return tuple(groups)
-

@@ -9,7 +9,9 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from sidecar.compaction import kernels_batches as batches
 from sidecar.compaction import kernels_rewrite as kernels
+from sidecar.compaction import rewrite_places as places
 from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.inflating import Body, Inflater
 from sidecar.compaction.kernels_table import mark
@@ -120,23 +122,23 @@ class _Rewriting:
         self._out: Body = np.empty(min(OUTPUT_BYTES, 2 * (scan.split.end - scan.split.begin) + 4096), dtype=np.uint8)
         self._scratch: Body = np.empty(0, dtype=np.uint8)
         keep_record = rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD
-        job = self._job = np.zeros(kernels.JOB_WORDS, dtype=np.int64)
-        job[kernels.NOW_MS], job[kernels.NEW_HORIZON_MS] = rules.now_ms, rules.new_horizon_ms
-        job[kernels.CONVERTS_LEGACY], job[kernels.KEEPS_LEGACY_RECORD] = rules.converts_legacy, keep_record
-        job[kernels.KEEPS_LEGACY_TOMBSTONES] = keeps_legacy_tombstones
-        job[kernels.LAST_POSITION], job[kernels.KEPT_NEXT_OFFSET] = ending.position, ending.next_offset
-        job[kernels.NO_TOMBSTONES] = not scan.tombstones
-        job[kernels.OUT_BYTES] = len(self._out)
+        job = self._job = np.zeros(places.JOB_WORDS, dtype=np.int64)
+        job[places.NOW_MS], job[places.NEW_HORIZON_MS] = rules.now_ms, rules.new_horizon_ms
+        job[places.CONVERTS_LEGACY], job[places.KEEPS_LEGACY_RECORD] = rules.converts_legacy, keep_record
+        job[places.KEEPS_LEGACY_TOMBSTONES] = keeps_legacy_tombstones
+        job[places.LAST_POSITION], job[places.KEPT_NEXT_OFFSET] = ending.position, ending.next_offset
+        job[places.NO_TOMBSTONES] = not scan.tombstones
+        job[places.OUT_BYTES] = len(self._out)
 
     def run(self) -> RewriteCounts:
         """Once."""
         job = self._job
         for chunk in chunks(self._segment, self._scan.split, check_crc=False):
             self._rewrite_chunk(chunk)
-        if job[kernels.ORDINAL] != self._scan.record_count or job[kernels.BATCH] != self._scan.batch_count:
-            raise self._changed(f"{job[kernels.BATCH]} batches with {job[kernels.ORDINAL]} records")
+        if job[places.ORDINAL] != self._scan.record_count or job[places.BATCH] != self._scan.batch_count:
+            raise self._changed(f"{job[places.BATCH]} batches with {job[places.ORDINAL]} records")
         self._flush()
-        first = kernels.VERBATIM
+        first = places.VERBATIM
         return RewriteCounts(*(int(count) for count in job[first : first + 6]))
 
     def _changed(self, found: str) -> SegmentChanged:
@@ -152,17 +154,17 @@ class _Rewriting:
                 chunk.buffer, chunk.file_position, *chunk.blocks, row, chunk.rows, self._verdicts, self._kept,
                 *self._producers, self._out, job,
             )  # fmt: skip
-            if stop == kernels.OUT_FULL:
+            if stop == places.OUT_FULL:
                 self._flush()
-                if job[kernels.NEEDED] > len(self._out):
-                    self._out = np.empty(int(job[kernels.NEEDED]), dtype=np.uint8)
-                    job[kernels.OUT_BYTES] = len(self._out)
-            elif stop == kernels.NEEDS_PYTHON:
+                if job[places.NEEDED] > len(self._out):
+                    self._out = np.empty(int(job[places.NEEDED]), dtype=np.uint8)
+                    job[places.OUT_BYTES] = len(self._out)
+            elif stop == places.NEEDS_PYTHON:
                 self._rewrite_one(chunk, row)
                 row += 1
-            elif stop == kernels.BAD_CRC:
+            elif stop == places.BAD_CRC:
                 raise self._bad(chunk, row, "checksum wrong, though it was right when the segment was scanned")
-            elif stop == kernels.BAD_RECORD:
+            elif stop == places.BAD_RECORD:
                 raise self._bad(chunk, row, "records other than those that were scanned")
 
     def _bad(self, chunk: Chunk, row: int, what: str) -> CorruptFile:
@@ -170,10 +172,10 @@ class _Rewriting:
         return CorruptFile(what, file=self._segment.file, position=int(wide[0, row]), offset=int(wide[1, row]))
 
     def _flush(self) -> None:
-        used = int(self._job[kernels.OUT_USED])
+        used = int(self._job[places.OUT_USED])
         if used:
             self._sink(self._out[:used].data)
-        self._job[kernels.OUT_USED] = 0
+        self._job[places.OUT_USED] = 0
 
     def _rewrite_one(self, chunk: Chunk, row: int) -> None:
         """A legacy message that must be rebuilt, or a compressed batch with winners; what comes of it goes to the sink."""
@@ -184,16 +186,16 @@ class _Rewriting:
             raise self._bad(chunk, row, error.what) from error
         job = self._job
         job[counter] += 1
-        job[kernels.BATCH] += 1
-        job[kernels.ORDINAL] += records
-        if len(data) > len(self._out) - job[kernels.OUT_USED]:
+        job[places.BATCH] += 1
+        job[places.ORDINAL] += records
+        if len(data) > len(self._out) - job[places.OUT_USED]:
             self._flush()
         if len(data) > len(self._out):
             self._sink(data)
         else:
-            begin = int(job[kernels.OUT_USED])
+            begin = int(job[places.OUT_USED])
             self._out[begin : begin + len(data)] = np.frombuffer(data, dtype=np.uint8)
-            job[kernels.OUT_USED] += len(data)
+            job[places.OUT_USED] += len(data)
 
     def _must_stay(self, chunk: Chunk, row: int) -> bool:
         wide, _, halves, bytes_ = chunk.blocks
@@ -207,30 +209,30 @@ class _Rewriting:
         if crc32c.crc32c(batch[CRC_FROM[CURRENT_MAGIC] :]) != wide[3, row]:
             raise self._bad(chunk, row, "checksum wrong, though it was right when the segment was scanned")
         body, size_bytes = self._inflater.inflate(codec, batch[BATCH_HEADER.size_bytes :])
-        room = size_bytes + BATCH_HEADER.size_bytes + kernels.CHANGED_RECORD_BYTES * count
+        room = size_bytes + BATCH_HEADER.size_bytes + places.CHANGED_RECORD_BYTES * count
         if room > len(self._scratch):
             self._scratch = np.empty(room, dtype=np.uint8)
-        first = int(self._job[kernels.ORDINAL])
-        written, staying = kernels.rebuild(header, body, size_bytes, self._kept, first, self._scratch, self._job)
-        if written == kernels.UNDECODABLE:
+        first = int(self._job[places.ORDINAL])
+        written, staying = batches.rebuild(header, body, size_bytes, self._kept, first, self._scratch, self._job)
+        if written == places.UNDECODABLE:
             raise self._bad(chunk, row, "records other than those that were scanned")
-        self._job[kernels.KEPT_RECORDS] += staying
-        if written == kernels.UNCHANGED:
-            return batch, kernels.VERBATIM, count
-        if written == kernels.NOTHING_LEFT:
+        self._job[places.KEPT_RECORDS] += staying
+        if written == places.UNCHANGED:
+            return batch, places.VERBATIM, count
+        if written == places.NOTHING_LEFT:
             if not self._must_stay(chunk, row):
-                return memoryview(b""), kernels.DROPPED, count
-            kernels.write_empty(header, CURRENT_MAGIC, 0, 0, self._scratch)
-            return self._scratch[: BATCH_HEADER.size_bytes].data, kernels.EMPTIED, count
+                return memoryview(b""), places.DROPPED, count
+            batches.write_empty(header, CURRENT_MAGIC, 0, 0, self._scratch)
+            return self._scratch[: BATCH_HEADER.size_bytes].data, places.EMPTIED, count
         head = self._scratch[: BATCH_HEADER.size_bytes].tobytes()
         stream = self._inflater.deflate(codec, self._scratch[BATCH_HEADER.size_bytes : written].data)
         sealed = np.frombuffer(bytearray(head + stream), dtype=np.uint8)
-        kernels.seal_buffer(sealed, len(sealed))
-        return sealed.data, kernels.REBUILT, count
+        batches.seal_buffer(sealed, len(sealed))
+        return sealed.data, places.REBUILT, count
 
     def _legacy(self, chunk: Chunk, row: int) -> tuple[memoryview, int, int]:
         batch = decode_batch(bytes(chunk.batch(row)), chunk.columns(), row)
-        first, count = int(self._job[kernels.ORDINAL]), len(batch.records)
+        first, count = int(self._job[places.ORDINAL]), len(batch.records)
         if first + count > len(self._kept):
             raise self._changed(f"more than {first} records")
         kept = [
@@ -243,8 +245,8 @@ class _Rewriting:
         elif self._must_stay(chunk, row):
             data, loser_kept = batch.without_records(self._rules)
         else:
-            return memoryview(b""), kernels.DROPPED, count
-        self._job[kernels.KEPT_RECORDS] += len(kept) + loser_kept
-        self._job[kernels.LEGACY_LOSERS_KEPT] += loser_kept
-        changed = kernels.REBUILT if kept or loser_kept else kernels.EMPTIED
-        return memoryview(data), kernels.VERBATIM if data == batch.data else changed, count
+            return memoryview(b""), places.DROPPED, count
+        self._job[places.KEPT_RECORDS] += len(kept) + loser_kept
+        self._job[places.LEGACY_LOSERS_KEPT] += loser_kept
+        changed = places.REBUILT if kept or loser_kept else places.EMPTIED
+        return memoryview(data), places.VERBATIM if data == batch.data else changed, count

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from producer_state.facts import CONTROL, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL, Int32Column, Int64Column
 from sidecar.compaction import kernels_scan as kernels
+from sidecar.compaction import scan_places as places
 from sidecar.compaction.inflating import Inflater, wrapped_stream
 from sidecar.compaction.key_table import KeyTable
 from sidecar.compaction.rules import malformed_version
@@ -126,32 +127,32 @@ def scan_split(
     Raises CorruptFile with the position, also for a malformed version in strict mode.
     """
     task = table.task
-    task[kernels.SPLIT] = split.number
-    task[[kernels.ORDINAL, kernels.BATCH, kernels.COMPETING, kernels.UNKEYED]] = 0
-    task[[kernels.TOMBSTONES, kernels.MALFORMED, kernels.EMPTIED]] = 0
-    task[kernels.FIRST_MALFORMED] = -1
+    task[places.SPLIT] = split.number
+    task[[places.ORDINAL, places.BATCH, places.COMPETING, places.UNKEYED]] = 0
+    task[[places.TOMBSTONES, places.MALFORMED, places.EMPTIED]] = 0
+    task[places.FIRST_MALFORMED] = -1
     events: list[TransactionEvents] = []
     legacy, first_offset, last_offset, last_position = 0, -1, -1, -1
     for chunk in chunks(segment, split):
         columns = chunk.columns()
-        events.append(TransactionEvents.of(columns, int(task[kernels.BATCH])))
+        events.append(TransactionEvents.of(columns, int(task[places.BATCH])))
         legacy += int(np.count_nonzero(columns.magic < CURRENT_MAGIC))
         first_offset = int(columns.base_offset[0]) if first_offset < 0 else first_offset
         last_offset, last_position = int(columns.last_offset[-1]), int(columns.position[-1])
         _scan_chunk(segment, chunk, table, inflater, verdicts)
-    if table.rules.strict_headers and task[kernels.FIRST_MALFORMED] >= 0:
-        error = malformed_version(int(task[kernels.FIRST_MALFORMED]), table.rules.header_name)
+    if table.rules.strict_headers and task[places.FIRST_MALFORMED] >= 0:
+        error = malformed_version(int(task[places.FIRST_MALFORMED]), table.rules.header_name)
         raise error.within(segment.file)
     return SplitScan(
         split=split,
-        batch_count=int(task[kernels.BATCH]),
-        record_count=int(task[kernels.ORDINAL]),
-        competing=int(task[kernels.COMPETING]),
-        unkeyed=int(task[kernels.UNKEYED]),
-        tombstones=int(task[kernels.TOMBSTONES]),
-        emptied=int(task[kernels.EMPTIED]),
+        batch_count=int(task[places.BATCH]),
+        record_count=int(task[places.ORDINAL]),
+        competing=int(task[places.COMPETING]),
+        unkeyed=int(task[places.UNKEYED]),
+        tombstones=int(task[places.TOMBSTONES]),
+        emptied=int(task[places.EMPTIED]),
         legacy=legacy,
-        malformed_versions=int(task[kernels.MALFORMED]),
+        malformed_versions=int(task[places.MALFORMED]),
         first_offset=first_offset,
         last_offset=last_offset,
         last_position=last_position,
@@ -168,11 +169,11 @@ def _scan_chunk(
         row, stop = kernels.scan_rows(
             chunk.buffer, chunk.file_position, wide, words, halves, bytes_, row, chunk.rows, verdicts, table.task
         )
-        if stop == kernels.BAD_RECORD:
+        if stop == places.BAD_RECORD:
             raise _bad_record(segment, chunk, row, table, "")
-        if stop == kernels.TABLE_FULL:
+        if stop == places.TABLE_FULL:
             table.make_room(max(int(words[4, row]), 1), int(words[0, row]))
-        if stop == kernels.NEEDS_BODY:
+        if stop == places.NEEDS_BODY:
             _scan_compressed(segment, chunk, row, table, inflater)
             row += 1
 
@@ -190,23 +191,23 @@ def _scan_compressed(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTa
     if magic < CURRENT_MAGIC:
         count = int(kernels.count_messages(body, size_bytes))
         if count <= 0:
-            table.task[kernels.BAD_AT] = -1 - count
+            table.task[places.BAD_AT] = -1 - count
             raise _bad_record(segment, chunk, row, table, " of the decompressed messages")
     while True:
         if magic == CURRENT_MAGIC:
             stop = kernels.scan_body(body, size_bytes, wide, words, halves, row, table.task)
         else:
             stop = kernels.scan_messages(body, size_bytes, count, wide, halves, row, table.task)
-        if stop == kernels.ROWS_DONE:
+        if stop == places.ROWS_DONE:
             return
-        if stop == kernels.BAD_RECORD:
+        if stop == places.BAD_RECORD:
             raise _bad_record(segment, chunk, row, table, " of the decompressed records")
         table.make_room(count, size_bytes)
 
 
 def _bad_record(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTable, where: str) -> CorruptFile:
     wide = chunk.blocks[0]
-    at = int(table.task[kernels.BAD_AT])
+    at = int(table.task[places.BAD_AT])
     return CorruptFile(
         f"a record that does not decode, at byte {at}{where or ' of its batch'}; the partition is left as it is",
         file=segment.file,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sidecar.compaction.compact import bucket_bits, compact_partition, table_slots
 from sidecar.compaction.exchange import MemoryExchange
 from sidecar.compaction.inflating import Inflater
-from sidecar.compaction.kernels_rewrite import seal_buffer
+from sidecar.compaction.kernels_batches import seal_buffer
 from sidecar.compaction.key_table import KeyTable, reduce_blobs
 from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, Strategy
