@@ -207,7 +207,7 @@ def test_a_broker_and_healing_keep_each_other_out(tmp_path: Path) -> None:
             broker.start()
         assert "Failed to acquire lock on file .lock" in broker.log_text()
         # Nothing is broken by a start that was refused; there is only no partition here.
-        assert run_program({}, "snapshots", "heal", str(log_dir)).returncode == 2
+        assert run_program({}, "snapshots", "heal", str(log_dir)).returncode == 0
 
 
 @pytest.mark.parametrize("restored", [True, False], ids=["restored", "as-the-broker-does-it"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +77,14 @@ def test_no_partition_is_exit_code_2(command: str, tmp_path: Path) -> None:
     answer = json.loads(done.out)
     assert (answer["kind"], answer["exit_code"]) == (f"snapshots_{command}", 2)
     assert str(log_dir) in answer["error"]
+
+
+def test_a_new_brokers_log_dir_needs_no_healing(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    shutil.rmtree(log_dir / "t-0")
+    done = in_this_process("--json", "snapshots", "heal", log_dir)
+    assert done.code == 0, done
+    assert json.loads(done.out)["counts"]["partitions"] == 0
 
 
 def test_heal_of_a_partition_directory_names_the_log_directory(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def heal(
 
     Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
     goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to, SettingsError if
-    it is a partition's directory or no partition is chosen.
+    it is a partition's directory or the patterns choose no partition.
 
     Args:
         dry_run: only plan; with `replace_empty` the log is read to judge what is there.
@@ -56,9 +56,10 @@ def heal(
         locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in _distinct(log_dirs)}
         found = scan_log_dirs(list(locks), topics)
         badly_named = misnamed_directories(list(locks))
-        if not found.partitions and not found.problems and not badly_named:
+        # A broker that is new has no partitions, and its init container must end well; a pattern that fits none is a mistake.
+        if topics != TopicFilter() and not found.partitions and not found.problems and not badly_named:
             raise SettingsError(
-                f"{', '.join(map(str, log_dirs))}: no partition to heal: none is there, or --topic and --exclude leave none "
+                f"{', '.join(map(str, log_dirs))}: no partition to heal: --topic and --exclude leave none "
                 f"(internal topics are never looked at)"
             )
         states = {path: read_log_dir_state(path) for path in locks}
