@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli.answering import JSON_VERSION, answering_json
 from sidecar.cli.archiving import Archive
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import SettingsError
@@ -21,11 +22,11 @@ from sidecar.pipeline.restore.request import (
 if TYPE_CHECKING:
     from sidecar.pipeline.restore.restore import RestoreReport
 
-JSON_VERSION = 1
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 _OFFSET_MAX = 2**63 - 1
 
 
+@answering_json("restore")
 def restore(
     options: GlobalOptions,
     topic: Annotated[str, typer.Option(metavar="NAME", help="The topic, by its name.", show_default=False)],

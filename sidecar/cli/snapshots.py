@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from functools import wraps
 from pathlib import Path
-from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli.answering import JSON_VERSION, answering_json
 from sidecar.cli.archiving import Excluded, Topics
 from sidecar.cli.engines import Engine, EngineName, Master, Workers, spark_flags, task_engine
 from sidecar.cli.options import GlobalOptions
-from sidecar.errors import SettingsError, SidecarError
+from sidecar.errors import SettingsError
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from sidecar.pipeline.snapshots.targets import Targets
     from sidecar.ports import TaskEngine
 
-JSON_VERSION = 1
 NEVER = "never"
 
 NO_ARCHIVE = "memory://none"
@@ -54,36 +51,7 @@ ExpirationMs = Annotated[
 ]
 
 
-def _answering(kind: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A command whose refusals are a JSON object, too, where JSON was asked for, and which SIGTERM ends as it ends by itself."""
-
-    def decorated(command: Callable[..., int]) -> Callable[..., int]:
-        @wraps(command)
-        def answering(options: GlobalOptions, *arguments: Any, **named: Any) -> int:
-            before = signal.signal(signal.SIGTERM, _end) if current_thread() is main_thread() else None
-            try:
-                return command(options, *arguments, **named)
-            except SidecarError as error:
-                if options.json:
-                    from sidecar.cli.output import print_json
-
-                    found = {"kind": kind, "version": JSON_VERSION, "error": str(error), "exit_code": error.exit_code}
-                    print_json(found)
-                raise
-            finally:
-                if before is not None:
-                    signal.signal(signal.SIGTERM, before)
-
-        return answering
-
-    return decorated
-
-
-def _end(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
-
-
-@_answering("snapshots_rebuild")
+@answering_json("snapshots_rebuild")
 def rebuild(
     options: GlobalOptions,
     directory: Directories = None,
@@ -125,7 +93,7 @@ def rebuild(
     return report.exit_code
 
 
-@_answering("snapshots_check")
+@answering_json("snapshots_check")
 def check(
     options: GlobalOptions,
     directory: Directories = None,
@@ -165,7 +133,7 @@ def check(
     return report.exit_code
 
 
-@_answering("snapshots_heal")
+@answering_json("snapshots_heal")
 def heal(
     options: GlobalOptions,
     log_dir: Annotated[

@@ -1,0 +1,135 @@
+"""The command: its flags, what it prints, and how signals end it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Outcome, in_this_process
+from tests.golden import golden
+from tests.restore.archives import archived, batches_of, files_of, golden_topic_id, own_log_dir
+from tests.restore.test_interruptions import HANGS_AT_THE_THIRD_SEGMENT
+
+ID = str(golden_topic_id("orders"))
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The golden archive in a directory."""
+    root = tmp_path_factory.mktemp("archive")
+    for key, body in archived().objects.items():
+        (root / key).parent.mkdir(parents=True, exist_ok=True)
+        (root / key).write_bytes(body)
+    return root
+
+
+def restoring(archive: Path, log_dir: Path, *arguments: str) -> Outcome:
+    return in_this_process(
+        "restore", "--archive", archive, "--to", log_dir, "--topic", "orders", "--topic-id", ID, *arguments
+    )
+
+
+def test_a_table_for_people_and_json_for_programs(archive: Path, tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    plan = restoring(archive, log_dir, "--dry-run")
+    assert plan.code == 0
+    assert "nothing was done" in plan.out
+    assert [path.name for path in log_dir.iterdir()] == ["meta.properties"]
+    done = restoring(archive, log_dir, "--partition", "1", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert "orders-1" in done.out
+    assert "orders-0" not in done.out
+    done = restoring(archive, log_dir, "--partition", "0", "--json")
+    (report,) = done.lines()
+    assert (report["kind"], report["version"], report["dry_run"]) == ("restore", 1, False)
+    (row,) = report["partitions"]
+    expected = {
+        "state": "restored",
+        "start_offset": 0,
+        "end_offset": 964,
+        "segments": 8,
+        "topic_id": ID,
+        "problem": None,
+    }
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_times_and_ranges_are_read(archive: Path, tmp_path: Path) -> None:
+    source = batches_of(golden("4.3.0") / "logs" / "orders-0")
+    until_ms = source[len(source) // 2].max_timestamp_ms
+    ends = []
+    for number, text in enumerate([str(until_ms), f"{_iso(until_ms)}Z", f"{_iso(until_ms)}+00:00"]):
+        (tmp_path / str(number)).mkdir()
+        done = restoring(
+            archive, own_log_dir(tmp_path / str(number)), "--partition", "0", "--until-timestamp", text, "--json"
+        )
+        ends.append(done.lines()[0]["partitions"][0]["end_offset"])
+    assert len(set(ends)) == 1
+    assert 0 < ends[0] < 964
+    done = restoring(archive, own_log_dir(tmp_path), "--partition", "0", "--offset-range", "300:", "--json")
+    row = done.lines()[0]["partitions"][0]
+    assert (row["start_offset"], row["end_offset"]) == (300, 964)
+
+
+def _iso(milliseconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--offset-range", "5:5", "--partition", "0"], "FROM below TO"),
+        (["--offset-range", "a:b", "--partition", "0"], "FROM below TO"),
+        (["--offset-range", "5:9"], "give one --partition N"),
+        (["--until-timestamp", "2026-11-21T12:00:00"], "in which zone"),
+        (["--until-timestamp", "yesterday"], "milliseconds since 1970"),
+        (["--until-timestamp", "1", "--offset-range", "1:2", "--partition", "0"], "give one of them"),
+        (["--partition", "9"], "nothing is archived"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], told: str, archive: Path, tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    done = restoring(archive, log_dir, *arguments, "--json")
+    assert done.code == 2
+    assert told in done.err
+    assert told in done.lines()[0]["error"]
+    assert not list(log_dir.glob("orders*"))
+
+
+def test_a_partition_that_stopped_is_told(archive: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "archive"
+    for path in archive.rglob("*"):
+        if path.is_file():
+            target = copy / path.relative_to(archive)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    damaged = sorted(copy.glob("*/orders/0/*/segments/*.log"))[2]
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    done = restoring(copy, own_log_dir(tmp_path))
+    assert done.code == 3
+    assert f"{damaged.relative_to(copy)}, at byte" in done.err
+    assert "orders-0.restoring stays, and no broker starts beside it" in done.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Path, tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    arguments = ["restore", "--archive", str(archive), "--to", str(log_dir), "--topic", "orders", "--topic-id", ID]
+    command = [sys.executable, "-c", HANGS_AT_THE_THIRD_SEGMENT, *arguments, "--workers", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"third\n"
+        process.send_signal(number)
+        _, errors = process.communicate()
+    assert process.returncode == code, errors
+    assert b"Traceback" not in errors
+    assert not list(log_dir.rglob("*.part"))
+    assert len(list(log_dir.glob("orders-0.restoring/*.log"))) == 2
+    assert restoring(archive, log_dir).code == 0
+    assert f"{964:020d}.log" in files_of(log_dir / "orders-0")
