@@ -1,0 +1,106 @@
+"""How the JVM of a local master starts: directly, with an archive of its classes where there is one that fits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sidecar.config import SparkSettings
+from sidecar.spark.class_archive import class_archive
+from sidecar.spark.launcher import archive_path, direct_start
+from sidecar.spark.properties import spark_properties
+from tests.cli.running import in_this_process
+
+
+def started(settings: SparkSettings, home: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    return direct_start(settings, spark_properties(settings, home, []), home, Path("/java"), environment)
+
+
+def script(home: Path) -> str:
+    return (home / "bin" / "spark-submit").read_text()
+
+
+def test_the_command_has_heap_and_options_of_the_settings(tmp_path: Path) -> None:
+    settings = SparkSettings(master="local[2]", driver_memory_bytes=700 << 20)
+    assert started(settings, tmp_path, {"XDG_CACHE_HOME": str(tmp_path)}) == {"SPARK_HOME": str(tmp_path)}
+    text = script(tmp_path)
+    assert text.startswith("#!/bin/sh\nexec /java/bin/java -Xmx700m ")
+    assert f"-Dlog4j2.configurationFile=file:{tmp_path}/log4j2.properties" in text
+    assert text.endswith('org.apache.spark.deploy.SparkSubmit "$@"\n')
+    assert "SharedArchiveFile" not in text
+    assert text.index("slf4j-api-") < text.index("/RoaringBitmap-")
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment"),
+    [
+        (SparkSettings(master="spark://host:7077"), {}),
+        (SparkSettings(options=("spark.driver.extraClassPath=/more.jar",)), {}),
+        (SparkSettings(), {"SPARK_HOME": "/opt/spark"}),
+    ],
+)
+def test_elsewhere_pyspark_starts_it_in_its_own_way(
+    tmp_path: Path, settings: SparkSettings, environment: dict[str, str]
+) -> None:
+    assert started(settings, tmp_path, environment) == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_java_and_other_jars_have_another_archive(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    jar, java = tmp_path / "a.jar", tmp_path / "java"
+    jar.write_bytes(b"1")
+    java.write_bytes(b"1")
+    found = [class_archive(str(java), [jar], environment), class_archive(str(java), [], environment)]
+    jar.write_bytes(b"12")
+    found.append(class_archive(str(java), [jar], environment))
+    java.write_bytes(b"12")
+    found.append(class_archive(str(java), [jar], environment))
+    assert len(set(found)) == 4
+    assert {path.parent for path in found} == {tmp_path / "tiered-sidecar"}
+    assert class_archive(str(java), [jar], {"HOME": str(tmp_path)}).parent.name == "tiered-sidecar"
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_prepare_writes_an_archive_and_the_next_jvm_maps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    outcome = in_this_process("prepare", "--json")
+    assert outcome.code == 0
+    archive = archive_path(None, os.environ)
+    assert [line["made"] for line in outcome.lines()] == [True]
+    assert archive.stat().st_size > 10_000_000
+    assert [line["made"] for line in in_this_process("prepare", "--json").lines()] == [False]
+    assert [path.name for path in archive.parent.iterdir()] == [archive.name]
+    done = subprocess.run(
+        [sys.executable, "-c", _MAPS], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout.split() == [str(archive), "6"]
+
+
+_MAPS = """
+from pathlib import Path
+from sidecar.config import SparkSettings
+from sidecar.spark.embedded import EmbeddedSpark
+
+with EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark, spark.context() as context:
+    maps = Path(f"/proc/{context._gateway.proc.pid}/maps").read_text()
+    print(*{line.split()[-1] for line in maps.splitlines() if "spark-classes" in line})
+    print(context.parallelize([1, 2, 3], 1).sum())
+"""
+
+
+def test_a_damaged_archive_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive = archive_path(None, os.environ)
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(bytes(100_000))
+    done = subprocess.run(
+        [sys.executable, "-c", _MAPS], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout.split() == ["6"]
