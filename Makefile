@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: setup demo test test-fast check format lock clean
+.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart
 
 setup: $(STAMP)
 
@@ -38,12 +39,27 @@ conformance: setup
 	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py tests/compaction/test_against_kafka.py
 	CONFORMANCE_LOGS=3200 $(BIN)/pytest tests/compaction/test_engine.py
 
+# The container image, as Docker or Podman would build it; the next two need neither (root, Debian's buildah, bubblewrap, mmdebstrap).
+image:
+	docker build --tag tiered-sidecar:$(VERSION) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) --build-arg CREATED=$$(git log -1 --format=%cI) .
+
+image-test: setup
+	$(BIN)/python -m tests.image.check --compressed
+
+sbom: setup
+	$(BIN)/python -m tests.image.sbom
+
+# What is written from others: the schema of the chart's values, the recipes of `k8s render`, the chart's page.
+chart: setup
+	$(BIN)/python -m tests.helm.charts
+
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -o requirements.lock
+	uv pip compile pyproject.toml -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements-image.lock
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,0 +1,1 @@
+"""The container image, built and run without a container engine's daemon."""

@@ -1,0 +1,152 @@
+"""`make image-test`: builds the image and runs it as a user without rights on a read-only root file system.
+
+Every step is the product's own command in the image; the first that does not do what it should ends the check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.golden import golden
+from tests.image.build import build, compressed_bytes, mounted, require_tools
+
+USER_ID = 1001
+START_LIMIT_S = 2.0
+TIMEOUT_S = 300.0
+NOW_MS = "1800000000000"
+PROGRAM = ("/usr/bin/tini", "-s", "-g", "--", "tiered-sidecar")
+# As in a pod: these, and what the Dockerfile sets.
+_WITHOUT_RIGHTS = ("/usr/bin/setpriv", f"--reuid={USER_ID}", "--regid=0", "--clear-groups", "--bounding-set=-all")
+_ENVIRONMENT = {
+    "PATH": "/opt/tiered-sidecar/bin:/opt/java/bin:/usr/local/bin:/usr/bin:/bin",
+    "JAVA_HOME": "/opt/java",
+    "HOME": "/tmp",
+    "NUMBA_CACHE_DIR": "/tmp/kernels",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "LANG": "C.UTF-8",
+}
+
+
+class Box:
+    """The image's root, read-only, with a writable /tmp and /archive, a broker's directory at /data, and loopback alone."""
+
+    def __init__(self, root: Path, work: Path) -> None:
+        self._root, self._work = root, work
+        for name in ("tmp", "archive"):
+            (work / name).mkdir()
+            os.chown(work / name, USER_ID, 0)
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line that runs these in the box."""
+        binds = ["--ro-bind", str(self._root), "/", "--proc", "/proc", "--dev", "/dev"]
+        binds += ["--bind", str(self._work / "tmp"), "/tmp", "--bind", str(self._work / "archive"), "/mnt"]
+        binds += ["--ro-bind", str(golden("2.7.2") / "logs"), "/srv", "--ro-bind", "/etc/hosts", "/etc/hosts"]
+        variables = [word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)]
+        isolation = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--die-with-parent", "--clearenv"]
+        return ["bwrap", *binds, *isolation, *variables, "--", *_WITHOUT_RIGHTS, "--no-new-privs", "--", *arguments]
+
+    def run(self, *arguments: str, status: int = 0) -> str:
+        """What it prints. Raises AssertionError unless it ends with the status."""
+        started_s = time.monotonic()  # noqa: TID251 - a real process has no other clock
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        took_s = time.monotonic() - started_s  # noqa: TID251
+        assert done.returncode == status, f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        print(f"ok {took_s:6.2f} s  {' '.join(arguments).splitlines()[0][:110]}", flush=True)
+        return done.stdout
+
+
+def main() -> None:
+    """Build, run, report."""
+    require_tools()
+    build()
+    with mounted() as root, tempfile.TemporaryDirectory(prefix="tiered-sidecar-image-") as name:
+        Path(name).chmod(0o755)
+        check(Box(root, Path(name)))
+        report(root)
+
+
+def check(box: Box) -> None:
+    """What a pod would do."""
+    assert box.run("id", "-u").strip() == str(USER_ID)
+    box.run("sh", "-c", "touch /opt/tiered-sidecar/x || touch /etc/x || touch /x", status=1)
+    start_s = min(_start_s(box) for _ in range(3))
+    print(f"ok {start_s:6.2f} s  run: from the start until /healthz answers, no JVM", flush=True)
+    assert start_s <= START_LIMIT_S, f"the start took {start_s:.2f} s, more than {START_LIMIT_S} s"
+    backfill = (
+        "backfill",
+        "--log-dir",
+        "/srv",
+        "--archive",
+        "/mnt/demo",
+        "--assume-leader",
+        "--state-dir",
+        "/tmp/state",
+    )
+    report_of_backfill = json.loads(box.run(*PROGRAM, "--json", *backfill))
+    assert report_of_backfill["kind"] == "backfill", report_of_backfill
+    box.run(*PROGRAM, "status", "--archive", "/mnt/demo")
+    box.run(*PROGRAM, "verify", "--archive", "/mnt/demo", "--deep")
+    (partition, *_) = sorted(path.name for path in (golden("2.7.2") / "logs").glob("compacted-*"))
+    for engine in ("spark", "local"):
+        box.run(
+            *PROGRAM,
+            "compact",
+            f"/srv/{partition}",
+            "--out",
+            f"/tmp/{engine}/{partition}",
+            "--engine",
+            engine,
+            "--now-ms",
+            NOW_MS,
+        )
+    box.run("diff", "-r", f"/tmp/spark/{partition}", f"/tmp/local/{partition}")
+    box.run("/opt/tiered-sidecar/bin/python", "/opt/tiered-sidecar/smoke.py")
+
+
+_UNTIL_HEALTHY = """
+import subprocess, sys, time, urllib.request, os
+from pathlib import Path
+
+started = time.monotonic()
+process = subprocess.Popen(["tiered-sidecar", "run", "--log-dir", "/srv", "--archive", "/mnt/started", "--assume-leader",
+                            "--state-dir", "/tmp/started", "--http-bind", "127.0.0.1:9308"], stderr=subprocess.DEVNULL)
+while True:
+    try:
+        urllib.request.urlopen("http://127.0.0.1:9308/healthz", timeout=5).close()
+        break
+    except OSError:
+        if process.poll() is not None or time.monotonic() - started > 60:
+            sys.exit("it did not start")
+        time.sleep(0.01)
+print(time.monotonic() - started)
+names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in os.listdir("/proc") if pid.isdigit()]
+process.terminate()
+code = process.wait(60)
+if "java" in names or code not in (0, 143):
+    sys.exit(f"processes {names}, exit code {code}")
+"""
+
+
+def _start_s(box: Box) -> float:
+    return float(box.run("/opt/tiered-sidecar/bin/python", "-c", _UNTIL_HEALTHY))
+
+
+def report(root: Path) -> None:
+    """Sizes."""
+    parts: Sequence[str] = ("", "opt/java", "opt/tiered-sidecar", "usr", "var")
+    for part in parts:
+        size = subprocess.run(["du", "-xsm", str(root / part)], capture_output=True, text=True, check=True).stdout
+        print(f"{size.split()[0]:>6} MiB  /{part}")
+    if "--compressed" in sys.argv:
+        print(f"{compressed_bytes() >> 20:>6} MiB  compressed, as a registry keeps it")
+
+
+if __name__ == "__main__":
+    main()
