@@ -24,6 +24,7 @@ from sidecar.compaction.scan_places import (
     ARENA,
     ARENA_USED,
     COMPETING,
+    DELETED,
     FIRST_MALFORMED,
     HASH_KEY_0,
     HASH_KEY_1,
@@ -37,6 +38,7 @@ from sidecar.compaction.scan_places import (
     SPLIT,
     STAGED,
     STAGING,
+    START_OFFSET,
     STRATEGY,
     TABLE,
     TIMESTAMP_STRATEGY,
@@ -121,7 +123,8 @@ def enter_records(
     strategy = load_int(task + 8 * STRATEGY)
     payload = (np.uint64(load_int(task + 8 * SPLIT)) << np.uint64(32)) + np.uint64(load_int(task + 8 * ORDINAL))
     name_at, name_bytes = load_int(task + 8 * NAME), load_int(task + 8 * NAME_BYTES)
-    before, unkeyed, tombstones = np.int64(-1), np.int64(0), np.int64(0)
+    before, unkeyed, tombstones, deleted = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+    first_delta = load_int(task + 8 * START_OFFSET) - base_offset
     at, end = np.int64(at), np.int64(end)
     hash_key_0, hash_key_1 = load_word(task + 8 * HASH_KEY_0), load_word(task + 8 * HASH_KEY_1)
     table, shift = load_int(task + 8 * TABLE), np.uint64(load_int(task + 8 * SHIFT))
@@ -138,7 +141,9 @@ def enter_records(
             if behind_them != behind:
                 return at
         payload += np.uint64(1)
-        if key_bytes >= np.int64(0):
+        if offset_delta < first_delta:
+            deleted += np.int64(1)
+        elif key_bytes >= np.int64(0):
             versioned, sort = np.uint64(0), np.int64(0)
             if strategy == np.int64(TIMESTAMP_STRATEGY):
                 sort = append_ms if appended else base_ms + delta_ms
@@ -166,7 +171,8 @@ def enter_records(
     if at != end:
         return at
     add(task, ORDINAL, count)
-    add(task, COMPETING, count - unkeyed)
+    add(task, COMPETING, count - unkeyed - deleted)
+    add(task, DELETED, deleted)
     add(task, UNKEYED, unkeyed)
     add(task, TOMBSTONES, tombstones)
     return np.int64(0)

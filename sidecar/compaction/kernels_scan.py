@@ -21,12 +21,14 @@ from sidecar.compaction.scan_places import (
     BAD_AT,
     BAD_RECORD,
     BATCH,
+    DELETED,
     EMPTIED,
     LARGEST_USED,
     NEEDS_BODY,
     ORDINAL,
     ROWS_DONE,
     STAGED,
+    START_OFFSET,
     TABLE_FULL,
     USED,
     WORDS,
@@ -89,11 +91,16 @@ def scan_rows(
         skipped = attributes & np.int64(_CONTROL) != np.int64(0)
         if judged and not skipped and task_array[BATCH] < np.int64(verdicts.shape[0]):
             skipped = verdicts[task_array[BATCH]] != np.uint8(0)
+        codec = attributes & np.int64(_CODEC_MASK)
+        deleted = wide[LAST_OFFSET, row] < task_array[START_OFFSET] and (current or codec == np.int64(0))
         if current and skipped:
             task_array[ORDINAL] += count
+        elif deleted and count > 0:
+            task_array[ORDINAL] += count
+            task_array[DELETED] += count
         elif current and count == 0:
             task_array[EMPTIED] += 1
-        elif attributes & np.int64(_CODEC_MASK) != np.int64(0):
+        elif codec != np.int64(0):
             stop = np.int64(NEEDS_BODY)
             break
         else:

@@ -7,7 +7,7 @@ engine does. Source: Cleaner.doClean, Cleaner.cleanInto, MemoryRecords.filterTo.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from producer_state.facts import MARKER_ABORT
 from producer_state.replay import CompletedTransaction
@@ -84,6 +84,8 @@ def clean(
     first_dirty_offset: int | None = None,
     first_uncleanable_offset: int | None = None,
     raise_first: bool = True,
+    log_start_offset: int = 0,
+    compacted_below: int | None = None,
 ) -> CleanedRange:
     """One round over the segments of a partition, in order and from the log start on.
 
@@ -93,16 +95,21 @@ def clean(
         first_uncleanable_offset: base of the first segment that is not touched; default: the end.
         raise_first: whether the clean part is read for better records before anything is written (needed where it may
             hold a key twice); otherwise while it is written.
+        log_start_offset: records below it were deleted: they neither compete nor stay.
+        compacted_below: decides on legacy tombstones where all is covered anew; default: first_dirty_offset.
     """
     start = segments[0].base_offset
     first_dirty = start if first_dirty_offset is None else first_dirty_offset
     end = segments[-1].end_offset if first_uncleanable_offset is None else first_uncleanable_offset
-    decoded = {segment.base_offset: tuple(decode_segment(segment.log)) for segment in segments}
+    decoded = {
+        segment.base_offset: tuple(_without_deleted(batch, log_start_offset) for batch in decode_segment(segment.log))
+        for segment in segments
+    }
     aborted = still_marked(aborted, _abort_markers(decoded.values()), start, segments[-1].end_offset)
     winners = _cover(segments, decoded, rules, first_dirty, end, aborted)
     if raise_first:
         _raise_by_clean_part(segments, decoded, winners, first_dirty, aborted)
-    legacy_horizon_ms = _legacy_horizon(segments, first_dirty, rules)
+    legacy_horizon_ms = _legacy_horizon(segments, first_dirty if compacted_below is None else compacted_below, rules)
     taken = [
         segment for segment in segments if segment.base_offset <= winners.latest_offset and segment.base_offset < end
     ]
@@ -110,6 +117,16 @@ def clean(
     rewriting = _Rewriting(rules, winners, first_dirty, end, last_batches or LastBatches(), legacy_horizon_ms, tracker)
     outputs = tuple(rewriting.group(sources, decoded) for sources in _grouped(taken, groups))
     return CleanedRange(outputs, winners.latest_offset + 1, rewriting.unkeyed_records, rewriting.legacy_losers_kept)
+
+
+def _without_deleted(batch: DecodedBatch, log_start_offset: int) -> DecodedBatch:
+    """The batch with records below the log start made to lose: they have no key."""
+    if batch.is_control or not any(record.offset < log_start_offset for record in batch.records):
+        return batch
+    records = tuple(
+        replace(record, key=None) if record.offset < log_start_offset else record for record in batch.records
+    )
+    return replace(batch, records=records)
 
 
 def _abort_markers(segments: Iterable[Iterable[DecodedBatch]]) -> set[tuple[int, int]]:

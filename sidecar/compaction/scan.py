@@ -81,7 +81,7 @@ class SplitScan:
     """What a scan found in a split beside keys. `record_count` counts all records, `competing` those with a key that may win.
 
     `first_offset` and `last_offset` are those of its batches, `last_position` is that of the last batch (-1: none).
-    `emptied`: data batches without records.
+    `emptied`: data batches without records. `deleted`: records below the start of the log.
     """
 
     split: Split
@@ -90,6 +90,7 @@ class SplitScan:
     competing: int
     unkeyed: int
     tombstones: int
+    deleted: int
     emptied: int
     legacy: int
     malformed_versions: int
@@ -100,7 +101,7 @@ class SplitScan:
 
     def loses_nothing(self, winners: int) -> bool:
         """Whether all its bytes surely stay as they are, if so many of its records win."""
-        plain = not (self.unkeyed or self.tombstones or self.emptied or len(self.events))
+        plain = not (self.unkeyed or self.tombstones or self.deleted or self.emptied or len(self.events))
         # Old cleaners' wrappers are always rebuilt (KAFKA-4298), which only their content tells.
         return plain and winners == self.competing and not self.legacy
 
@@ -120,8 +121,10 @@ def scan_split(
     table: KeyTable,
     inflater: Inflater,
     verdicts: npt.NDArray[np.uint8] = NO_VERDICTS,
+    *,
+    start_offset: int = 0,
 ) -> SplitScan:
-    """Check every batch of a split and enter its records.
+    """Check every batch of a split and enter its records, but for those below `start_offset`.
 
     `verdicts`: by batch, not 0 for those of aborted transactions; may be left out where there are none.
     Raises CorruptFile with the position, also for a malformed version in strict mode.
@@ -129,7 +132,8 @@ def scan_split(
     task = table.task
     task[places.SPLIT] = split.number
     task[[places.ORDINAL, places.BATCH, places.COMPETING, places.UNKEYED]] = 0
-    task[[places.TOMBSTONES, places.MALFORMED, places.EMPTIED]] = 0
+    task[[places.TOMBSTONES, places.MALFORMED, places.EMPTIED, places.DELETED]] = 0
+    task[places.START_OFFSET] = start_offset
     task[places.FIRST_MALFORMED] = -1
     events: list[TransactionEvents] = []
     legacy, first_offset, last_offset, last_position = 0, -1, -1, -1
@@ -150,6 +154,7 @@ def scan_split(
         competing=int(task[places.COMPETING]),
         unkeyed=int(task[places.UNKEYED]),
         tombstones=int(task[places.TOMBSTONES]),
+        deleted=int(task[places.DELETED]),
         emptied=int(task[places.EMPTIED]),
         legacy=legacy,
         malformed_versions=int(task[places.MALFORMED]),
@@ -193,6 +198,10 @@ def _scan_compressed(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTa
         if count <= 0:
             table.task[places.BAD_AT] = -1 - count
             raise _bad_record(segment, chunk, row, table, " of the decompressed messages")
+        if int(wide[2, row]) < table.task[places.START_OFFSET]:
+            table.task[[places.ORDINAL, places.DELETED]] += count
+            table.task[places.BATCH] += 1
+            return
     while True:
         if magic == CURRENT_MAGIC:
             stop = kernels.scan_body(body, size_bytes, wide, words, halves, row, table.task)

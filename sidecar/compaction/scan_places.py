@@ -28,9 +28,11 @@ from __future__ import annotations
     MALFORMED,
     FIRST_MALFORMED,  # offset of the first record with a malformed version, -1 if there is none
     EMPTIED,  # data batches without records
+    START_OFFSET,  # records below it are deleted: they neither compete nor stay
+    DELETED,
     BAD_AT,  # position of what does not decode, within the batch or its decompressed records
-) = range(26)
-TASK_WORDS = 26
+) = range(28)
+TASK_WORDS = 28
 
 TIMESTAMP_STRATEGY, HEADER_STRATEGY = 1, 2
 ROWS_DONE, NEEDS_BODY, TABLE_FULL, BAD_RECORD = range(4)

@@ -9,7 +9,14 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.reference import clean
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
-from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.names import (
+    CLEANER_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    PARTITION_METADATA,
+    parse_directory_name,
+)
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.pipeline.compaction.directory import Compaction, compact_directory, named_partition
 from sidecar.pipeline.compaction.local_stages import LocalStages
@@ -50,6 +57,15 @@ def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+def checkpoint_of(partition: Path, name: str) -> int | None:
+    """What the log dir of a partition directory says of it."""
+    path = partition.parent / name
+    named = parse_directory_name(partition.name)
+    if named is None or not path.exists():
+        return None
+    return read_offset_checkpoint(path.read_bytes()).get(named.topic_partition)
+
+
 def check_against_reference(source: Path, compaction: Compaction, rules: CompactionRules) -> None:
     """Logs, transaction indexes, and all that is copied."""
     out = compaction.out
@@ -66,6 +82,8 @@ def check_against_reference(source: Path, compaction: Compaction, rules: Compact
             groups=[len(output.sources) for output in compaction.outputs],
             last_batches=LastBatches.of(ProducerTable.from_snapshot(end_offset, snapshot)),
             aborted=partition.aborted,
+            log_start_offset=checkpoint_of(source, LOG_START_CHECKPOINT) or 0,
+            compacted_below=checkpoint_of(source, CLEANER_CHECKPOINT),
         )
         for group, output in zip(reference.groups, compaction.outputs, strict=True):
             stem = out / f"{output.base_offset:020d}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.errors import SettingsError
 from sidecar.logformat.building import build_batch
+from sidecar.logformat.legacy import build_legacy_message
 from sidecar.logformat.record import Record
 from tests.compaction.directories import DAY_MS, check_against_reference, compacted, tree
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
@@ -80,6 +82,45 @@ def test_tombstones_go_when_their_time_has_come(tmp_path: Path) -> None:
     second = compacted(first.out, tmp_path / "2" / path.name, later)
     check_against_reference(first.out, second, later)
     assert second.records_after < first.records_after
+
+
+@pytest.mark.parametrize("split_bytes", [1000, 64 * 1024 * 1024])
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("topic", ["compacted", "transactions", "legacy-v1", "legacy-mixed", "orders"])
+def test_records_below_the_log_start_neither_compete_nor_stay(
+    topic: str, strategy: Strategy, split_bytes: int, tmp_path: Path
+) -> None:
+    """DeleteRecords moves the log start into the first segment, between two batches or into one."""
+    source = next(path for path in partitions("2.7.2") if path.name.rpartition("-")[0] == topic)
+    path = shutil.copytree(source, tmp_path / "logs" / source.name, copy_function=shutil.copy2)
+    topic_name, _, number = path.name.rpartition("-")
+    whole = compacted(path, None, rules_of(strategy, "2.7.2"))
+    end = whole.survey.segments[0].file.end_offset
+    for turn, start in enumerate((1, end // 2, end // 2 + 1, end - 1)):
+        (path.parent / "log-start-offset-checkpoint").write_text(f"0\n1\n{topic_name} {number} {start}\n")
+        rules = rules_of(strategy, "2.7.2")
+        found = compacted(path, tmp_path / str(turn) / path.name, rules, split_bytes=split_bytes)
+        check_against_reference(path, found, rules)
+        assert found.records_before == whole.records_before
+
+
+def test_legacy_tombstones_go_when_a_broker_has_compacted_beyond_them(tmp_path: Path) -> None:
+    """As the cleaner's checkpoint says: tombstones of format 1 have no horizon, the time of their file decides."""
+    path = tmp_path / "logs" / "t-0"
+    path.mkdir(parents=True)
+    for offset, value in ((0, b"v"), (1, None), (2, b"w"), (3, b"x")):
+        message = build_legacy_message(offset, b"k%d" % (offset % 2), value, magic=1)
+        (path / f"{offset:020d}.log").write_bytes(message)
+        os.utime(path / f"{offset:020d}.log", (offset * DAY_MS // 1000,) * 2)
+    rules = CompactionRules(9 * DAY_MS, delete_retention_ms=DAY_MS // 2)
+    kept = []
+    for turn, checkpoint in enumerate((None, 0, 2, 3)):
+        if checkpoint is not None:
+            (path.parent / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {checkpoint}\n")
+        found = compacted(path, tmp_path / str(turn) / "t-0", rules)
+        check_against_reference(path, found, rules)
+        kept.append(found.records_after)
+    assert kept == [2, 2, 2, 1]
 
 
 def test_a_dry_run_tells_the_same_sizes_and_writes_nothing(tmp_path: Path) -> None:

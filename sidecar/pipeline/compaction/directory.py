@@ -13,9 +13,12 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.errors import SettingsError
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import (
+    CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
     DirectoryState,
@@ -154,7 +157,20 @@ def compaction_job(
         rules,
         producers,
         hash_key,
+        start_offset=_offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
+        first_dirty_offset=_offset_in(CLEANER_CHECKPOINT, surveyed.files),
     )
+
+
+def _offset_in(checkpoint: str, files: PartitionFiles) -> int | None:
+    """What a checkpoint of the log dir says of the partition; None where there is none, as beside a copy."""
+    path = files.directory.parent / checkpoint
+    try:
+        return read_offset_checkpoint(path.read_bytes(), str(path)).get(files.topic_partition)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _compacted(

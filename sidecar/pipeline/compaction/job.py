@@ -21,6 +21,8 @@ class CompactionJob(Generic[SourceT]):
 
     `pieces`: by file, what each may be split into. `completed`: the transactions that ended in the range or overlap it; more
     do no harm. `last_batches`: of the producers known at the end of the range. `hash_key`: 16 random bytes.
+    `start_offset`: of the log; records below it are deleted, they neither compete nor stay. `first_dirty_offset`: what lies
+    below has been compacted before, which decides on tombstones of formats 0 and 1 (None: nothing has).
     """
 
     files: tuple[SourceT, ...]
@@ -29,6 +31,8 @@ class CompactionJob(Generic[SourceT]):
     rules: CompactionRules
     last_batches: LastBatches
     hash_key: bytes
+    start_offset: int = 0
+    first_dirty_offset: int | None = None
 
     @property
     def size_bytes(self) -> int:

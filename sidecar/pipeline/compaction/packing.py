@@ -72,5 +72,6 @@ def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[S
         job.job.hash_key,
         table_slots(size_bytes),
         job.job.size_bytes <= WHOLE_BYTES,
+        job.job.start_offset,
         tuple((job.job.files[split.segment], split, verdicts[split.number].by_batch) for split in splits),
     )

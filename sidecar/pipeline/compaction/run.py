@@ -141,7 +141,8 @@ def _plan(
     if not segments:
         return ()
     outputs = plan_outputs(segments, found.scans, found.verdicts, found.winner_counts, job.rules)
-    protected = legacy_tombstones_kept(segments, job.rules, job.files[0].base_offset)
+    first_dirty = job.files[0].base_offset if job.first_dirty_offset is None else job.first_dirty_offset
+    protected = legacy_tombstones_kept(segments, job.rules, first_dirty)
     splits: defaultdict[int, list[SplitRewriting]] = defaultdict(list)
     for output in outputs:
         for local in range(output.first_split, 0 if output.unchanged else output.end_split):

@@ -48,6 +48,7 @@ class JobShare:
     hash_key: bytes
     slots: int
     is_whole: bool
+    start_offset: int
     splits: tuple[tuple[CompactionSource, Split, Verdicts], ...]
 
 
@@ -98,7 +99,7 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
     )
     for source, split, verdicts in share.splits:
         with source.opened() as segment:
-            scans.append(scan_split(segment, split, table, inflater, verdicts))
+            scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
         if not share.is_whole:
             yield from waiting
             waiting.clear()
