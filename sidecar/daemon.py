@@ -18,6 +18,7 @@ from sidecar.config import Settings
 from sidecar.errors import SettingsError, SidecarError
 from sidecar.http import Health, HttpServer
 from sidecar.metrics import Metrics
+from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.round_loop import CONDITIONS, RoundLoop
 
 _log = structlog.get_logger(__name__)
@@ -36,9 +37,10 @@ class _Flags:
     signal_number: int = 0
 
 
-def run(settings: Settings, clock: Clock | None = None) -> int:
+def run(settings: Settings, clock: Clock | None = None, engines: CompactionEngines | None = None) -> int:
     """Archive until told to stop; returns the exit code: 0 after a clean drain, 1 after a fault of our own.
 
+    `engines`: where compactions happen. Default: in this process.
     Where work had to be abandoned the process ends here, with 143: threads that wait for a store must not hold it.
 
     Raises:
@@ -54,7 +56,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
         if settings.http.address is not None:
             server = resources.enter_context(HttpServer(settings.http, health, metrics, clock))
             _log.info("http_listening", port=server.port)
-        worker = _Worker(RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake))
+        worker = _Worker(RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines))
         worker.start()
         _supervise(worker, health, metrics, flags, settings.run.drain_timeout_s, clock)
         if worker.is_alive():

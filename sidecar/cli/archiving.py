@@ -106,8 +106,9 @@ def run(
     flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
     settings = options.settings({**flags, "http.bind": http_bind})
     from sidecar import daemon
+    from sidecar.cli.run_engines import RunEngines
 
-    return daemon.run(settings)
+    return daemon.run(settings, engines=RunEngines(settings))
 
 
 def _flags(

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import structlog
@@ -17,13 +18,16 @@ from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.batch_search import cut_segment
-from sidecar.pipeline.bundle import LogPosition, PreparedSegment, position_at, prepare_segment
+from sidecar.pipeline.bundle import LogPosition, PreparedSegment, position_at, prepare_segment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
+from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage, require_reach, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
@@ -56,8 +60,10 @@ class PartitionOutcome:
 class PartitionArchiver:
     """Keeps what is known of one partition's archive between scans, so that an idle partition costs no request."""
 
-    def __init__(self, tools: Tools, files: PartitionFiles) -> None:
+    def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
+        """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
         self._tools = tools
+        self._before_upload = before_upload
         self._topic_partition = files.topic_partition
         self._commits: CommitLog | None = None
         self._state: PartitionState | None = None
@@ -101,7 +107,18 @@ class PartitionArchiver:
             accept_hole=self._tools.policy.record_lost,
             cut=cut_segment,
         )
-        return self._held_back.apply(plan)
+        plan = self._held_back.apply(plan)
+        if self._before_upload is None or plan.error is not None or plan.hole is not None:
+            return plan
+        limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
+        return self._before_upload.hold_back(plan, partial(self._known_at, files, plan, state), limit_ms)
+
+    def _known_at(self, files: PartitionFiles, plan: PartitionPlan, state: PartitionState) -> KnownState:
+        """The producers at the base of what is to be archived next."""
+        if self._position is None:
+            base_offset = plan.segments[0].base_offset
+            self._position = position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
+        return self._position.known
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
         now_ms = self._tools.clock.now_ms()
@@ -113,6 +130,13 @@ class PartitionArchiver:
         """Rolled segments above what is known to be archived, for a partition that cannot be planned now."""
         end_offset = -1 if self._last_end_offset is None else self._last_end_offset
         return tuple(segment for segment in files.segments if segment.end_offset > end_offset)
+
+    def led(self, plan: PartitionPlan) -> LedPartition | None:
+        """The partition as others may work on its archive too; None unless this broker leads it and all was well."""
+        state, facts = self._state, plan.facts
+        if not facts.leads or facts.reason or state is None or state.end_offset is None:
+            return None
+        return LedPartition(self._topic_partition, state.lineage.root, facts.leader_epoch, state.end_offset, plan.files)
 
     def archive(self, plan: PartitionPlan, uploads: Executor, done: Done = lambda _: None) -> PartitionOutcome:
         """Archive the planned segments. Never raises a SidecarError: it stands in the outcome.
@@ -259,6 +283,9 @@ class PartitionArchiver:
                 blocker = undecided_transactions(
                     plan.files, segment, prepared.reading.state, stable_end_offset, self._tools.beat
                 )
+            copy = None if self._before_upload is None else self._before_upload.copy_of(segment)
+            if copy is not None and blocker is None and attempt is None and prepared.lost is None:
+                prepared = with_copy(prepared, copy, self._tools.new_id(), root)
         except SidecarError:
             prepared.close()
             raise
@@ -307,6 +334,8 @@ class PartitionArchiver:
         report_commit(self._tools, prepared, entry)
         done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
+        if self._before_upload is not None:
+            self._before_upload.archived(prepared.segment)
         if is_first:
             directory, (_, inode) = outcome.files.directory, outcome.files.directory_id
             self._tools.journal.archived_from(state.lineage.root, directory, inode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -19,6 +20,8 @@ from sidecar.http import Health
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.pipeline.assembly import open_tools, scanner
+from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
+from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.pipeline.partition import PartitionOutcome
 from sidecar.pipeline.rounds import RoundReport, Rounds
 from sidecar.pipeline.tools import Tools
@@ -39,15 +42,28 @@ class RoundLoop:
     """The work of `run`, for a thread of its own. It beats at least every `BEAT_S` while it waits."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, metrics: Metrics, health: Health, stop: Event, wake: Event
+        self,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+        health: Health,
+        stop: Event,
+        wake: Event,
+        engines: CompactionEngines | None = None,
     ) -> None:
-        """Args: stop: drain and return; wake: look at the disks now. Who sets `stop` sets `wake` too."""
+        """Build the loop.
+
+        Args:
+            stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
+            engines: where compactions happen. Default: in this process.
+        """
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
         self._health = health
         self._stop = stop
         self._wake = wake
+        self._engines = engines or LocalEngines()
         self._archived: Counter[TopicPartition] = Counter()
 
     def run(self) -> None:
@@ -80,8 +96,12 @@ class RoundLoop:
             wait_s = min(2 * wait_s, START_WAIT_S_MAX)
 
     def _rounds(self, tools: Tools) -> None:
-        rounds = Rounds(tools, scanner(self._settings))
         with ExitStack() as resources:
+            tell = partial(self._health.publish_section, "compaction")
+            compaction = resources.enter_context(
+                compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set)
+            )
+            rounds = Rounds(tools, scanner(self._settings), compaction.before_upload)
             if self._settings.run.watch:
                 resources.enter_context(Hint(self._settings.broker.log_dirs, self._wake))
             while not self._stop.is_set():
@@ -89,6 +109,9 @@ class RoundLoop:
                 if self._stop.is_set():
                     return  # Set before `clear`: nobody would wake us.
                 report = self._round(rounds)
+                if report.is_complete:
+                    compaction.offer(report.led)
+                compaction.require_sound()
                 self._pause(
                     min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
                     deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
@@ -114,7 +137,7 @@ class RoundLoop:
             self._metrics.failed(type(error).__name__)
             self._health.unmet("log_dirs", str(error))
             _log.error("round_failed", error=str(error))
-            return RoundReport()
+            return RoundReport(is_complete=False)
         self._health.met("first_round")
         self._show(report)
         return report

@@ -14,6 +14,8 @@ from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.partition import PartitionArchiver, PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
@@ -31,6 +33,7 @@ class RoundReport:
     """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed.
 
     `resting`: how partitions ended that failed not long ago and were left alone this time.
+    `led`: partitions with an archive that this broker leads. `is_complete`: False where not even a look was possible.
     `broker_away`: why the broker could not be asked, "" if it could.
     `look_again_s`: when the next round will have something to do for all that is known now. `scan_s`: how long the look at
     the disks took.
@@ -39,8 +42,10 @@ class RoundReport:
     outcomes: list[PartitionOutcome] = field(default_factory=list)
     problems: tuple[ScanProblem, ...] = ()
     resting: list[PartitionOutcome] = field(default_factory=list)
+    led: list[LedPartition] = field(default_factory=list)
     look_again_s: float = math.inf
     scan_s: float = 0.0
+    is_complete: bool = True
     broker_away: str = ""
 
     @property
@@ -70,8 +75,10 @@ class _Rest:
 class Rounds:
     """Archives partition after partition; keeps what it learned of each between rounds."""
 
-    def __init__(self, tools: Tools, scan: Callable[[], ScanResult]) -> None:
+    def __init__(self, tools: Tools, scan: Callable[[], ScanResult], before_upload: BeforeUpload | None = None) -> None:
+        """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
         self._tools = tools
+        self._before_upload = before_upload
         self._scan = scan
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
@@ -131,7 +138,9 @@ class Rounds:
     def _plan_one(self, files: PartitionFiles) -> tuple[PartitionArchiver, PartitionPlan | None, PartitionOutcome]:
         archiver = self._archivers.get(files.topic_partition)
         if archiver is None:
-            archiver = self._archivers[files.topic_partition] = PartitionArchiver(self._tools, files)
+            archiver = self._archivers[files.topic_partition] = PartitionArchiver(
+                self._tools, files, self._before_upload
+            )
         try:
             return archiver, archiver.plan(files), PartitionOutcome(files)
         except SidecarError as error:
@@ -157,6 +166,7 @@ class Rounds:
                 self._tools.stop.set()
                 partitions.shutdown(wait=False, cancel_futures=True)
                 raise
+        report.led = [led for archiver, plan in work if (led := archiver.led(plan)) is not None]
         report.outcomes.sort(key=lambda outcome: outcome.files.topic_partition)
         for outcome in report.outcomes:
             self._tell(outcome)

@@ -11,7 +11,7 @@ from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline.bundle import PreparedSegment
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
-from sidecar.storage import BytesSource, FileSource
+from sidecar.storage import BytesSource
 
 _log = structlog.get_logger(__name__)
 
@@ -30,15 +30,14 @@ def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
 
 
 def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
-    attempt, segment = prepared.attempt, prepared.segment
+    attempt, source = prepared.attempt, prepared.log_source
     started_s = tools.clock.monotonic_s()
     log_crc32c = attempt.log_crc32c
     if log_crc32c is None:
         tools.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
-        source = FileSource(prepared.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
         receipt = tools.store.upload(key, source)
-        _check(tools, key, segment.size_bytes, receipt.crc32c)
+        _check(tools, key, source.size_bytes, receipt.crc32c)
         log_crc32c = receipt.crc32c
         tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
     key = below(attempt.root, attempt.indexes_key)

@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy
 from sidecar.errors import PartitionError
-from sidecar.model import ObjectKey, TopicPartition
+from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.pipeline.compaction.policy import Assessment, most_dirty_first
 
 
 @dataclass(frozen=True, slots=True)
 class LedPartition:
-    """A partition that this broker leads under `leader_epoch`, and whose archive below `root` ends at `end_offset`."""
+    """A partition that this broker leads under `leader_epoch`, and whose archive below `root` ends at `end_offset`.
+
+    `files`: its directory as it was listed, by which leadership is asked for again; None where nobody asks.
+    """
 
     topic_partition: TopicPartition
     root: ObjectKey
     leader_epoch: int
     end_offset: int
+    files: PartitionFiles | None = None
 
 
 @dataclass(slots=True)

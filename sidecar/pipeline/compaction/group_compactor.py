@@ -1,0 +1,236 @@
+"""Compacts rolled segments on the broker's disk into copies of ours, each group within itself, many groups in one job."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import structlog
+
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.errors import PartitionError, SidecarError
+from sidecar.logformat.batches import BatchColumns, scan_file
+from sidecar.model import SegmentFiles
+from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
+from sidecar.pipeline.compaction.copies import CompactedCopy, remove_if_empty
+from sidecar.pipeline.compaction.engines import CompactionEngines
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.log_file import LogFile
+from sidecar.pipeline.compaction.parts import LocalParts
+from sidecar.pipeline.compaction.pieces import Cutter, Piece
+from sidecar.pipeline.compaction.policy_rules import LAST_MODIFIED, parameters_of, rules_of
+from sidecar.pipeline.compaction.run import rewritten, scanned
+from sidecar.pipeline.compaction.segment_files import indexes_of, write_log
+from sidecar.pipeline.compaction.worker import CompactionCrashed
+from sidecar.pipeline.tools import Tools
+
+_log = structlog.get_logger(__name__)
+
+ONE_BY_ONE: Final = 1
+"""As `segment_bytes`: no two segments are joined, so that each copy covers what its segment does."""
+
+
+@dataclass(slots=True)
+class _LookedOver:
+    """What the headers of a group's segments say, as far as all is decided there."""
+
+    files: list[LogFile] = field(default_factory=list)
+    pieces: list[tuple[Piece, ...]] = field(default_factory=list)
+    completed: list[CompletedTransaction] = field(default_factory=list)
+    tables: list[ProducerTable] = field(default_factory=list)
+
+    def cut_to(self, end_offset: int) -> None:
+        """Leave out the segments that reach above."""
+        count = sum(file.end_offset <= end_offset for file in self.files)
+        del self.files[count:], self.pieces[count:], self.tables[count:]
+
+
+class GroupCompactor:
+    """One turn takes what waits, and hands copies back. Segments of which nothing comes go as they are, and at once."""
+
+    def __init__(
+        self,
+        waiting: BeforeUpload,
+        tools: Tools,
+        engines: CompactionEngines,
+        staging: Path,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Args: staging: an existing directory of ours; is_stopping: nothing is to be begun, and errors are of the end."""
+        self._is_stopping = is_stopping
+        self._waiting = waiting
+        self._tools = tools
+        self._engines = engines
+        self._staging = staging
+        self._number = 0
+
+    def turn(self) -> bool:
+        """Compact what waits; whether there was something. Never raises for the data, a store, or an engine."""
+        groups = () if self._is_stopping() else self._waiting.take()
+        if not groups:
+            return False
+        looked = [(group, found) for group in groups if (found := self._look_over(group)) is not None]
+        jobs = [(group, found) for group, found in looked if found.files]
+        try:
+            if jobs:
+                self._compact(jobs)
+        except SidecarError as error:
+            self._give_up([group for group, _ in jobs], error)
+        except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: the segments go as they are
+            if not self._is_stopping():
+                _log.critical("group_compaction_crashed", error=repr(error), exc_info=error)
+            self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of our own: {error!r}"))
+        for group in groups:
+            self._waiting.goes_raw(group.segments)
+        self._waiting.wake()
+        return True
+
+    def _look_over(self, group: RolledGroup) -> _LookedOver | None:
+        found = _LookedOver()
+        table = group.known.table
+        lag_ms = group.policy.min_compaction_lag_ms
+        try:
+            for segment in group.segments:
+                table, largest_ms = self._look_at(segment, table, found)
+                if lag_ms and largest_ms > self._tools.clock.now_ms() - lag_ms:
+                    break
+                found.tables.append(table)
+            count = len(found.tables)
+            del found.files[count:], found.pieces[count:]
+            if found.tables:
+                found.cut_to(self._decided_below(group, found))
+        except SidecarError as error:
+            self._give_up([group], error)
+            return None
+        return found
+
+    def _look_at(self, segment: SegmentFiles, table: ProducerTable, found: _LookedOver) -> tuple[ProducerTable, int]:
+        log = segment.log
+        file = LogFile(log.path, segment.base_offset, segment.end_offset, log.size_bytes, log.mtime_ns)
+        scanner, cutter = scan_file(log.path, base_offset=segment.base_offset, file=str(log.path)), Cutter(SPLIT_BYTES)
+        largest_ms = -1
+        for columns in scanner:
+            table, ended = _replayed(table, columns, str(log.path))
+            found.completed += ended
+            largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
+            cutter.add(columns)
+        scanner.require_exact()
+        found.files.append(file)
+        found.pieces.append(cutter.finish())
+        self._tools.beat()
+        return ProducerTable(segment.end_offset, table.rows), largest_ms
+
+    def _decided_below(self, group: RolledGroup, found: _LookedOver) -> int:
+        """Up to where it is known what became of every transaction, for which the log behind the group is looked at too."""
+        table, end_offset = found.tables[-1], found.files[-1].end_offset
+        behind = [(s.base_offset, s.log) for s in group.files.segments if s.base_offset >= end_offset]
+        if group.files.active_log is not None and group.files.active_base_offset is not None:
+            behind.append((group.files.active_base_offset, group.files.active_log))
+        for base_offset, log in behind:
+            if _first_open(table, end_offset) is None or base_offset >= group.stable_end_offset:
+                break
+            self._tools.beat()
+            # The active segment's tail may be half written; batches below the stable end are whole.
+            for columns in scan_file(log.path, base_offset=base_offset, file=str(log.path)):
+                stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
+                table, ended = _replayed(table, stable, str(log.path))
+                found.completed += ended
+                if len(stable) < len(columns) or _first_open(table, end_offset) is None:
+                    break
+        open_offset = _first_open(table, end_offset)
+        return end_offset if open_offset is None else open_offset
+
+    def _compact(self, looked: Sequence[tuple[RolledGroup, _LookedOver]]) -> None:
+        now_ms = self._tools.clock.now_ms()
+        jobs = [
+            CompactionJob(
+                tuple(found.files),
+                tuple(found.pieces),
+                tuple(found.completed),
+                rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE),
+                LastBatches.of(found.tables[-1]),
+                secrets.token_bytes(16),
+            )
+            for group, found in looked
+        ]
+        self._number += 1
+        parts = LocalParts(self._staging / f"{self._number:08d}")
+        parts.directory.mkdir()
+        try:
+            engine = self._engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
+            with scanned(jobs, engine) as run:
+                results = rewritten(run, parts)
+            self._take(looked, jobs, results, parts)
+        finally:
+            for path in parts.directory.glob("*.part"):
+                path.unlink(missing_ok=True)
+            remove_if_empty(parts.directory)
+
+    def _take(
+        self,
+        looked: Sequence[tuple[RolledGroup, _LookedOver]],
+        jobs: Sequence[CompactionJob[LogFile]],
+        results: Sequence[tuple[CompactedOutput[LogFile], ...] | SidecarError],
+        parts: LocalParts,
+    ) -> None:
+        for (group, _), job, result in zip(looked, jobs, results, strict=True):
+            if isinstance(result, SidecarError):
+                self._give_up([group], result)
+                continue
+            for segment, output in zip(group.segments, result, strict=False):
+                self._stage(segment, output, job, parts)
+            _log.info(
+                "group_compacted",
+                partition=str(group.topic_partition),
+                segments=len(result),
+                bytes_before=job.size_bytes,
+                bytes_after=sum(output.size_bytes for output in result),
+            )
+
+    def _stage(
+        self, segment: SegmentFiles, output: CompactedOutput[LogFile], job: CompactionJob[LogFile], parts: LocalParts
+    ) -> None:
+        if output.unchanged or (output.base_offset, output.end_offset) != (segment.base_offset, segment.end_offset):
+            return
+        path = parts.directory / f"{segment.topic_partition}-{segment.base_offset:020d}.log"
+        write_log(path, parts, output)
+        built = indexes_of(path, output)
+        parameters = {**parameters_of(job.rules), LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
+        copy = CompactedCopy(path, output.size_bytes, built, str(job.rules.effective_strategy), parameters)
+        self._waiting.compacted(segment, copy)
+
+    def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
+        if self._is_stopping():
+            _log.info("group_compaction_given_up", groups=len(groups), reason="the process was asked to stop")
+            return
+        for group in groups:
+            self._tools.metrics.failed(type(error).__name__)
+            _log.error(
+                "group_not_compacted",
+                partition=str(group.topic_partition),
+                error=str(error),
+                remedy="archived as it is",
+            )
+
+
+def _replayed(
+    table: ProducerTable, columns: BatchColumns, file: str
+) -> tuple[ProducerTable, Sequence[CompletedTransaction]]:
+    try:
+        return replay(table, columns.facts())
+    except ProducerStateError as error:
+        raise PartitionError(f"{file}: {error}; a broker would refuse to load this log") from error
+
+
+def _first_open(table: ProducerTable, end_offset: int) -> int | None:
+    """The first offset below the end of a transaction that has not ended."""
+    offset = table.first_open_transaction_offset()
+    return offset if offset is not None and offset < end_offset else None

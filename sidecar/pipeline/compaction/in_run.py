@@ -1,0 +1,117 @@
+"""Compaction and the removal of garbage as `run` has them: put together from settings and tools."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sidecar.config import Settings
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.compaction.beside_uploads import BesideUploads
+from sidecar.pipeline.compaction.engines import CompactionEngines
+from sidecar.pipeline.compaction.group_compactor import GroupCompactor
+from sidecar.pipeline.compaction.look import Look
+from sidecar.pipeline.compaction.output_files import cannot_be_written
+from sidecar.pipeline.compaction.waiting_list import LedPartition
+from sidecar.pipeline.compaction.worker import Compacted, Compacting, CompactionWorker
+from sidecar.pipeline.tools import Tools
+
+DRAIN_SHARE: Final = 0.5
+"""Of the time that there is for draining: what the rest is for is ending a JVM."""
+
+Compact = Callable[[Sequence[Compacting]], Iterable[Compacted]]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionInRun:
+    """What the loop of uploads sees of it: all calls return at once."""
+
+    worker: CompactionWorker
+    before_upload: BeforeUpload
+    thread: BesideUploads | None
+
+    def offer(self, partitions: Sequence[LedPartition]) -> None:
+        """See `CompactionWorker`."""
+        self.worker.offer(partitions)
+
+    def require_sound(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self.thread is not None:
+            self.thread.require_sound()
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """Uploads wait for groups: they come first."""
+
+    groups: GroupCompactor
+    archive: CompactionWorker | None
+
+    def turn(self) -> bool:
+        return self.groups.turn() or (self.archive is not None and self.archive.turn())
+
+
+@contextmanager
+def compaction_in_run(
+    settings: Settings,
+    tools: Tools,
+    engines: CompactionEngines,
+    tell: Callable[[Mapping[str, Any]], None],
+    *,
+    wake: Callable[[], None] = lambda: None,
+    compact: Compact | None = None,
+) -> Iterator[CompactionInRun]:
+    """Compact and clear up in a thread of its own while the context lasts; no thread where there is nothing to do.
+
+    Args:
+        tell: takes what `/status` shows.
+        wake: called when segments that were held back may be archived.
+        compact: compacts archived partitions. Default: only what is rolled is compacted, before its upload.
+
+    Raises StagingFull where there is no room for work files.
+    """
+    ending = threading.Event()
+
+    def is_stopping() -> bool:
+        return tools.stop.is_set() or ending.is_set()
+
+    worker = CompactionWorker(
+        settings.compaction,
+        Look(tools.store, tools.clock),
+        compact or _nothing,
+        tools.clock,
+        tools.metrics,
+        is_stopping,
+        tell,
+    )
+    waiting = BeforeUpload(settings.compaction, tools.clock, wake)
+    if not settings.compaction.is_active:
+        yield CompactionInRun(worker, waiting, None)
+        return
+    with ExitStack() as resources:
+        place = settings.compaction.staging_path
+        with cannot_be_written(place):
+            place.mkdir(parents=True, exist_ok=True)
+            staging = tempfile.TemporaryDirectory(prefix="tiered-sidecar-copies-", dir=place)
+        copies = Path(resources.enter_context(staging))
+        thread = BesideUploads(
+            _Both(GroupCompactor(waiting, tools, engines, copies, is_stopping), worker if compact else None),
+            (),
+            tools.clock,
+            stop=tools.stop,
+            ending=ending,
+            interval_s=settings.compaction.check_interval_s,
+            drain_s=DRAIN_SHARE * settings.run.drain_timeout_s,
+            give_up=engines.stop,
+            beat=tools.beat,
+        )
+        yield CompactionInRun(worker, waiting, resources.enter_context(thread))
+
+
+def _nothing(_work: Sequence[Compacting]) -> Iterable[Compacted]:
+    return ()

@@ -1,0 +1,284 @@
+"""`before_upload`: rolled segments are compacted among themselves, then archived; and whoever cannot wait goes as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar.archive.keys import below
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import ManualClock
+from sidecar.config import CompactionSettings
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.discovery.scan import ScanResult, scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import SidecarError
+from sidecar.model import PartitionFiles, PartName, TopicPartition, TopicPolicy
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.compaction.directory import compact_directory
+from sidecar.pipeline.compaction.engines import LocalEngines
+from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE, GroupCompactor
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.compaction.policy_rules import rules_of
+from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.tools import Tools
+from sidecar.pipeline.verify import verify_archive
+from sidecar.ports import StageEngine
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.golden import wall_clock_ms
+from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, rolled_ranges, tools_for
+
+NOW_MS = wall_clock_ms("4.3.0")
+DELAY_MS = 600_000
+HANGS = {"transactions-0": 777}
+"""Offsets of transactions that never end: nothing that reaches above is archived."""
+
+
+@dataclass
+class Rig:
+    """Rounds and a compactor beside them, turned by hand."""
+
+    log_dir: Path
+    store: MemoryStore
+    tools: Tools
+    waiting: BeforeUpload
+    compactor: GroupCompactor
+    rounds: Rounds
+    copies: Path
+
+    def round(self) -> RoundReport:
+        return self.rounds.run_once()
+
+    def stored_logs(self, partition: str) -> dict[int, bytes]:
+        state = archived_states(self.store)[partition]
+        return {s.base_offset: self.store.objects[below(state.lineage.root, s.log_key)] for s in state.segments}
+
+    def generations(self, partition: str) -> list[int]:
+        return [segment.generation for segment in archived_states(self.store)[partition].segments]
+
+
+@contextmanager
+def rig(
+    tmp_path: Path, *partitions: str, engines: Any = None, store: MemoryStore | None = None, **settings: Any
+) -> Iterator[Rig]:
+    log_dir = copy_partitions(tmp_path, *partitions)
+    given = CompactionSettings.model_validate(
+        {"when": "before_upload", "topics": [".*"], "max_upload_delay_ms": DELAY_MS, **settings}
+    )
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    found = store or MemoryStore()
+    with tools_for(log_dir, found, tmp_path / "state", producer_id_expiration_ms=None) as tools:
+        waiting = BeforeUpload(given, tools.clock)
+        compactor = GroupCompactor(waiting, tools, engines or LocalEngines(), copies)
+        rounds = Rounds(tools, rounds_scan(log_dir), waiting)
+        yield Rig(log_dir, found, tools, waiting, compactor, rounds, copies)
+
+
+def rounds_scan(log_dir: Path) -> Callable[[], ScanResult]:
+    return partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
+
+
+def files_of(log_dir: Path, partition: str) -> PartitionFiles:
+    topic, _, number = partition.rpartition("-")
+    return read_partition_directory(TopicPartition(topic, int(number)), log_dir, log_dir / partition)
+
+
+@pytest.mark.parametrize("partition", ["compacted-0", "orders-0", "codecs-java-0", "transactions-0"])
+def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_the_log_as_it_was(
+    partition: str, tmp_path: Path
+) -> None:
+    with rig(tmp_path, partition) as held:
+        assert held.round().outcomes[0].reason.endswith("waits to be compacted before its upload")
+        assert archived_states(held.store) == {}
+        assert held.compactor.turn()
+        report = held.round()
+        assert report.errors == []
+        assert not held.compactor.turn()
+        assert list(held.copies.iterdir()) == []
+        state = archived_states(held.store)[partition]
+        decided = [span for span in rolled_ranges(held.log_dir, partition) if span[1] <= HANGS.get(partition, 2**63)]
+        assert ranges(state) == decided
+        assert 1 in held.generations(partition)
+        policy = held.waiting.settings.of_topic("x")
+        assert policy is not None
+        rules = rules_of(policy, NOW_MS, segment_bytes=ONE_BY_ONE)
+        out = tmp_path / "expected" / partition
+        forgetting = Forgetting(NOW_MS, None)
+        compact_directory(files_of(held.log_dir, partition), out, rules, LocalStages(), forgetting, hash_key=bytes(16))
+        expected = {
+            segment.base_offset: (out / f"{segment.base_offset:020d}.log").read_bytes() for segment in state.segments
+        }
+        assert held.stored_logs(partition) == expected
+        problems = [found.problems for found in verify_archive(held.store, held.tools.clock, deep=True)]
+        assert problems == [()]
+    raw_store = MemoryStore()
+    with tools_for(held.log_dir, raw_store, tmp_path / "raw", producer_id_expiration_ms=None) as tools:
+        archive(tools, held.log_dir)
+    raw = archived_states(raw_store)[partition]
+    for ours, theirs in zip(state.segments, raw.segments, strict=True):
+        assert (ours.leader_epochs, ours.highest_batch_leader_epoch) == (
+            theirs.leader_epochs,
+            theirs.highest_batch_leader_epoch,
+        )
+        assert ours.snapshot == theirs.snapshot
+        for name in (PartName.PRODUCER_SNAPSHOT, PartName.LEADER_EPOCHS):
+            assert part(held.store, state, ours, name) == part(raw_store, raw, theirs, name)
+        assert (ours.generation, ours.strategy is None) in {(0, True), (1, False)}
+
+
+def part(store: MemoryStore, state: Any, segment: Any, name: PartName) -> bytes:
+    found = segment.part(name)
+    body = store.objects[below(state.lineage.root, segment.indexes_key)]
+    return body[found.position : found.position + found.size_bytes]
+
+
+def test_topics_with_another_policy_do_not_wait(tmp_path: Path) -> None:
+    topics = ["compacted", {"pattern": "orders", "when": "after_upload"}]
+    with rig(tmp_path, "compacted-0", "orders-0", "single-0", "append-time-0", topics=topics) as held:
+        held.round()
+        assert set(archived_states(held.store)) == {"orders-0", "append-time-0"}
+
+
+def test_who_has_waited_for_too_long_goes_as_it_is(tmp_path: Path) -> None:
+    with rig(tmp_path, "compacted-0") as held:
+        report = held.round()
+        assert report.look_again_s == DELAY_MS / 1000
+        clock = held.tools.clock
+        assert isinstance(clock, ManualClock)
+        clock.advance_ms(DELAY_MS - 1)
+        held.round()
+        assert archived_states(held.store) == {}
+        clock.advance_ms(1)
+        held.round()
+        assert set(held.generations("compacted-0")) == {0}
+        assert not held.compactor.turn()
+
+
+class Keeps(FileBrokerFacts):
+    """A broker that keeps segments for so long."""
+
+    limit_ms = 1000
+
+    def policy(self, topic: str) -> TopicPolicy:
+        return TopicPolicy(cleanup_policy=frozenset({"delete"}), retention_ms=self.limit_ms)
+
+
+@pytest.mark.parametrize(("limit_ms", "waits"), [(2 * 10**12, True), (1000, False)])
+def test_what_the_broker_will_delete_soon_goes_first(limit_ms: int, waits: bool, tmp_path: Path) -> None:
+    with rig(tmp_path, "compacted-0") as held:
+        for path in (held.log_dir / "compacted-0").iterdir():
+            os.utime(path, ns=((NOW_MS - 60_000) * 1_000_000,) * 2)
+        facts = Keeps([held.log_dir], assume_leader=True)
+        facts.limit_ms = limit_ms
+        tools = replace(held.tools, facts=facts)
+        Rounds(tools, rounds_scan(held.log_dir), held.waiting).run_once()
+        assert ("compacted-0" not in archived_states(held.store)) == waits
+
+
+class BrokenEngines(LocalEngines):
+    """No engine can be had."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SidecarError("no Java"), ZeroDivisionError("a bug")])
+def test_where_compaction_fails_segments_go_as_they_are_and_at_once(error: Exception, tmp_path: Path) -> None:
+    with rig(tmp_path, "compacted-0", "orders-0", engines=BrokenEngines(error)) as held:
+        held.round()
+        with structlog.testing.capture_logs():
+            assert held.compactor.turn()
+        assert held.round().errors == []
+        assert set(held.generations("compacted-0") + held.generations("orders-0")) == {0}
+        assert list(held.copies.iterdir()) == []
+
+
+def test_a_corrupt_partition_goes_the_way_of_corrupt_partitions_and_others_are_compacted(tmp_path: Path) -> None:
+    with rig(tmp_path, "compacted-0", "orders-0") as held:
+        path = held.log_dir / "orders-0" / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.write_bytes(bytes(data))
+        held.round()
+        assert held.compactor.turn()
+        report = held.round()
+        assert [type(error).__name__ for error in report.errors] == ["CorruptFile"]
+        assert 1 in held.generations("compacted-0")
+
+
+def test_records_that_are_too_young_are_not_compacted(tmp_path: Path) -> None:
+    with rig(tmp_path, "compacted-0", min_compaction_lag_ms=10**12) as held:
+        held.round()
+        assert held.compactor.turn()
+        held.round()
+        assert set(held.generations("compacted-0")) == {0}
+
+
+def test_what_rolls_later_is_compacted_on_the_state_that_is_archived(tmp_path: Path) -> None:
+    with rig(tmp_path, "transactions-0") as held:
+        directory = held.log_dir / "transactions-0"
+        later = {
+            path: path.read_bytes()
+            for path in directory.iterdir()
+            if path.name[:20].isdigit() and int(path.name[:20]) > 220
+        }
+        for path in later:
+            path.unlink()
+        held.round()
+        held.compactor.turn()
+        held.round()
+        for path, content in later.items():
+            path.write_bytes(content)
+        held.round()
+        assert held.compactor.turn()
+        assert held.round().errors == []
+        assert ranges(archived_states(held.store)["transactions-0"]) == [(0, 116), (116, 220), (220, 431), (431, 603)]
+        assert [found.problems for found in verify_archive(held.store, held.tools.clock, deep=True)] == [()]
+
+
+def test_an_upload_that_fails_is_tried_again_with_the_same_copy_and_leaves_nothing(tmp_path: Path) -> None:
+    store = MemoryStore(faults=[Fault("upload", 3, FaultKind.UNAVAILABLE, key_part="/segments/")])
+    with rig(tmp_path, "compacted-0", store=store) as held:
+        held.round()
+        held.compactor.turn()
+        assert [type(error).__name__ for error in held.round().errors] == ["StoreUnavailable"]
+        assert held.round().errors == []
+        state = archived_states(store)["compacted-0"]
+        assert ranges(state) == rolled_ranges(held.log_dir, "compacted-0")
+        assert 1 in held.generations("compacted-0")
+        named = {below(state.lineage.root, key) for s in state.segments for key in (s.log_key, s.indexes_key)}
+        assert {key for key in store.objects if "/segments/" in key} == named
+        assert list(held.copies.iterdir()) == []
+
+
+def test_after_a_restart_nothing_of_the_copies_is_taken_for_the_log(tmp_path: Path) -> None:
+    store = MemoryStore()
+
+    def stop_it(operation: str, key: str) -> None:
+        if operation == "upload" and key.endswith(".indexes"):
+            held.tools.stop.set()
+
+    with rig(tmp_path / "one", "compacted-0", store=store) as held:
+        held.round()
+        held.compactor.turn()
+        store.before = stop_it
+        held.round()
+        log_dir = held.log_dir
+    store.before = lambda _operation, _key: None
+    with tools_for(log_dir, store, tmp_path / "one" / "state", producer_id_expiration_ms=None) as tools:
+        assert archive(tools, log_dir).errors == []
+        assert [found.problems for found in verify_archive(store, tools.clock, deep=True)] == [()]
+    assert ranges(archived_states(store)["compacted-0"]) == rolled_ranges(log_dir, "compacted-0")

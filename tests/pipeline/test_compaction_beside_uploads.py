@@ -1,0 +1,186 @@
+"""The thread beside the uploads: it turns, it ends with them, and what it waits for is ended when that takes too long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar.archive.state import PartitionState
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import ManualClock, SystemClock
+from sidecar.config import Settings
+from sidecar.errors import Fenced, StoreUnavailable
+from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
+from sidecar.pipeline.compaction.engines import LocalEngines
+from sidecar.pipeline.compaction.in_run import compaction_in_run
+from sidecar.pipeline.compaction.worker import Compacted, Compacting
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
+
+WAIT_S = 20.0
+
+
+class Turns:
+    """Counts; `hold` keeps a turn from ending."""
+
+    def __init__(self, more: int = 0, error: Exception | None = None) -> None:
+        self.count, self.more, self.error = 0, more, error
+        self.hold: threading.Event | None = None
+        self.begun = threading.Event()
+
+    def turn(self) -> bool:
+        self.count += 1
+        self.begun.set()
+        if self.error is not None:
+            raise self.error
+        if self.hold is not None:
+            assert self.hold.wait(WAIT_S)
+        return self.count <= self.more
+
+
+def beside(turns: Turning, stop: threading.Event | None = None, **parameters: Any) -> BesideUploads:
+    defaults: dict[str, Any] = {
+        "stop": stop or threading.Event(),
+        "ending": threading.Event(),
+        "interval_s": 3000.0,
+        "drain_s": 0.3,
+        "give_up": lambda: None,
+        "beat": lambda: None,
+    }
+    return BesideUploads(turns, (), SystemClock(), **{**defaults, **parameters})
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S  # noqa: TID251 - threads have no other clock
+    while not condition():
+        assert time.monotonic() < deadline_s  # noqa: TID251
+        time.sleep(0.01)  # noqa: TID251
+
+
+def test_where_there_may_be_more_it_goes_on_at_once_else_it_waits_and_ends_promptly() -> None:
+    turns = Turns(more=5)
+    with beside(turns):
+        eventually(lambda: turns.count == 6)
+        time.sleep(0.1)  # noqa: TID251
+    assert turns.count == 6
+
+
+def test_it_turns_again_after_the_interval() -> None:
+    turns = Turns()
+    with beside(turns, interval_s=0.01):
+        eventually(lambda: turns.count > 3)
+
+
+def test_the_signal_to_drain_ends_it_without_the_end_of_the_context() -> None:
+    turns, stop = Turns(), threading.Event()
+    with beside(turns, stop, interval_s=0.01) as thread:
+        stop.set()
+        eventually(lambda: not thread._thread.is_alive())
+
+
+def test_work_that_does_not_end_in_time_is_cut_off_and_the_loop_beats_meanwhile() -> None:
+    turns, beats, given_up = Turns(), [], []
+    turns.hold = hold = threading.Event()
+
+    def give_up() -> None:
+        given_up.append(True)
+        hold.set()
+
+    with structlog.testing.capture_logs() as logs:
+        with beside(turns, give_up=give_up, beat=lambda: beats.append(True)):
+            assert turns.begun.wait(WAIT_S)
+        assert given_up
+        assert beats
+    assert [entry["event"] for entry in logs] == ["compaction_cut_off"]
+
+
+def test_work_that_ends_in_time_is_waited_for() -> None:
+    turns = Turns()
+    turns.hold = hold = threading.Event()
+    timer = threading.Timer(0.2, hold.set)
+    with structlog.testing.capture_logs() as logs, beside(turns, drain_s=WAIT_S):
+        assert turns.begun.wait(WAIT_S)
+        timer.start()
+    assert logs == []
+
+
+def test_a_fault_of_our_own_is_handed_to_the_loop() -> None:
+    with beside(Turns(error=ZeroDivisionError("a bug"))) as thread:
+        eventually(lambda: not thread._thread.is_alive())
+        with pytest.raises(ZeroDivisionError):
+            thread.require_sound()
+
+
+def test_a_chore_is_done_every_so_often_and_its_errors_end_nothing() -> None:
+    clock, done = ManualClock(0), []
+
+    def work() -> None:
+        done.append(clock.monotonic_s())
+        if len(done) == 1:
+            raise StoreUnavailable("gone")
+
+    chore = Chore("gc", 60, work, clock)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(150):
+            chore.turn()
+            clock.sleep_s(1)
+    assert done == [60, 120]
+    assert [(entry["event"], entry["error"]) for entry in logs] == [("chore_failed", "gone")]
+
+
+def settings_for(tmp_path: Path, **sections: Any) -> Settings:
+    store = {"url": str(tmp_path / "archive")}
+    fast = {"check_interval_s": 0.01, "min_cleanable_dirty_ratio": 0}
+    return Settings.model_validate(
+        {"store": store, "gc": {"enabled": False}, **sections, "compaction": {**fast, **sections.get("compaction", {})}}
+    )
+
+
+def test_without_topics_and_garbage_there_is_no_thread(tmp_path: Path) -> None:
+    before = threading.active_count()
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with (
+        tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools,
+        compaction_in_run(settings_for(tmp_path), tools, LocalEngines(), lambda _: None) as compaction,
+    ):
+        assert threading.active_count() == before
+        compaction.require_sound()
+
+
+def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0", "compacted-0"), MemoryStore()
+    seen: list[Compacting] = []
+    told: list[Any] = []
+
+    def compact(work: Sequence[Compacting]) -> Iterable[Compacted]:
+        seen.extend(work)
+        return [Compacted(one.led.topic_partition, Fenced("done")) for one in work]
+
+    settings = settings_for(tmp_path, compaction={"topics": [{"pattern": "orders", "min_cleanable_dirty_ratio": 0.1}]})
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        report = archive(tools, log_dir)
+        running = replace(tools, clock=SystemClock())
+        with compaction_in_run(settings, running, LocalEngines(), told.append, compact=compact) as compaction:
+            compaction.offer(report.led)
+            eventually(lambda: bool(seen))
+    state: PartitionState = archived_states(store)["orders-0"]
+    (one,) = seen
+    assert one.led.root == state.lineage.root
+    assert (one.led.end_offset, one.assessment.first_uncleanable_offset) == (state.end_offset, state.end_offset)
+    assert one.assessment.cleanable_bytes == sum(segment.parts[0].size_bytes for segment in state.segments)
+    assert told
+
+
+def test_partitions_that_are_not_led_are_not_offered(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        assert [led.topic_partition.topic for led in archive(tools, log_dir).led] == ["orders"]
+        follower = replace(tools, facts=FileBrokerFacts([log_dir]))
+        assert archive(follower, log_dir).led == []
