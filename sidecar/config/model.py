@@ -153,8 +153,8 @@ class SparkSettings(Section):
     `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/spark.md."""
     driver_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
     """Largest heap of the JVM. It only moves bytes; the work is done in Python processes beside it."""
-    worker_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
-    """Address space that one Python process may take, some 300 MB more than it uses. Default: no limit."""
+    worker_memory_bytes: Annotated[int, Field(ge=512 * MIB)] | None = None
+    """Address space that one Python process may take; it begins with some 400 MiB. Default: no limit."""
     executor_memory_bytes: Annotated[int, Field(ge=450 * MIB)] | None = None
     """Heap of an executor's JVM on a cluster. Default: Spark's own, 1 GiB."""
     executors_wait_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0

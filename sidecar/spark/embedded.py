@@ -89,9 +89,12 @@ class EmbeddedSpark:
                 if self._users == 0 and self._context is not None:
                     self._rest()
 
-    def death(self) -> str | None:
-        """How the latest JVM ended and what that means, None while it runs or where there was none."""
-        status = None if self._process is None else self._process.poll()
+    def death(self, wait_s: float = 0.0) -> str | None:
+        """How the latest JVM ended and what that means, None if it runs after so long, or where there was none."""
+        try:
+            status = None if self._process is None else self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            return None
         if status is None:
             return None
         if status == -signal.SIGKILL:

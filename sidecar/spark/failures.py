@@ -58,6 +58,9 @@ _CAUSES: Final = (
 )
 
 
+_DYING_S: Final = 2.0
+
+
 class SparkFailed(SidecarError):
     """A Spark job ended with an error that is not about the data."""
 
@@ -65,22 +68,23 @@ class SparkFailed(SidecarError):
 class WatchedJvm(Protocol):
     """Whoever knows whether the JVM is alive."""
 
-    def death(self) -> str | None:
-        """How the JVM ended, None while it runs."""
+    def death(self, wait_s: float = 0.0) -> str | None:
+        """How the JVM ended, None if it runs after so long."""
         ...
 
 
 @contextmanager
 def failures(jvm: WatchedJvm) -> Iterator[None]:
     """Around calls of Spark, and of nothing else: what they raise becomes SparkFailed."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
     # Of a JVM that was killed only its closed sockets tell; and a context without one has lost its attributes.
     except (Py4JError, PySparkException, OSError, EOFError, AttributeError) as error:
-        death = jvm.death()
+        # Its sockets are closed a moment before the process has ended. What Java itself answers is no such case.
+        death = jvm.death(0.0 if isinstance(error, Py4JJavaError) else _DYING_S)
         if death is None and isinstance(error, AttributeError):
             raise
         raise SparkFailed(f"the Spark job failed: {death or cause_of(error)}") from error
@@ -89,12 +93,14 @@ def failures(jvm: WatchedJvm) -> Iterator[None]:
 def cause_of(error: Exception) -> str:
     """The last line of the worker's traceback, or else the first cause that Java names; and what to do, if that is known."""
     text = _text_of(error)
-    traceback, found, _ = text.partition("SQLSTATE")
-    lines = [line.strip() for line in (traceback if found else text).splitlines() if line.strip()]
+    for pattern, advice in _CAUSES:
+        if found := pattern.search(text):
+            line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+            return f"{advice} ({line})"
+    traceback, is_python, _ = text.partition("SQLSTATE")
+    lines = [line.strip() for line in (traceback if is_python else text).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    cause = lines[-1] if found and lines else (causes or lines or [type(error).__name__])[0]
-    advice = next((what for pattern, what in _CAUSES if pattern.search(text)), None)
-    return cause if advice is None else f"{advice} ({cause})"
+    return lines[-1] if is_python and lines else (causes or lines or [type(error).__name__])[0]
 
 
 def _text_of(error: Exception) -> str:

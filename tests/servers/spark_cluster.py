@@ -23,10 +23,12 @@ _JAVA: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xsh
 _DEPLOY: Final = "org.apache.spark.deploy"
 EXECUTOR_MIB: Final = 480
 """The smallest that Spark accepts, and a little more."""
+ONE_EACH: Final = ("spark.executor.cores=1", "spark.cores.max=2", "spark.executor.instances=2")
+"""Properties of an application on two workers: Spark spreads its executors over them."""
 
 
 class SparkCluster:
-    """A context manager. Each worker has one core and room for one executor.
+    """A context manager. Each worker has room for one executor of each of two applications, which ask for `ONE_EACH`.
 
     `environment` is what machines of a cluster have in theirs: executors and their Python workers inherit it.
     """
@@ -51,7 +53,7 @@ class SparkCluster:
             directory / "master.log",
             variables,
         )
-        size = ["--cores", "1", "--memory", f"{EXECUTOR_MIB}m"]
+        size = ["--cores", "2", "--memory", f"{2 * EXECUTOR_MIB}m"]
         self.workers = [
             ServerProcess(
                 f"Spark worker {number}",

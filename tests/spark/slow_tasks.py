@@ -1,8 +1,9 @@
-"""Tasks that wait for the test: in a module, so that executors can import them."""
+"""Tasks that wait for the test, or end badly: in a module, so that workers can import them."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,22 @@ from typing import Any
 from sidecar.ports import TaskEngine
 
 _WAIT_S = 30.0
+
+
+def doubled(task: int) -> bytes:
+    """The plainest task."""
+    return b"%d" % (2 * task)
+
+
+def greedy(task: int) -> bytes:
+    """Takes more than it may."""
+    return b"%d" % len(bytearray(4 << 30))
+
+
+def killed(task: int) -> bytes:
+    """As the kernel does where memory has run out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return b""
 
 
 @dataclass(frozen=True)

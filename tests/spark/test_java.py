@@ -65,12 +65,12 @@ def test_a_user_without_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_properties(tmp_path: Path) -> None:
     settings = SparkSettings(
-        driver_memory_bytes=512 << 20, worker_memory_bytes=300 << 20, options=("spark.ui.enabled=true", "spark.x=a=b")
+        driver_memory_bytes=512 << 20, worker_memory_bytes=600 << 20, options=("spark.ui.enabled=true", "spark.x=a=b")
     )
     found = spark_properties(settings, tmp_path, ["a", "b"])
     assert found["spark.master"] == "local[*]"
     assert found["spark.driver.memory"] == "512m"
-    assert found["spark.executor.pyspark.memory"] == "300m"
+    assert found["spark.executor.pyspark.memory"] == "600m"
     assert found["spark.driver.bindAddress"] == "127.0.0.1"
     assert (found["spark.ui.enabled"], found["spark.x"]) == ("true", "a=b")
     assert "spark.driver.bindAddress" not in spark_properties(SparkSettings(master="yarn"), tmp_path, [])

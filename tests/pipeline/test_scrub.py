@@ -1,0 +1,115 @@
+"""Deep checks as tasks: the same findings as in threads, packed by bytes, and a store that is gone is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.archive.keys import below
+from sidecar.clock import SystemClock
+from sidecar.errors import StoreUnavailable
+from sidecar.pipeline import scrub, verify
+from sidecar.pipeline.scrub import ChecksOnEngine, ScrubTask
+from sidecar.pipeline.verify import verify_archive
+from sidecar.ports import ObjectStore
+from sidecar.storage import open_store
+from sidecar.store_settings import StoreSettings
+from tests.archive.example import FIRST, LINEAGE, many_partitions
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+
+
+class Recording:
+    """A `TaskEngine` that works here and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.tasks: list[ScrubTask] = []
+
+    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+        self.tasks += tasks
+        for task in tasks:
+            yield function(task)
+
+
+def in_memory(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> StoreSettings:
+    """Tasks find this store under these settings."""
+    monkeypatch.setattr(scrub, "_store_of", lambda _settings: store)
+    return StoreSettings(url="memory://here")
+
+
+def test_the_same_findings_as_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = many_partitions(20)
+    broken = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=15))
+    store.delete([below(broken.root, FIRST.segment.log_key)])
+    engine = Recording()
+    checks = ChecksOnEngine(in_memory(monkeypatch, store), engine)
+    assert list(verify_archive(store, store.clock, deep=True, checks=checks)) == list(
+        verify_archive(store, store.clock, deep=True)
+    )
+    assert [len(task.checks) for task in engine.tasks] == [22]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10_000])
+def test_memory_is_bounded_by_planning_some_segments_at_a_time(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    store = many_partitions(40)
+    monkeypatch.setattr(verify, "_SEGMENTS_AT_ONCE", at_once)
+    engine = Recording()
+    found = list(verify_archive(store, store.clock, checks=ChecksOnEngine(in_memory(monkeypatch, store), engine)))
+    assert [one.row.partition for one in found] == [3, *range(10, 50)]
+    assert all(one.is_sound for one in found)
+    assert len(engine.tasks) == (1 if at_once == 10_000 else 3)
+
+
+def test_large_segments_are_tasks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrub, "_TASK_BYTES", 1)
+    store = many_partitions(2)
+    engine = Recording()
+    list(verify_archive(store, store.clock, checks=ChecksOnEngine(in_memory(monkeypatch, store), engine)))
+    assert [len(task.checks) for task in engine.tasks] == [1] * 4
+
+
+def test_one_partition_that_cannot_be_read_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = many_partitions(3)
+    monkeypatch.setattr(scrub, "_TASK_SEGMENTS", 2)
+    settings = in_memory(monkeypatch, store)
+    seen = 0
+
+    def run(function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+        nonlocal seen
+        for task in tasks:
+            seen += 1
+            store.faults = [Fault("head", 0, FaultKind.UNAVAILABLE)] if seen == 2 else []
+            yield function(task)
+
+    engine = Recording()
+    engine.run = run  # type: ignore[method-assign]
+    found = list(verify_archive(store, store.clock, deep=True, checks=ChecksOnEngine(settings, engine)))
+    assert [one.is_unread for one in found] == [False, True, True, False]
+
+
+def test_a_store_that_is_gone_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = many_partitions(20)
+    monkeypatch.setattr(scrub, "_TASK_SEGMENTS", 2)
+    gone = MemoryStore()
+    gone.faults = [Fault("head", nth, FaultKind.UNAVAILABLE) for nth in range(100)]
+    checks = ChecksOnEngine(in_memory(monkeypatch, gone), Recording())
+    with pytest.raises(StoreUnavailable):
+        list(verify_archive(store, store.clock, deep=True, checks=checks))
+
+
+def test_a_task_opens_its_store_by_itself(tmp_path: Path) -> None:
+    settings = StoreSettings(url=str(tmp_path))
+    many_partitions_into(open_store(settings))
+    checks = ChecksOnEngine(settings, Recording())
+    (found,) = verify_archive(open_store(settings), SystemClock(), deep=True, checks=checks)
+    assert found.is_sound
+
+
+def many_partitions_into(store: ObjectStore) -> None:
+    """One lineage in a store of any kind."""
+    from tests.archive.example import write_example
+
+    write_example(store)

@@ -1,0 +1,73 @@
+"""A JVM or a worker that is killed: told in words of the settings, nothing left behind, and the next use works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sidecar.spark.scratch import Scratch
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+def seen(scenario: str, directory: Path) -> list[str]:
+    """What a scenario printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.lifecycles", scenario, str(directory)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_jvm_that_was_killed_while_idle_is_replaced(tmp_path: Path) -> None:
+    assert seen("killed_while_idle", tmp_path) == [
+        "works True",
+        "gone True False",
+        "works True True",
+        "directories 1",
+        "left 0 0",
+    ]
+
+
+def test_a_jvm_that_is_killed_in_the_middle(tmp_path: Path) -> None:
+    told, *rest = seen("killed_in_the_middle", tmp_path)
+    assert "the JVM was killed from outside" in told
+    assert "spark.driver_memory_bytes" in told
+    assert rest == ["left True 0", "works True", "left 0 0"]
+
+
+def test_workers_out_of_memory_are_told_with_the_setting(tmp_path: Path) -> None:
+    limited, killed, works = seen("workers_end", tmp_path)
+    assert "raise spark.worker_memory_bytes" in limited
+    assert "MemoryError" in limited
+    assert "ended from outside, most likely for lack of memory" in killed
+    assert works == "works True 1"
+
+
+def test_what_killed_processes_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    program = "import os, sys; from pathlib import Path; from sidecar.spark.scratch import Scratch\n"
+    program += "Scratch(Path(sys.argv[1])).path.joinpath('blocks').write_bytes(b'x'); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=False)
+    (left,) = tmp_path.iterdir()
+    mine = Scratch(tmp_path)
+    try:
+        assert not left.exists()
+        # One that is in use stays.
+        other = Scratch(tmp_path)
+        assert mine.path.is_dir()
+        other.remove()
+    finally:
+        mine.remove()
+    assert list(tmp_path.iterdir()) == []
