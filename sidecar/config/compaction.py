@@ -128,7 +128,8 @@ class CompactionSettings(CompactionPolicy):
     check_interval_s: Annotated[float, Field(gt=0, le=86_400)] = 15.0
     """`log.cleaner.backoff.ms`: between two looks for partitions to compact."""
     max_job_bytes: Annotated[int, Field(ge=MIB)] = 16_384 * MIB
-    """Partitions are compacted together up to this size. A larger one is compacted alone."""
+    """Partitions are compacted together up to this size. A larger one is compacted alone. Also for `before_upload`: so much
+    may lie in `staging_dir` as compacted copies."""
     retry_wait_s: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     """How long a partition is left alone after its compaction failed. Each further failure doubles it."""
     retry_wait_max_s: Annotated[float, Field(gt=0, le=604_800)] = 3600.0

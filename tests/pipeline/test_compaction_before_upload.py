@@ -149,6 +149,17 @@ def test_topics_with_another_policy_do_not_wait(tmp_path: Path) -> None:
         assert set(archived_states(held.store)) == {"orders-0", "append-time-0"}
 
 
+def test_what_there_is_no_room_for_waits_for_its_turn(tmp_path: Path) -> None:
+    with rig(tmp_path, "compacted-0") as held:
+        held.waiting.settings = held.waiting.settings.model_copy(update={"max_job_bytes": 40_000})
+        for expected in (2, 4, 5):
+            held.round()
+            assert held.compactor.turn()
+            held.round()
+            assert len(held.generations("compacted-0")) == expected
+        assert 0 not in held.generations("compacted-0")
+
+
 def test_who_has_waited_for_too_long_goes_as_it_is(tmp_path: Path) -> None:
     with rig(tmp_path, "compacted-0") as held:
         report = held.round()

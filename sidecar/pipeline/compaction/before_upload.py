@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from sidecar.clock import Clock
@@ -16,8 +17,6 @@ from sidecar.pipeline.producer_snapshot import KnownState
 
 AT_RISK_SHARE: Final = 0.5
 """A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
-STAGED_BYTES_MAX: Final = 16 * 1024**3
-"""So much may lie on the disk as compacted copies; what is rolled meanwhile goes as it is."""
 
 
 _Name: TypeAlias = tuple[FileIdentity, int]
@@ -142,13 +141,14 @@ class BeforeUpload:
             copies = [
                 held.copy for all_held in self._held.values() for held in all_held.values() if held.copy is not None
             ]
-            room = STAGED_BYTES_MAX - sum(copy.size_bytes for copy in copies)
+            room = self.settings.max_job_bytes - sum(copy.size_bytes for copy in copies)
             for group in groups:
                 # It may have been offered again while it was compacted.
-                if all(map(self._still_waits, group.segments)) and group.size_bytes <= room:
+                if all(map(self._still_waits, group.segments)):
+                    group = _first_of(group, room)
                     room -= group.size_bytes
                     taken.append(group)
-        return tuple(taken)
+        return tuple(group for group in taken if group.segments)
 
     def _still_waits(self, segment: SegmentFiles) -> bool:
         held = self._find(segment)
@@ -182,6 +182,12 @@ class BeforeUpload:
             held = self._held.get(segment.topic_partition, {}).pop(_name(segment), None)
         if held is not None and held.copy is not None:
             discard_copy(held.copy)
+
+
+def _first_of(group: RolledGroup, size_bytes_max: int) -> RolledGroup:
+    """Its first segments, as many as there is room for."""
+    sizes = accumulate(segment.size_bytes for segment in group.segments)
+    return replace(group, segments=group.segments[: sum(size_bytes <= size_bytes_max for size_bytes in sizes)])
 
 
 def _name(segment: SegmentFiles) -> _Name:
