@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from sidecar.compaction.rules import CompactionRules
     from sidecar.pipeline.compaction.directory import Compaction
-    from sidecar.pipeline.compaction.what_if import KeptRecord, Outlook
+    from sidecar.pipeline.compaction.other_winners import KeptRecord
+    from sidecar.pipeline.compaction.what_if import Outlook
 
 
 def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: bool) -> None:

@@ -1,4 +1,4 @@
-"""What holds for every compaction, whatever its input: idempotence, independence of splits, and what a what-if says beforehand."""
+"""What holds for every compaction, whatever its input: idempotence, and independence of splits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sidecar.compaction.reference import ReferenceSegment
-from sidecar.compaction.rules import CompactionRules, Strategy, sort_key
-from sidecar.compaction.what_if import WhatIf
+from sidecar.compaction.rules import CompactionRules, Strategy
 from tests.compaction.partitions import Partition, partition_of
-from tests.compaction.test_engine import HASH_KEY, as_input, boundaries, compact
-from tests.compaction.test_strategies import all_records
+from tests.compaction.test_engine import compact
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log
@@ -54,24 +52,3 @@ def test_the_result_does_not_depend_on_how_the_input_is_split_or_hashed(seed: in
         assert compact(decided, rules, partition, last_batches=producers, split_bytes=split_bytes)[1] == expected
     exact = replace(rules, exact_keys=True)
     assert compact(decided, exact, partition, last_batches=producers, slots=1024)[1] == expected
-
-
-@pytest.mark.parametrize("strategy", Strategy)
-@pytest.mark.parametrize("seed", range(20))
-def test_what_if_names_every_key_whose_winner_is_not_its_latest_record(seed: int, strategy: Strategy) -> None:
-    partition, now_ms = random_partition(seed)
-    rules = CompactionRules(now_ms, strategy=strategy, header=VERSION_HEADER)
-    records = [
-        record for segment in partition.segments for record in all_records(segment.log) if record.key is not None
-    ]
-    best = {record.key: record for record in sorted(records, key=lambda record: sort_key(record, rules))}
-    latest = {record.key: record for record in records}
-    asked = WhatIf(
-        [as_input(segment, boundaries(segment.log)) for segment in partition.segments], rules, hash_key=HASH_KEY
-    )
-    expected = {(key, best[key].offset, True) for key in best if best[key].offset != latest[key].offset}
-    expected |= {(key, latest[key].offset, False) for key in best if best[key].offset != latest[key].offset}
-    assert {(found.key, found.offset, found.wins) for found in asked.different()} == expected
-    assert asked.savings.different_winners == len(expected) // 2
-    assert asked.savings.surviving_records == len(best)
-    assert asked.savings.expected_bytes <= asked.savings.size_bytes == sum(len(held.log) for held in partition.segments)

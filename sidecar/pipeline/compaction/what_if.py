@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,54 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.compaction.decoded import decode_batch
-from sidecar.compaction.rules import CompactionRules, Strategy, version_of
+from sidecar.compaction.rules import Strategy
 from sidecar.compaction.segments import Split, chunks
 from sidecar.logformat.record import Record
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.other_winners import OtherWinner, OtherWinners, Pairing
 from sidecar.pipeline.compaction.output_files import write_file
-from sidecar.pipeline.compaction.run import ScannedRun, only, rewritten, scanned
+from sidecar.pipeline.compaction.run import Scanned, ScannedRun, only, rewritten, scanned
 from sidecar.pipeline.compaction.sources import CompactionSource
 from sidecar.ports import Row, StageEngine
 
 SAMPLES: Final = 10
 
-Ordinals = npt.NDArray[np.uint32]
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRecord:
-    """One record of a key. `version` is that of the header, None without a valid one."""
-
-    offset: int
-    timestamp_ms: int
-    version: int | None
-    is_tombstone: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OtherWinner:
-    """A key for which the strategy keeps another record than the offset does."""
-
-    key: bytes
-    by_offset: KeptRecord
-    by_strategy: KeptRecord
-
-    def to_json(self) -> dict[str, Any]:
-        """The key as text where it is UTF-8, and always in base64."""
-        kept = {"by_offset": self.by_offset, "by_strategy": self.by_strategy}
-        return {
-            "key": self.key.decode("utf-8", "replace"),
-            "key_base64": base64.b64encode(self.key).decode("ascii"),
-            **{
-                name: {
-                    "offset": record.offset,
-                    "timestamp_ms": record.timestamp_ms,
-                    "version": record.version,
-                    "tombstone": record.is_tombstone,
-                }
-                for name, record in kept.items()
-            },
-        }
+Bits = npt.NDArray[np.uint8]
+"""One for each record of a split: whether it wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +38,7 @@ class Outlook:
     records_before: int
     unkeyed: int
     malformed_versions: int
-    others: tuple[OtherWinner, ...]
+    others: OtherWinners
 
     @property
     def bytes_before(self) -> int:
@@ -92,7 +58,7 @@ class Outlook:
     @property
     def samples(self) -> tuple[OtherWinner, ...]:
         """The first of the others."""
-        return self.others[:SAMPLES]
+        return tuple(islice(self.others, SAMPLES))
 
     def to_json(self) -> dict[str, Any]:
         """Names are stable."""
@@ -114,14 +80,14 @@ def what_if(
 ) -> Iterator[Outlook]:
     """The outlook of each strategy, of offset first. Raises as the compaction would.
 
-    Memory: 4 bytes for each surviving record, and every key that has another winner.
+    Memory: a bit for each record, and of the keys that have another winner 1/256; the others wait in temporary files.
     """
-    by_offset: dict[int, Ordinals] = {}
+    by_offset: dict[int, Bits] = {}
     for strategy in (Strategy.OFFSET, *(found for found in strategies if found is not Strategy.OFFSET)):
         planned = replace(job, rules=replace(job.rules, strategy=strategy))
         with scanned([planned], engine) as run:
             found = only(run.results)
-            winners = _winners(run)
+            winners = _winners(run, found)
             outputs = only(rewritten(run, None))
         by_offset = by_offset or winners
         yield Outlook(
@@ -130,7 +96,7 @@ def what_if(
             sum(scan.record_count for scan in found.scans),
             sum(scan.unkeyed for scan in found.scans),
             sum(scan.malformed_versions for scan in found.scans),
-            _others(planned, by_offset, winners) if strategy is not Strategy.OFFSET else (),
+            _others(found, by_offset, winners) if strategy is not Strategy.OFFSET else OtherWinners(),
         )
 
 
@@ -144,47 +110,42 @@ def write_others(outlooks: Sequence[Outlook], path: Path) -> None:
     write_file(path, lines)
 
 
-class WinnerOrdinals:
-    """A third stage that only hands over who won: (split, ordinals ascending)."""
+class WinnerBits:
+    """A third stage that only hands over who won: (split, a bit for each of its records). The plan: records by split."""
 
-    def __call__(self, rows: Iterable[Row], _plan: None) -> Iterator[tuple[int, Ordinals]]:
+    def __call__(self, rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:
         """See StagedRun.third."""
-        found: dict[int, list[Ordinals]] = {}
+        found: dict[int, list[bytes]] = {}
         for split, ordinals in rows:
-            found.setdefault(split, []).append(np.frombuffer(ordinals, dtype=np.uint32))
+            found.setdefault(split, []).append(ordinals)
         for split, pieces in found.items():
-            yield split, np.sort(np.concatenate(pieces))
+            wins = np.zeros(plan[split], dtype=np.uint8)
+            for piece in pieces:
+                wins[np.frombuffer(piece, dtype=np.uint32)] = 1
+            yield split, np.packbits(wins)
 
 
-def _winners(found: ScannedRun[CompactionSource]) -> dict[int, Ordinals]:
-    return dict(found.run.third(WinnerOrdinals(), [None] * found.stages.third_tasks))
+def _winners(run: ScannedRun[CompactionSource], found: Scanned[CompactionSource]) -> dict[int, Bits]:
+    counts = {found.first_split + scan.split.number: scan.record_count for scan in found.scans}
+    return dict(run.run.third(WinnerBits(), [counts] * run.stages.third_tasks))
 
 
-def _others(
-    job: CompactionJob[CompactionSource], by_offset: dict[int, Ordinals], winners: dict[int, Ordinals]
-) -> tuple[OtherWinner, ...]:
+def _others(found: Scanned[CompactionSource], by_offset: dict[int, Bits], winners: dict[int, Bits]) -> OtherWinners:
     """Every key has one winner by either rule: what only one of them keeps belongs to the keys in question."""
-    nothing: Ordinals = np.empty(0, dtype=np.uint32)
-    pairs: dict[bytes, list[KeptRecord | None]] = {}
-    for split in job.splits():
-        first, second = by_offset.get(split.number, nothing), winners.get(split.number, nothing)
-        for place, ordinals in enumerate((np.setdiff1d(first, second), np.setdiff1d(second, first))):
-            for record in _records_at(job, split, ordinals):
-                pairs.setdefault(record.key or b"", [None, None])[place] = _kept(record, job.rules)
-    others = [
-        OtherWinner(key, before, after)
-        for key, (before, after) in pairs.items()
-        if before is not None and after is not None
-    ]
-    return tuple(sorted(others, key=lambda other: other.by_strategy.offset))
+    with Pairing(found.job.rules) as pairing:
+        for scan in found.scans:
+            none: Bits = np.zeros(-(-scan.record_count // 8), dtype=np.uint8)
+            first, second = by_offset.get(scan.split.number, none), winners.get(scan.split.number, none)
+            for bits, wins in ((first & ~second, False), (second & ~first, True)):
+                ordinals = np.flatnonzero(np.unpackbits(bits, count=scan.record_count))
+                for record in _records_at(found.job, scan.split, ordinals):
+                    pairing.put(record, wins=wins)
+        return pairing.paired()
 
 
-def _kept(record: Record, rules: CompactionRules) -> KeptRecord:
-    version = version_of(record, rules.header_name)[1] if rules.header_name else None
-    return KeptRecord(record.offset, record.timestamp_ms, version, record.value is None)
-
-
-def _records_at(job: CompactionJob[CompactionSource], split: Split, ordinals: Ordinals) -> Iterator[Record]:
+def _records_at(
+    job: CompactionJob[CompactionSource], split: Split, ordinals: npt.NDArray[np.int64]
+) -> Iterator[Record]:
     """The records of a split with these ordinals; only batches that hold one are decoded."""
     if not len(ordinals):
         return
