@@ -12,6 +12,7 @@ from sidecar.cli import (
     compacting,
     configuring,
     inspecting,
+    kubernetes,
     preparing,
     reporting,
     restoring,
@@ -38,6 +39,7 @@ producer_snapshots = typer.Typer(
     help="Producer snapshots of a broker's directories: rebuild, check, and create the missing ones.",
     no_args_is_help=True,
 )
+k8s = typer.Typer(help="Kubernetes: what puts the sidecar beside brokers.", no_args_is_help=True)
 config = typer.Typer(help="Show, check and describe the settings.", no_args_is_help=True)
 
 
@@ -72,4 +74,6 @@ for command in (configuring.show, configuring.validate, configuring.schema):
 for snapshot_command in (snapshots.rebuild, snapshots.check, snapshots.heal):
     producer_snapshots.command()(with_global_options(snapshot_command))
 app.add_typer(producer_snapshots, name="snapshots")
+k8s.command()(with_global_options(kubernetes.render))
 app.add_typer(config, name="config")
+app.add_typer(k8s, name="k8s")

@@ -1,0 +1,133 @@
+{{/*
+The containers. Each takes a dict:
+  root       the root context
+  logDirs    list: the broker's log.dirs as the container sees them
+  mounts     list of {name, mountPath}: the broker's data volumes
+  runAsUser, runAsGroup  numbers: the broker's, so that files of mode 0600 can be read
+*/}}
+
+{{/* The sidecar. `native: true` makes it an entry of initContainers that runs as long as the pod (Kubernetes 1.29+). */}}
+{{- define "tiered-sidecar-lib.container" -}}
+{{- $values := .root.Values -}}
+name: tiered-sidecar
+image: {{ include "tiered-sidecar-lib.image" .root }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+{{- if .native }}
+restartPolicy: Always
+{{- end }}
+args: [run]
+env:
+{{- include "tiered-sidecar-lib.env" . | nindent 2 }}
+ports:
+  - name: sidecar-http
+    containerPort: 9308
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: sidecar-http
+  initialDelaySeconds: 30
+  periodSeconds: 30
+  timeoutSeconds: 5
+  failureThreshold: 4
+resources:
+{{- toYaml $values.sidecar.resources | nindent 2 }}
+securityContext:
+{{- include "tiered-sidecar-lib.securityContext" . | nindent 2 }}
+volumeMounts:
+{{- range .mounts }}
+  - name: {{ .name }}
+    mountPath: {{ .mountPath }}
+    readOnly: true
+{{- end }}
+{{- include "tiered-sidecar-lib.ownMounts" . | nindent 2 }}
+{{- end -}}
+
+{{/*
+Creates missing producer snapshots before the broker starts. It must never keep the broker from starting, so it ends with 0
+whatever happened: after an unclean stop `heal` refuses, and only the broker itself can repair that.
+*/}}
+{{- define "tiered-sidecar-lib.healContainer" -}}
+{{- $values := .root.Values -}}
+name: heal-producer-snapshots
+image: {{ include "tiered-sidecar-lib.image" .root }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+command: [/bin/sh, -c]
+args:
+  - |
+    tiered-sidecar --json --quiet snapshots heal "$@" ||
+      echo "not all healed (exit code $?), the broker starts all the same" >&2
+  - heal
+{{- range $values.heal.arguments }}
+  - {{ . | quote }}
+{{- end }}
+{{- range .logDirs }}
+  - {{ . | quote }}
+{{- end }}
+env:
+  - name: NUMBA_CACHE_DIR
+    value: /tmp/kernels
+resources:
+{{- toYaml $values.heal.resources | nindent 2 }}
+securityContext:
+{{- include "tiered-sidecar-lib.securityContext" . | nindent 2 }}
+volumeMounts:
+{{- range .mounts }}
+  - name: {{ .name }}
+    mountPath: {{ .mountPath }}
+{{- end }}
+  - name: tiered-sidecar-tmp
+    mountPath: /tmp
+{{- end -}}
+
+{{- define "tiered-sidecar-lib.securityContext" -}}
+runAsUser: {{ .runAsUser }}
+runAsGroup: {{ .runAsGroup }}
+runAsNonRoot: true
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{/* Where the settings come from. Variables win over the file, so one file serves hosts with different directories. */}}
+{{- define "tiered-sidecar-lib.env" -}}
+{{- $values := .root.Values -}}
+- name: TIERED_SIDECAR_CONFIG
+  value: /etc/tiered-sidecar/settings.yaml
+{{- with .logDirs }}
+- name: TIERED_SIDECAR__BROKER__LOG_DIRS
+  value: {{ toJson . | squote }}
+{{- end }}
+- name: NUMBA_CACHE_DIR
+  value: /var/lib/tiered-sidecar/kernels
+{{- with $values.s3.existingSecret }}
+- name: TIERED_SIDECAR__STORE__S3__ACCESS_KEY_ID
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $values.s3.accessKeyIdKey }}
+- name: TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $values.s3.secretAccessKeyKey }}
+{{- end }}
+{{- with $values.sidecar.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "tiered-sidecar-lib.ownMounts" -}}
+- name: tiered-sidecar-settings
+  mountPath: /etc/tiered-sidecar
+  readOnly: true
+- name: tiered-sidecar-work
+  mountPath: /var/lib/tiered-sidecar
+- name: tiered-sidecar-tmp
+  mountPath: /tmp
+{{- with .root.Values.sidecar.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

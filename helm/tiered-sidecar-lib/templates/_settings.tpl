@@ -1,0 +1,13 @@
+{{/*
+The settings file: what the values say, over what a container needs. Only `settings` of the values goes in; keys of the store
+never do, they come by a Secret.
+*/}}
+{{- define "tiered-sidecar-lib.settings" -}}
+{{- $container := dict
+      "run" (dict "state_dir" "/var/lib/tiered-sidecar/state")
+      "compaction" (dict "staging_dir" "/var/lib/tiered-sidecar/staging")
+      "spark" (dict "local_dir" "/var/lib/tiered-sidecar/spark")
+      "http" (dict "bind" "0.0.0.0:9308")
+      "log" (dict "format" "json") -}}
+{{- toYaml (mergeOverwrite $container (deepCopy .Values.settings)) -}}
+{{- end -}}

@@ -1,0 +1,39 @@
+{{/* The volumes that the containers mount besides the broker's own. Takes a dict with `root`, and `settings: false` for heal alone. */}}
+{{- define "tiered-sidecar-lib.volumes" -}}
+{{- $values := .root.Values -}}
+{{- if not (eq .settings false) -}}
+- name: tiered-sidecar-settings
+  configMap:
+    name: {{ include "tiered-sidecar-lib.fullname" .root }}-settings
+- name: tiered-sidecar-work
+  emptyDir:
+    sizeLimit: {{ $values.sidecar.workSizeLimit }}
+{{ end -}}
+- name: tiered-sidecar-tmp
+  emptyDir:
+    sizeLimit: {{ $values.sidecar.tmpSizeLimit }}
+{{- with $values.sidecar.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* A strategic merge patch of a pod template: all of the above at once. Same arguments as tiered-sidecar-lib.container. */}}
+{{- define "tiered-sidecar-lib.podSpecPatch" -}}
+{{- $values := .root.Values -}}
+{{- $native := $values.sidecar.native -}}
+{{- if or $values.heal.enabled $native }}
+initContainers:
+{{- if $values.heal.enabled }}
+  - {{- include "tiered-sidecar-lib.healContainer" . | nindent 4 | trim | printf " %s" }}
+{{- end }}
+{{- if $native }}
+  - {{- include "tiered-sidecar-lib.container" (merge (dict "native" true) .) | nindent 4 | trim | printf " %s" }}
+{{- end }}
+{{- end }}
+{{- if not $native }}
+containers:
+  - {{- include "tiered-sidecar-lib.container" . | nindent 4 | trim | printf " %s" }}
+{{- end }}
+volumes:
+{{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 2 }}
+{{- end -}}

@@ -1,0 +1,112 @@
+"""Where the charts are, how they are rendered, and what is written from the code: `python -m tests.helm.charts` writes it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sidecar.cli.kubernetes import RECIPES_FILE, Host, variant
+from tests.helm.tools import go_tool
+from tests.helm.values_schema import values_schema
+
+ROOT = Path(__file__).parents[2]
+HELM = ROOT / "helm"
+CHART = HELM / "tiered-sidecar"
+LIBRARY = HELM / "tiered-sidecar-lib"
+CASES = sorted((CHART / "ci").glob("*-values.yaml"))
+KUBERNETES_VERSIONS = tuple(f"1.{minor}" for minor in range(29, 38))
+MONITORING = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/PrometheusRule")
+
+PLACEHOLDERS = {
+    "fullnameOverride": "name-of-the-release",
+    "image.repository": "image-of-the-sidecar",
+    "image.tag": "tag",
+}
+"""Values that stand in the rendered recipes until a command line names others."""
+
+
+class HelmFailed(RuntimeError):
+    """Helm ended with an error; the message is its own."""
+
+
+def helm(*arguments: str) -> str:
+    """What a command prints. Raises HelmFailed."""
+    done = subprocess.run(
+        [str(go_tool("helm")), *arguments], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+    )
+    if done.returncode != 0:
+        raise HelmFailed(f"helm {' '.join(arguments)}: {done.stderr}{done.stdout}")
+    return done.stdout
+
+
+def rendered(
+    values: Mapping[str, str] | None = None,
+    files: Sequence[Path] = (),
+    *,
+    kubernetes: str = "1.37",
+    apis: Sequence[str] = (),
+    release: str = "release",
+) -> list[dict[str, Any]]:
+    """The objects that the chart makes, with values by path. Raises HelmFailed."""
+    arguments = ["template", release, str(CHART), "--kube-version", f"{kubernetes}.0"]
+    arguments += [argument for path in files for argument in ("--values", str(path))]
+    arguments += [argument for api in apis for argument in ("--api-versions", api)]
+    for path, value in (values or {}).items():
+        arguments += ["--set", f"{path}={value}"]
+    return [document for document in yaml.safe_load_all(helm(*arguments)) if document]
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Files that are written from others, and what they should hold."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    yield CHART / "values.schema.json", json.dumps(values_schema(values), indent=2) + "\n"
+    yield CHART / "README.md", documentation()
+    yield RECIPES_FILE, json.dumps(recipes(), indent=1) + "\n"
+
+
+def documentation() -> str:
+    """The chart's page, by helm-docs from the comments in `values.yaml`."""
+    arguments = [
+        "--chart-search-root",
+        str(HELM),
+        "--chart-to-generate",
+        str(CHART),
+        "--dry-run",
+        "--log-level",
+        "error",
+    ]
+    done = subprocess.run(
+        [str(go_tool("helm-docs")), *arguments], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
+    )
+    return done.stdout.strip() + "\n"
+
+
+def recipes() -> dict[str, dict[str, str]]:
+    """By host and variant, the text of the chart's recipe with placeholders for what a command line may name."""
+    found: dict[str, dict[str, str]] = {host: {} for host in Host}
+    for heals, has_secret in itertools.product((False, True), repeat=2):
+        values = {**PLACEHOLDERS, "settings.store.url": "s3://bucket/prefix", "heal.enabled": str(heals).lower()}
+        if has_secret:
+            values["s3.existingSecret"] = "name-of-the-secret"
+        (config_map,) = (found for found in rendered(values) if found["metadata"]["name"].endswith("-recipes"))
+        for host in Host:
+            text = config_map["data"][f"{host}.yaml"].rstrip("\n") + "\n"
+            for placeholder, mark in (
+                ("name-of-the-release", "@NAME@"),
+                ("image-of-the-sidecar:tag", "@IMAGE@"),
+                ("name-of-the-secret", "@SECRET@"),
+            ):
+                text = text.replace(placeholder, mark)
+            found[host][variant(heals=heals, has_secret=has_secret)] = text
+    return found
+
+
+if __name__ == "__main__":
+    for path, content in generated():
+        path.write_text(content, encoding="utf-8")

@@ -1,0 +1,264 @@
+"""What the chart renders is valid on every Kubernetes it claims, its settings are those of the program, and it refuses the rest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from sidecar.cli.kubernetes import Host, recipe
+from sidecar.config import load_settings
+from tests.helm.charts import (
+    CASES,
+    CHART,
+    HELM,
+    KUBERNETES_VERSIONS,
+    LIBRARY,
+    MONITORING,
+    ROOT,
+    HelmFailed,
+    generated,
+    helm,
+    rendered,
+)
+from tests.helm.tools import go_tool
+
+pytestmark = pytest.mark.real
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+STORE = {"settings.store.url": "s3://bucket/prefix"}
+CASE_IDS = [path.name.removesuffix("-values.yaml") for path in CASES]
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_generated_files_are_what_they_are_made_from() -> None:
+    for path, content in generated():
+        assert path.read_text(encoding="utf-8") == content, (
+            f"run: make chart   ({path.relative_to(ROOT)} is out of date)"
+        )
+
+
+def test_the_chart_has_the_version_of_the_program_and_of_its_library() -> None:
+    from sidecar import __version__
+
+    chart, library = (yaml.safe_load((path / "Chart.yaml").read_text()) for path in (CHART, LIBRARY))
+    assert chart["appVersion"] == library["appVersion"] == __version__
+    assert chart["dependencies"] == [
+        {"name": library["name"], "version": library["version"], "repository": f"file://../{LIBRARY.name}"}
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
+def test_helm_has_nothing_to_say_against_it(case: Path) -> None:
+    printed = helm("lint", str(CHART), "--strict", "--values", str(case))
+    assert "[ERROR]" not in printed
+    assert "[WARNING]" not in printed
+
+
+def test_linters_have_nothing_to_say_against_it() -> None:
+    configuration = "{extends: default, rules: {line-length: {max: 132}, document-start: disable, braces: disable}}"
+    files = [
+        path for chart in (CHART, LIBRARY) for path in (chart / "Chart.yaml", chart / "values.yaml") if path.exists()
+    ]
+    files += [*CASES, *(CHART / "tests").glob("*.yaml"), *(CHART / "files").glob("*.yaml")]
+    run(SCRIPTS / "yamllint", "--strict", "-d", configuration, *files)
+    run(SCRIPTS / "hadolint", ROOT / "Dockerfile")
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
+def test_objects_are_valid_on_every_version_of_kubernetes(kubernetes: str) -> None:
+    for case in CASES:
+        objects = rendered(files=[case], kubernetes=kubernetes, apis=MONITORING)
+        names = [(found["kind"], found["metadata"]["name"]) for found in objects]
+        assert len(set(names)) == len(names)
+        for found in objects:
+            if found["apiVersion"].startswith("monitoring.coreos.com/"):
+                continue
+            kubernetes_validate.validate(found, kubernetes, strict=True)
+
+
+def test_strict_validation_sees_what_is_wrong() -> None:
+    (settings, *_) = rendered(STORE)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**settings, "dota": {}}, "1.37", strict=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
+def test_settings_of_every_container_are_settings_of_the_program(case: Path, tmp_path: Path) -> None:
+    objects = rendered(files=[case])
+    files = {
+        found["metadata"]["name"]: found["data"]["settings.yaml"]
+        for found in objects
+        if "settings.yaml" in found.get("data", {})
+    }
+    assert files
+    seen = 0
+    for name, text in files.items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text)
+        loaded = load_settings(config_file=path)
+        assert loaded.settings.http.address == ("0.0.0.0", 9308)  # noqa: S104 - in a pod
+        for pod in pods_of(objects):
+            for container in [*pod.get("initContainers", ()), *pod["containers"]]:
+                if not is_ours(container) or name not in json.dumps(pod["volumes"]):
+                    continue
+                seen += 1
+                environment = {entry["name"]: entry.get("value", "secret") for entry in container["env"]}
+                mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+                if "TIERED_SIDECAR_CONFIG" not in environment:
+                    continue
+                settings = load_settings(config_file=path, environment=environment).settings
+                for log_dir in settings.broker.log_dirs:
+                    (mount,) = (found for found in mounts if found != "/tmp" and log_dir.is_relative_to(found))
+                    assert mounts[mount] is True
+                assert any(
+                    settings.run.state_path.is_relative_to(mount) for mount, locked in mounts.items() if not locked
+                )
+    assert seen or "recipes" in case.name or "full" in case.name
+
+
+def pods_of(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The specs of all pods, of whatever kind of object."""
+    pods = []
+    for found in objects:
+        spec = found.get("spec", {})
+        for step in ("jobTemplate", "template"):
+            if step in spec:
+                spec = spec[step]["spec"]
+        if "containers" in spec:
+            pods.append(spec)
+    return pods
+
+
+def is_ours(container: dict[str, Any]) -> bool:
+    return container["image"].rpartition("/")[2].startswith("tiered-sidecar")
+
+
+@pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
+def test_no_container_may_do_more_than_it_must(case: Path) -> None:
+    for pod in pods_of(rendered(files=[case])):
+        assert pod["automountServiceAccountToken"] is False
+        volumes = [volume["name"] for volume in pod.get("volumes", ())]
+        assert len(set(volumes)) == len(volumes)
+        for container in [*pod.get("initContainers", ()), *pod["containers"]]:
+            security = {**pod.get("securityContext", {}), **container["securityContext"]}
+            assert security["runAsNonRoot"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert security.get("readOnlyRootFilesystem") or container["image"].startswith("docker.io/apache/kafka")
+            assert container["resources"]["requests"]["memory"]
+            assert {mount["name"] for mount in container.get("volumeMounts", ())} <= set(volumes)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "settings.store.urll=s3://b/p",
+        "settings.stores.url=x",
+        "images.tag=1",
+        "image.tags=1",
+        "settings.store.s3.secret_access_key=abc",
+        "settings.store.s3.part_bytes=many",
+        "settings.run.workers=0",
+        "recipes.for=strimzi",
+        "inject.engine=webhook",
+        "backfill.brokers[0].name=0",
+        "podMonitor.enabled=maybe",
+    ],
+)
+def test_values_that_nothing_knows_are_refused(value: str) -> None:
+    path, _, given = value.partition("=")
+    with pytest.raises(HelmFailed, match="values don't meet the specifications of the schema"):
+        rendered({**STORE, path: given})
+
+
+def test_an_archive_must_be_named() -> None:
+    with pytest.raises(HelmFailed, match=r"settings.store.url is needed"):
+        rendered()
+    with pytest.raises(HelmFailed, match=r"backfill.brokers is empty"):
+        rendered({**STORE, "backfill.enabled": "true"})
+
+
+def test_kubernetes_before_native_sidecars_is_refused() -> None:
+    with pytest.raises(HelmFailed, match="incompatible with Kubernetes"):
+        rendered(STORE, kubernetes="1.28")
+
+
+def test_monitoring_objects_come_where_the_cluster_knows_them() -> None:
+    kinds = {found["kind"] for found in rendered(STORE)}
+    assert not kinds & {"PodMonitor", "PrometheusRule"}
+    assert {found["kind"] for found in rendered(STORE, apis=MONITORING)} >= {"PodMonitor", "PrometheusRule"}
+
+
+@pytest.mark.parametrize("host", Host)
+@pytest.mark.parametrize("heals", [False, True])
+@pytest.mark.parametrize("secret", [None, "archive-keys"])
+def test_the_command_line_prints_the_recipe_of_the_chart(host: Host, heals: bool, secret: str | None) -> None:
+    values = {**STORE, "heal.enabled": str(heals).lower(), "image.repository": "example/sidecar", "image.tag": "v9"}
+    values |= {"s3.existingSecret": secret} if secret else {}
+    objects = rendered(values, release="archive")
+    (config_map,) = (found for found in objects if found["metadata"]["name"] == "archive-tiered-sidecar-recipes")
+    text = recipe(host, image="example/sidecar:v9", name="archive-tiered-sidecar", secret=secret, heals=heals)
+    assert text == config_map["data"][f"{host}.yaml"].rstrip("\n") + "\n"
+
+
+@pytest.mark.parametrize("host", Host)
+@pytest.mark.parametrize("kubernetes", ["1.29", "1.37"])
+def test_a_pod_with_the_recipe_is_valid(host: Host, kubernetes: str) -> None:
+    text = recipe(host, image="example/sidecar:9", name="archive", secret="keys", heals=True)
+    found = yaml.safe_load(text)
+    match host:
+        case Host.BITNAMI:
+            added = {**found["controller"], "volumes": found["controller"]["extraVolumes"]}
+        case Host.KOPERATOR:
+            added = found["spec"]["brokerConfigGroups"]["default"]
+        case Host.CFK:
+            added = yaml.safe_load(found["data"]["pod-template.yaml"])["spec"]["template"]["spec"]
+        case Host.PLAIN:
+            added = found["spec"]["template"]["spec"]
+    (mount, *_) = added["initContainers"][0]["volumeMounts"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "kafka-0"},
+        "spec": {
+            "containers": [{"name": "kafka", "image": "kafka"}],
+            "initContainers": added["initContainers"],
+            "volumes": [*added["volumes"], {"name": mount["name"], "emptyDir": {}}],
+        },
+    }
+    kubernetes_validate.validate(pod, kubernetes, strict=True)
+    heal, sidecar = added["initContainers"]
+    assert "readOnly" not in mount
+    assert heal["args"][-1].startswith(mount["mountPath"])
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["volumeMounts"][0] == {**mount, "readOnly": True}
+    named = {mount["name"] for container in added["initContainers"] for mount in container["volumeMounts"]}
+    assert named == {volume["name"] for volume in pod["spec"]["volumes"]}
+
+
+def test_templates_are_as_their_snapshots() -> None:
+    printed = run(go_tool("helm-unittest"), CHART)
+    assert "Snapshots:" in printed
+    assert "PASS" in printed
+
+
+def test_both_charts_can_be_packaged(tmp_path: Path) -> None:
+    for chart in (LIBRARY, CHART):
+        helm("package", str(chart), "--destination", str(tmp_path))
+    (packaged,) = tmp_path.glob("tiered-sidecar-0*.tgz")
+    printed = helm("template", "release", str(packaged), "--set", "settings.store.url=s3://bucket/prefix")
+    assert "kind: ConfigMap" in printed
+    assert HELM in CHART.parents

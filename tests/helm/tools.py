@@ -1,0 +1,99 @@
+"""Brings helm, helm-docs, helm-unittest (built by Go from `gotools/`, every module by hash) and promtool (Debian's package).
+
+They are kept in the tests' cache beside the other servers' programs, under a name with the hash of what they were made from.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from tests.servers.dist import cache_directory, tool
+from tests.servers.process import ServerError
+
+MODULE = Path(__file__).parent / "gotools"
+_GO_TOOLS = ("helm", "helm-docs", "helm-unittest")
+_TIMEOUT_S = 1200.0
+# Helm that is built without its Makefile thinks it talks to Kubernetes 1.20.
+_LINKER_FLAGS = " ".join(
+    ["-s", "-w"]
+    + [
+        f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
+        for package in ("chartutil", "lint/rules")
+        for part, number in (("Major", 1), ("Minor", 37))
+    ]
+)
+
+
+@cache
+def go_tool(name: str) -> Path:
+    """The path of one of the programs of `gotools/go.mod`. Raises ServerError."""
+    made_from = hashlib.sha256((MODULE / "go.mod").read_bytes() + _LINKER_FLAGS.encode()).hexdigest()[:12]
+    folder = cache_directory() / "bin" / f"helm-tools-{made_from}"
+    with _locked("helm-tools"):
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent) as building:
+                _bring(
+                    [tool("go"), "build", "-mod=readonly", f"-ldflags={_LINKER_FLAGS}", "-o", f"{building}/", "tool"],
+                    MODULE,
+                )
+                missing = [program for program in _GO_TOOLS if not (Path(building) / program).exists()]
+                if missing:
+                    raise ServerError(f"go build in {MODULE} made no {', '.join(missing)}")
+                shutil.copytree(building, folder)
+    return folder / name
+
+
+@cache
+def promtool() -> Path:
+    """The path of promtool: the one on PATH, else out of Debian's package `prometheus`, unpacked and not installed."""
+    found = shutil.which("promtool")
+    if found is not None:
+        return Path(found)
+    target = cache_directory() / "bin" / "promtool"
+    with _locked("promtool"):
+        if not target.exists():
+            if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+                raise ServerError(
+                    "'promtool' is not on PATH, and this is no Debian to take it from: install Prometheus"
+                )
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as name:
+                unpacked = Path(name)
+                # As root apt would download as another user, who may not write here.
+                unpacked.chmod(0o777)
+                try:
+                    _bring(["apt-get", "download", "prometheus"], unpacked)
+                except ServerError:
+                    # Fresh machines and slim images come without lists of packages.
+                    _bring(["apt-get", "update", "-qq"], unpacked)
+                    _bring(["apt-get", "download", "prometheus"], unpacked)
+                (package,) = unpacked.glob("prometheus_*.deb")
+                _bring(["dpkg-deb", "-x", str(package), "content"], unpacked)
+                shutil.move(unpacked / "content" / "usr" / "bin" / "promtool", target)
+    return target
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    with (cache_directory() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _bring(command: Sequence[str], directory: Path) -> None:
+    done = subprocess.run(
+        command, cwd=directory, env=dict(os.environ), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise ServerError(f"{' '.join(command)} in {directory} ended with status {done.returncode}:\n{tail}")

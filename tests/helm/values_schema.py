@@ -1,0 +1,112 @@
+"""The schema of the chart's values: from `values.yaml` what the chart has, from the settings model what `settings` may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sidecar.cli.kubernetes import Host
+from sidecar.config import Settings
+
+_TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
+_MOUNTS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name", "mountPath"],
+        "properties": {"name": {"type": "string"}, "mountPath": {"type": "string", "pattern": "^/"}},
+    },
+}
+_OBJECTS = {"type": "array", "items": {"type": "object"}}
+_WHERE_KNOWN = {"enum": ["auto", True, False]}
+_STRONGER: dict[str, Any] = {
+    "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "imagePullSecrets": _OBJECTS,
+    "sidecar.extraEnv": _OBJECTS,
+    "sidecar.extraVolumes": _OBJECTS,
+    "sidecar.extraVolumeMounts": _OBJECTS,
+    "heal.arguments": _TEXTS,
+    "recipes.for": {"enum": list(Host)},
+    **{f"recipes.hosts.{host}.logDirs": _TEXTS for host in Host},
+    **{f"recipes.hosts.{host}.mounts": _MOUNTS for host in Host},
+    "backfill.arguments": _TEXTS,
+    "backfill.brokers": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name", "claim", "logDirs"],
+            "properties": {
+                "name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,14}[a-z0-9])?$"},
+                "claim": {"type": "string", "minLength": 1},
+                "logDirs": {**_TEXTS, "minItems": 1},
+            },
+        },
+    },
+    "backfill.tolerations": _OBJECTS,
+    "podMonitor.enabled": _WHERE_KNOWN,
+    "podMonitor.namespaces": _TEXTS,
+    "prometheusRule.enabled": _WHERE_KNOWN,
+    "networkPolicy.storePorts": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+    "networkPolicy.storeTo": _OBJECTS,
+    "inject.engine": {"enum": ["none"]},
+    "extraObjects": _OBJECTS,
+}
+_OPEN = {"resources", "labels"}
+"""Sections that Kubernetes defines: their default is a mapping, and any other may be given."""
+
+
+def values_schema(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema, refusing what the chart does not know."""
+    settings = _of_the_chart(Settings.model_json_schema())
+    definitions = settings.pop("$defs")
+    schema = _of_value({name: value for name, value in values.items() if name != "settings"}, "")
+    schema["properties"]["settings"] = settings
+    # Helm puts these in by itself.
+    schema["properties"] |= {"global": {"type": "object"}, "tiered-sidecar-lib": {"type": "object"}}
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values", **schema, "$defs": definitions}
+
+
+def _of_value(value: Any, path: str) -> dict[str, Any]:
+    name = path.rpartition(".")[2]
+    if path in _STRONGER:
+        return dict(_STRONGER[path])
+    match value:
+        case bool():
+            return {"type": "boolean"}
+        case int():
+            return {"type": "integer"}
+        case str():
+            return {"type": "string"}
+        case dict() if not value or name in _OPEN:
+            return {"type": "object"}
+        case dict():
+            members = {member: _of_value(found, f"{path}.{member}".lstrip(".")) for member, found in value.items()}
+            return {"type": "object", "additionalProperties": False, "properties": members}
+    raise ValueError(f"values.yaml: {path} is a {type(value).__name__}: say in values_schema.py what it may hold")
+
+
+def _of_the_chart(model: Any) -> Any:
+    """Without secrets, which belong in a Secret; without defaults, which are the program's; nothing is required."""
+    if isinstance(model, list):
+        return [_of_the_chart(element) for element in model]
+    if not isinstance(model, dict):
+        return model
+    kept = {}
+    for name, part in model.items():
+        if name == "properties":
+            kept[name] = {field: _of_the_chart(found) for field, found in part.items() if not _is_secret(found)}
+        elif name == "$ref" and part == "#/$defs/TopicCompaction":
+            # A pattern alone is an entry, too.
+            kept["anyOf"] = [{"type": "string"}, {"$ref": part}]
+        elif name not in {"default", "title", "format"} and not (name == "required" and "url" in part):
+            kept[name] = _of_the_chart(part)
+    if "required" in kept and "store" in kept["required"]:
+        del kept["required"]
+    return kept
+
+
+def _is_secret(part: Mapping[str, Any]) -> bool:
+    return any(kind.get("writeOnly") for kind in (part, *part.get("anyOf", ())))
