@@ -16,7 +16,7 @@ from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
-from sidecar.logformat.batches import BatchColumns, ScanEnd, scan_file
+from sidecar.logformat.batches import BatchColumns, ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.rebuild import IndexBuilder
@@ -24,6 +24,7 @@ from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
+from sidecar.pipeline.compaction.reading_ahead import read_ahead
 from sidecar.pipeline.producer_snapshot import state_at_log_start
 from sidecar.pipeline.snapshots.folding import Forgetting, StateAt
 
@@ -114,7 +115,7 @@ class _Surveying:
         self.log_start_offset = logs[0].base_offset
         known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
-        segments = tuple(self._segment(log) for log in logs)
+        segments = tuple(self._segment(*scan) for scan in read_ahead(logs))
         open_offset = self.table.first_open_transaction_offset()
         end_offset = segments[-1].file.end_offset
         return Survey(
@@ -126,11 +127,9 @@ class _Surveying:
             tuple(self.remarks),
         )
 
-    def _segment(self, log: LogFile) -> SurveyedSegment:
-        # The stages check checksums of what they read; only the active segment is never read again.
-        scanner = scan_file(log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path))
+    def _segment(self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]) -> SurveyedSegment:
         builder, cutter, expected = IndexBuilder(log.base_offset), Cutter(self.split_bytes), log.base_offset
-        for columns in scanner:
+        for columns in batches:
             self._follow(log, columns)
             builder.add(columns)
             self.exact = self.exact and not _looks_cleaned(columns, expected)

@@ -1,0 +1,47 @@
+"""Headers read by several threads are those that are read one after the other, errors included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import CorruptFile
+from sidecar.pipeline.compaction import reading_ahead
+from sidecar.pipeline.compaction.directory import named_partition
+from sidecar.pipeline.compaction.survey import survey
+from sidecar.pipeline.snapshots.folding import Forgetting
+from tests.compaction.directories import tree
+from tests.compaction.test_many_partitions import broken
+from tests.golden import VERSIONS, partitions
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_survey_is_the_same(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in partitions(version):
+        found = []
+        for worth_bytes in (1 << 40, 0):
+            monkeypatch.setattr(reading_ahead, "_WORTH_BYTES", worth_bytes)
+            staging = tmp_path / path.name / str(worth_bytes)
+            staging.mkdir(parents=True)
+            surveyed = survey(named_partition(path), Forgetting(0, None), staging, split_bytes=2000)
+            pieces = [
+                [(piece.begin, piece.end, piece.batch_count) for piece in held.pieces] for held in surveyed.segments
+            ]
+            files = [segment.file for segment in surveyed.segments]
+            snapshots = {name: content for name, (_, content) in tree(staging).items()}
+            found.append((files, pieces, surveyed.completed, surveyed.last_stable_offset, surveyed.remarks, snapshots))
+        assert found[0] == found[1]
+
+
+def test_the_first_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_ahead, "_WORTH_BYTES", 0)
+    source = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
+    path = broken(source, tmp_path / "logs" / source.name)
+    logs = sorted(path.glob("*.log"))
+    assert len(logs) > 3
+    for log in logs[1:-1]:
+        log.write_bytes(log.read_bytes()[:-1])
+    with pytest.raises(CorruptFile, match="the last batch is cut") as caught:
+        survey(named_partition(path), Forgetting(0, None), tmp_path)
+    assert caught.value.file == str(logs[1])
