@@ -21,7 +21,8 @@ _WORTH_BYTES: Final = 64 * 1024 * 1024
 def read_ahead(logs: Sequence[LogFile]) -> Iterator[Scan]:
     """The scans of the segments in order; of large logs the first headers of the next segments are read meanwhile.
 
-    Memory: a window and a chunk of headers for each thread and for the reader. Errors are raised where the scan they belong to is iterated.
+    Memory: a window and a chunk of headers for each thread and for the reader. Errors are raised where the scan they belong to is
+    iterated.
     """
     if sum(log.size_bytes for log in logs) < _WORTH_BYTES:
         for log in logs:
