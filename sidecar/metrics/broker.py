@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 from sidecar.clock import Clock
@@ -23,6 +24,12 @@ class BrokerMetrics:
             "broker_away",
             "1 while the broker does not answer: uploads end, nothing new is planned, nothing is committed.",
         )
+        self._deadline_ms: int | None = None
+        declarations.gauge(
+            "data_at_risk_in_seconds",
+            "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations; +Inf "
+            "while nothing is threatened. Alert when it comes near the time that an upload takes.",
+        ).set_function(self._at_risk_in_s)
         self._lost = declarations.counter(
             "lost_offsets_total", "Offsets recorded as LOST, because they were gone before they were archived."
         )
@@ -32,6 +39,16 @@ class BrokerMetrics:
         with self._lock:
             self._read_ms = state.read_ms
         self._away.set(1 if state.away else 0)
+
+    def at_risk(self, deadline_ms: int | None) -> None:
+        """When the broker will delete the first unarchived segment of all, None for never."""
+        with self._lock:
+            self._deadline_ms = deadline_ms
+
+    def _at_risk_in_s(self) -> float:
+        with self._lock:
+            deadline_ms = self._deadline_ms
+        return math.inf if deadline_ms is None else max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
 
     def offsets_lost(self, count: int) -> None:
         """A range of so many offsets was recorded as LOST."""

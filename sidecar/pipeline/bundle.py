@@ -22,7 +22,6 @@ from sidecar.pipeline.producer_snapshot import (
 )
 from sidecar.pipeline.reading import SegmentReading, read_segment
 from sidecar.pipeline.seams import cleaner_was_here
-from sidecar.pipeline.sources import open_listed
 from sidecar.pipeline.tools import Tools
 from sidecar.storage import FileSource
 
@@ -161,7 +160,7 @@ def prepare_segment(
 
     Raises the errors of `read_segment` and `open_listed`.
     """
-    descriptor = open_listed(segment.log)
+    descriptor = tools.held.take(segment.log)
     try:
         reading = read_segment(
             segment,

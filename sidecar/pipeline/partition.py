@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -29,6 +29,7 @@ from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.recovery import settle_attempts
+from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
 from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage, require_reach, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
@@ -79,7 +80,21 @@ class PartitionArchiver:
         self._led_epoch: int | None = None
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
-        """What could be archived of these files now. Reads the archive only the first time."""
+        """What could be archived of these files now, and until when. Reads the archive only the first time."""
+        plan = self._plan(files)
+        return replace(plan, deadline_ms=self.deadline_ms(files)) if plan.facts.leads else plan
+
+    def deadline_ms(self, files: PartitionFiles) -> int | None:
+        """When the broker will delete the first segment that is not known to be archived; None for never, or if none is."""
+        end_offset = self._last_end_offset if self._state is None else self._state.end_offset
+        policy = self._tools.facts.policy(files.topic_partition.topic)
+        pending = [segment for segment in files.segments if end_offset is None or segment.end_offset > end_offset]
+        if not pending or (policy.local_limit_ms is None and policy.local_limit_bytes is None):
+            return None
+        now_ms = self._tools.clock.now_ms()
+        return deletion_deadline_ms(files, pending[0], policy, largest_timestamp_ms(pending[0]), now_ms)
+
+    def _plan(self, files: PartitionFiles) -> PartitionPlan:
         facts = self._tools.facts.partition(files)
         led_epoch = facts.leader_epoch if facts.leads else None
         if led_epoch != self._led_epoch:

@@ -32,6 +32,7 @@ class PartitionPlan:
     `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason` says why.
     `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is
     needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
+    `deadline_ms`: when the broker will delete the first segment that is not archived, None for never or if it is not known.
     """
 
     files: PartitionFiles
@@ -42,12 +43,14 @@ class PartitionPlan:
     error: PartitionError | None = None
     hole: tuple[int, int] | None = None
     look_again_ms: int | None = None
+    deadline_ms: int | None = None
 
     @property
-    def deletion_order(self) -> tuple[int, str, int]:
-        """Sort key over partitions: the oldest file is the one that the broker's retention takes first."""
+    def deletion_order(self) -> tuple[int, int, str, int]:
+        """Sort key over partitions: what the broker's retention takes first; where nothing is known of it, the oldest file."""
+        deadline_ms = 2**63 if self.deadline_ms is None or not self.segments else self.deadline_ms
         oldest_mtime_ns = min((segment.log.mtime_ns for segment in self.segments), default=2**63)
-        return (oldest_mtime_ns, self.files.topic_partition.topic, self.files.topic_partition.partition)
+        return (deadline_ms, oldest_mtime_ns, self.files.topic_partition.topic, self.files.topic_partition.partition)
 
 
 def plan_partition(

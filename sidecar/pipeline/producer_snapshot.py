@@ -14,7 +14,7 @@ from sidecar.errors import CorruptFile
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.pipeline.reading import SegmentReading
-from sidecar.pipeline.sources import read_whole
+from sidecar.pipeline.sources import read_unless_deleted
 from sidecar.ports import ObjectStore
 
 
@@ -107,7 +107,7 @@ def choose_snapshot(
     table = reading.state.unexpired(expiration)
     rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)
     after = KnownState(table, known.start_offset, exact)
-    found = read_whole(segment.snapshot)
+    found = read_unless_deleted(segment, segment.snapshot)
     if found is None or segment.snapshot is None:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
     try:

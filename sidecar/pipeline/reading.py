@@ -18,7 +18,7 @@ from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.time_index import TimeIndexCheck
 from sidecar.logformat.transaction_index import TransactionIndexCheck, merged
 from sidecar.model import FileIdentity, SegmentFiles
-from sidecar.pipeline.sources import SMALL_FILE_BYTES_MAX, read_whole, reader
+from sidecar.pipeline.sources import SMALL_FILE_BYTES_MAX, read_unless_deleted, reader
 
 WINDOW_BYTES = 2 * 1024 * 1024
 """As fast as larger windows, and each worker has one of its own."""
@@ -73,9 +73,9 @@ def read_segment(
     )
     # What is larger than its log could need is no index; it is rebuilt without being read.
     limit_bytes = max(SMALL_FILE_BYTES_MAX, segment.log.size_bytes // 4)
-    offsets = OffsetIndexCheck(read_whole(segment.offset_index, limit_bytes), segment.base_offset)
-    times = TimeIndexCheck(read_whole(segment.time_index, limit_bytes), segment.base_offset)
-    aborted = TransactionIndexCheck(read_whole(segment.transaction_index), segment.base_offset)
+    offsets = OffsetIndexCheck(read_unless_deleted(segment, segment.offset_index, limit_bytes), segment.base_offset)
+    times = TimeIndexCheck(read_unless_deleted(segment, segment.time_index, limit_bytes), segment.base_offset)
+    aborted = TransactionIndexCheck(read_unless_deleted(segment, segment.transaction_index), segment.base_offset)
     epochs = (
         LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
     )

@@ -98,6 +98,7 @@ class Rounds:
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in present}
         work: list[tuple[PartitionArchiver, PartitionPlan]] = []
         stopped = [segment for tp in self._resting for segment in self._archivers[tp].unarchived(present[tp])]
+        deadlines = [self._archivers[tp].deadline_ms(present[tp]) for tp in self._resting]
         with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
             awake = [files for files in found.partitions if files.topic_partition not in self._resting]
             planned = pool.map(self._plan_one, awake)
@@ -107,9 +108,12 @@ class Rounds:
                 else:
                     report.outcomes.append(outcome)
                     stopped += archiver.unarchived(outcome.files)
+                    deadlines.append(archiver.deadline_ms(outcome.files))
         state = self._tools.facts.state()
         report.broker_away = state.away
         self._tools.metrics.broker.facts(state)
+        deadlines += [plan.deadline_ms for _, plan in work]
+        self._tools.metrics.broker.at_risk(min((found for found in deadlines if found is not None), default=None))
         self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
         return self._within_queue(sorted(work, key=lambda item: item[1].deletion_order)), report
@@ -157,7 +161,8 @@ class Rounds:
         done: Done = lambda _partition, _segment: None,
     ) -> RoundReport:
         """Archive what was planned. One partition's fault never stops another's work."""
-        with _pools(self._tools) as (partitions, uploads):
+        self._tools.held.hold(segment.log for _, plan in work for segment in plan.segments)
+        with _releasing(self._tools), _pools(self._tools) as (partitions, uploads):
             futures = [partitions.submit(self._archive_one, archiver, plan, uploads, done) for archiver, plan in work]
             try:
                 report.outcomes += [future.result() for future in futures]
@@ -211,6 +216,15 @@ class Rounds:
             _log.error("partition_stopped", partition=str(outcome.files.topic_partition), error=str(outcome.error))
         elif outcome.reason:
             _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=outcome.reason)
+
+
+@contextmanager
+def _releasing(tools: Tools) -> Iterator[None]:
+    """Close the descriptors that were held for this round and that nobody took."""
+    try:
+        yield
+    finally:
+        tools.held.release()
 
 
 @contextmanager

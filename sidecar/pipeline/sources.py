@@ -90,6 +90,18 @@ def read_whole(file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MA
     return bytes(content)
 
 
+def read_unless_deleted(
+    segment: SegmentFiles, file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MAX
+) -> bytes | None:
+    """`read_whole`, but None too where retention took the file with its segment, whose bytes an open descriptor still holds."""
+    try:
+        return read_whole(file, limit_bytes)
+    except SegmentChanged:
+        if segment.log.path.exists() or (file is not None and file.path.exists()):
+            raise
+        return None
+
+
 def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
     """Raise SegmentChanged unless the segment is still that part of the log that it was when it was listed.
 

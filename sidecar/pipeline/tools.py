@@ -10,6 +10,7 @@ from threading import Event
 from sidecar.archive.keys import fresh_id
 from sidecar.clock import Clock
 from sidecar.metrics import Metrics
+from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.ports import BrokerFacts, ObjectStore
@@ -59,3 +60,4 @@ class Tools:
     stop: Event = field(default_factory=Event)
     new_id: Callable[[], str] = random_id
     beat: Callable[[], None] = lambda: None
+    held: HeldFiles = field(default_factory=HeldFiles)

@@ -1,0 +1,69 @@
+"""When the broker's retention will delete a segment: what is not archived by then exists nowhere any more."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPolicy
+from sidecar.pipeline.sources import opened
+
+NS_PER_MS = 1_000_000
+_TIME_INDEX_ENTRY = struct.Struct(">qi")
+
+
+def deletion_deadline_ms(
+    files: PartitionFiles, segment: SegmentFiles, policy: TopicPolicy, largest_timestamp_ms: int, now_ms: int
+) -> int | None:
+    """The earliest moment at which the broker may delete a segment, in wall-clock milliseconds; None for never. Pure.
+
+    By time: its largest timestamp is older than the limit. By size: what lies above it fills the limit alone; when that
+    will be is told from how fast the log has grown. A deadline in the past means: at the broker's next look.
+
+    Source: UnifiedLog.deleteRetentionMsBreachedSegments, deleteRetentionSizeBreachedSegments.
+    """
+    deadlines: list[float] = []
+    if policy.local_limit_ms is not None:
+        deadlines.append(largest_timestamp_ms + policy.local_limit_ms)
+    if policy.local_limit_bytes is not None:
+        active_bytes = 0 if files.active_log is None else files.active_log.size_bytes
+        above = sum(other.size_bytes for other in files.segments if other.base_offset > segment.base_offset)
+        missing_bytes = policy.local_limit_bytes - above - active_bytes
+        rate = growth_bytes_per_ms(files)
+        if missing_bytes <= 0:
+            deadlines.append(now_ms)
+        elif rate > 0:
+            deadlines.append(now_ms + missing_bytes / rate)
+    return int(min(deadlines)) if deadlines else None
+
+
+def growth_bytes_per_ms(files: PartitionFiles) -> float:
+    """How fast the log grew lately, from the last writes of its rolled segments; 0.0 where they do not tell. Pure."""
+    if len(files.segments) < 2:
+        return 0.0
+    first, last = files.segments[0].log, files.segments[-1].log
+    took_ms = (last.mtime_ns - first.mtime_ns) / NS_PER_MS
+    written = sum(segment.size_bytes for segment in files.segments[1:])
+    return written / took_ms if took_ms > 0 else 0.0
+
+
+def largest_timestamp_ms(segment: SegmentFiles) -> int:
+    """The segment's largest timestamp as its time index tells it, else its last write, as a broker takes it.
+
+    Source: LogSegment.largestTimestamp.
+    """
+    written_ms = segment.log.mtime_ns // NS_PER_MS
+    index = segment.time_index
+    if index is None or index.size_bytes < _TIME_INDEX_ENTRY.size:
+        return written_ms
+    position = index.size_bytes // _TIME_INDEX_ENTRY.size * _TIME_INDEX_ENTRY.size - _TIME_INDEX_ENTRY.size
+    try:
+        with opened(index) as descriptor:
+            entry = os.pread(descriptor, _TIME_INDEX_ENTRY.size, position)
+    except (SegmentChanged, PartitionError, OSError):
+        return written_ms  # The deadline is a forecast; that a file cannot be read is told where it is archived.
+    if len(entry) != _TIME_INDEX_ENTRY.size:
+        return written_ms
+    timestamp_ms: int = _TIME_INDEX_ENTRY.unpack(entry)[0]
+    return timestamp_ms if timestamp_ms >= 0 else written_ms

@@ -1,0 +1,134 @@
+"""When the broker deletes what is not archived yet: the forecast, the order, and the bytes that outlive it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import SegmentChanged
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition, TopicPolicy
+from sidecar.pipeline.held_files import HeldFiles
+from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.retention_race import deletion_deadline_ms, growth_bytes_per_ms, largest_timestamp_ms
+from sidecar.pipeline.rounds import Rounds
+from sidecar.ports import PartitionFacts
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import golden, golden_copy
+from tests.pipeline.rig import archived_states, ranges, rolled_ranges, tools_for
+
+NOW_MS = 1_700_000_000_000
+DELETE = frozenset({"delete"})
+ORDERS = TopicPartition("orders", 0)
+
+
+def a_segment(number: int, size_bytes: int, age_ms: int) -> SegmentFiles:
+    log = FileIdentity(Path(f"/logs/orders-0/{number}.log"), number, size_bytes, (NOW_MS - age_ms) * 1_000_000)
+    return SegmentFiles(ORDERS, Path("/logs"), number * 10, number * 10 + 10, log, None, None, None, None)
+
+
+def a_log(*segments: SegmentFiles, active_bytes: int = 0) -> PartitionFiles:
+    active = FileIdentity(Path("/logs/orders-0/99.log"), 99, active_bytes, NOW_MS * 1_000_000)
+    return PartitionFiles(
+        ORDERS, Path("/logs"), Path("/logs/orders-0"), None, segments, 990, (), False, active_log=active
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "deadline_in_ms"),
+    [
+        (TopicPolicy(), None),
+        (TopicPolicy(cleanup_policy=DELETE, retention_ms=-1, retention_bytes=-1), None),
+        (TopicPolicy(cleanup_policy=frozenset({"compact"}), retention_ms=5_000), None),
+        (TopicPolicy(cleanup_policy=DELETE, retention_ms=60_000), 20_000),
+        (TopicPolicy(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=60_000), 20_000),
+        (TopicPolicy(cleanup_policy=DELETE, retention_ms=10_000), -30_000),
+        # 100 bytes lie above the first segment, 10 more come each second.
+        (TopicPolicy(cleanup_policy=DELETE, retention_bytes=400), 30_000),
+        (TopicPolicy(cleanup_policy=DELETE, retention_bytes=100), 0),
+        (TopicPolicy(cleanup_policy=DELETE, retention_ms=60_000, retention_bytes=400), 20_000),
+        # What the broker tiers itself it deletes by the local limits, where those are set.
+        (TopicPolicy(retention_ms=60_000, remote_storage_enable=True, local_retention_ms=45_000), 5_000),
+        (TopicPolicy(retention_ms=60_000, remote_storage_enable=True, local_retention_ms=-2), 20_000),
+        (TopicPolicy(retention_ms=60_000, remote_storage_enable=False, local_retention_ms=1), 20_000),
+    ],
+)
+def test_the_forecast_follows_the_topics_configuration(policy: TopicPolicy, deadline_in_ms: int | None) -> None:
+    segments = (a_segment(0, 100, 40_000), a_segment(1, 50, 36_000), a_segment(2, 50, 30_000))
+    files = a_log(*segments)
+    assert growth_bytes_per_ms(files) == pytest.approx(0.01)
+    found = deletion_deadline_ms(files, segments[0], policy, NOW_MS - 40_000, NOW_MS)
+    assert found == (None if deadline_in_ms is None else NOW_MS + deadline_in_ms)
+
+
+def test_the_largest_timestamp_is_that_of_the_time_index() -> None:
+    (files,) = scan_log_dirs([golden("4.3.0") / "logs"], TopicFilter(("orders",))).partitions[:1]
+    segment = files.segments[0]
+    assert 0 < largest_timestamp_ms(segment) != segment.log.mtime_ns // 1_000_000
+    assert largest_timestamp_ms(replace(segment, time_index=None)) == segment.log.mtime_ns // 1_000_000
+
+
+def test_the_earliest_deadline_goes_first_and_what_is_not_threatened_last() -> None:
+    facts = PartitionFacts(ORDERS, None, True, 0, 100, 0)
+    segment = a_segment(0, 100, 40_000)
+    older = a_segment(1, 100, 90_000)
+    plans = [
+        PartitionPlan(a_log(segment), facts, (segment,), (), deadline_ms=NOW_MS + 5),
+        PartitionPlan(a_log(older), facts, (older,), ()),
+        PartitionPlan(a_log(segment), facts, (segment,), ()),
+        PartitionPlan(a_log(segment), facts, (segment,), (), deadline_ms=NOW_MS - 5),
+    ]
+    ordered = sorted(plans, key=lambda plan: plan.deletion_order)
+    assert [plans.index(plan) for plan in ordered] == [3, 0, 1, 2]
+
+
+def test_segments_that_retention_takes_between_planning_and_reading_are_archived_all_the_same(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    expected = rolled_ranges(copy, "append-time-0")
+    directory = copy / "append-time-0"
+
+    def delete_all_rolled(operation: str, key: str) -> None:
+        if operation == "upload":
+            for base_offset, _ in expected:
+                for file in directory.glob(f"{base_offset:020d}.*"):
+                    file.unlink()
+
+    store = MemoryStore(before=delete_all_rolled)
+    with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as tools:
+        report = Rounds(tools, partial(scan_log_dirs, [copy], TopicFilter(("append-time",)))).run_once()
+        assert report.errors == []
+    assert len(expected) == 2
+    assert ranges(archived_states(store)["append-time-0"]) == expected
+
+
+def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(b"0123456789")
+    status = path.stat()
+    file = FileIdentity(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    held = HeldFiles(limit=1)
+    held.hold([file, replace(file, inode=1)])
+    path.write_bytes(b"0123")
+    with pytest.raises(SegmentChanged, match="between planning and reading"):
+        held.take(file)
+    held.hold([file])
+    held.release()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_partition_that_cannot_be_planned_is_at_risk_all_the_same(tmp_path: Path) -> None:
+    log_dir = golden("4.3.0") / "logs"
+    (files,) = scan_log_dirs([log_dir], TopicFilter(("append-time",))).partitions
+    with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
+        archiver = PartitionArchiver(tools, files)
+        assert archiver.deadline_ms(files) is None  # nothing is known of the topic
+        tools.metrics.broker.at_risk(tools.clock.now_ms() + 60_000)
+        assert b"tiered_sidecar_data_at_risk_in_seconds 60.0" in tools.metrics.exposition()[0]
+        tools.metrics.broker.at_risk(None)
+        assert b"tiered_sidecar_data_at_risk_in_seconds +Inf" in tools.metrics.exposition()[0]
