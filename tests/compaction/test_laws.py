@@ -9,7 +9,8 @@ import pytest
 from sidecar.compaction.reference import ReferenceSegment
 from sidecar.compaction.rules import CompactionRules, Strategy
 from tests.compaction.partitions import Partition, partition_of
-from tests.compaction.test_engine import compact
+from tests.compaction.test_engine import DAY_MS, compact
+from tests.compaction.test_strategies import all_records
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log
@@ -52,3 +53,22 @@ def test_the_result_does_not_depend_on_how_the_input_is_split_or_hashed(seed: in
         assert compact(decided, rules, partition, last_batches=producers, split_bytes=split_bytes)[1] == expected
     exact = replace(rules, exact_keys=True)
     assert compact(decided, exact, partition, last_batches=producers, slots=1024)[1] == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_clock_that_jumps_takes_no_value(seed: int) -> None:
+    """Backwards, to the beginning and to the end of time, round after round: only tombstones and markers may go sooner."""
+    partition, now_ms = random_partition(seed, transactions=True)
+    end = partition.table.first_open_transaction_offset()
+    held = [segment for segment in partition.segments if end is None or segment.end_offset <= end]
+    producers = partition.last_batches(now_ms)
+    values: list[set[tuple[int, bytes | None, bytes | None]]] = []
+    for clock_ms in (now_ms, now_ms - 10 * DAY_MS, 2**63 - 1, 0, now_ms + 400 * DAY_MS):
+        results, logs = compact(held, rules_at(clock_ms, seed), partition, last_batches=producers)
+        held = [
+            ReferenceSegment(result.base_offset, result.end_offset, log, clock_ms % 2**40)
+            for result, log in zip(results, logs, strict=True)
+        ]
+        records = [record for log in logs for record in all_records(log) if record.control is None]
+        values.append({(record.offset, record.key, record.value) for record in records if record.value is not None})
+    assert values == values[:1] * 5
