@@ -130,6 +130,8 @@ def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Pat
     assert process.returncode == code, errors
     assert b"Traceback" not in errors
     assert not list(log_dir.rglob("*.part"))
-    assert len(list(log_dir.glob("orders-0.restoring/*.log"))) == 2
+    # The third may have come to its end before the signal was heard.
+    assert 2 <= len(list(log_dir.glob("orders-0.restoring/*.log"))) < 8
+    assert not (log_dir / "orders-0").exists()
     assert restoring(archive, log_dir).code == 0
     assert f"{964:020d}.log" in files_of(log_dir / "orders-0")

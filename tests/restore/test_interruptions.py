@@ -78,6 +78,8 @@ def dying_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 def test_death_at_any_change_of_the_disk(
     expected: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Counted, but not done: what a machine forgets when its power fails is not played here.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     first = own_log_dir(tmp_path)
     new_topic(first, NAMES[1], str(golden_topic_id(TOPIC)), "0\n0\n")
     shutil.copytree(first, tmp_path / "template")
@@ -179,8 +181,8 @@ def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert report.exit_code == 0
-    assert report.outcomes[0].size_bytes > 60 * 2**20
-    assert peak_bytes < 12 * 2**20
+    assert report.outcomes[0].size_bytes > 24 * 2**20
+    assert peak_bytes < 8 * 2**20
 
 
 def _archive_of_one_large_segment(tmp_path: Path) -> MemoryStore:
@@ -190,7 +192,7 @@ def _archive_of_one_large_segment(tmp_path: Path) -> MemoryStore:
     batch = bytearray(
         build_batch([Record(0, 1_700_000_000_000, b"k", bytes(128 * 1024))], base_offset=0, leader_epoch=0)
     )
-    count = 500
+    count = 200
     with (directory / f"{0:020d}.log").open("wb") as file:
         for offset in range(count):
             batch[:8] = offset.to_bytes(8)

@@ -10,6 +10,7 @@ import pytest
 from producer_state.replay import replay
 from producer_state.snapshot import read_snapshot
 from producer_state.table import ProducerTable
+from sidecar.archive.commit import Lost, Remove, Writer
 from sidecar.errors import SettingsError
 from sidecar.logformat import offset_index, time_index, transaction_index
 from sidecar.logformat.batches import scan_file
@@ -19,8 +20,11 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import TopicPartition
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.restore.running import Run
 from tests.golden import golden
-from tests.restore.archives import archived, batches_of, files_of, other_log_dir, own_log_dir, restored
+from tests.pipeline.rig import archived_states
+from tests.restore.archives import CLOCK, archived, batches_of, files_of, other_log_dir, own_log_dir, restored
 
 END = 964
 """Of what is archived of orders-0, whose log goes on."""
@@ -145,3 +149,45 @@ def test_a_cut_into_another_cluster_is_flat_too(tmp_path: Path) -> None:
 def test_what_is_not_archived_cannot_be_asked_for(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"holds the offsets \[0, 964\)"):
         restored(archived(), own_log_dir(tmp_path), "orders", offset_range=(964, 2000))
+
+
+def test_offsets_that_are_recorded_as_lost_are_a_gap_that_is_told(tmp_path: Path) -> None:
+    store, log_dir = archived(), own_log_dir(tmp_path)
+    state = archived_states(store)["orders-0"]
+    gone = state.segments[3]
+    actions = [
+        Remove(gone.segment_id, gone.base_offset, gone.end_offset, "damaged"),
+        Lost(gone.base_offset, gone.end_offset, "damaged"),
+    ]
+    log = CommitLog(store, state.lineage.root, CLOCK)
+    log.append(actions, Writer(1, state.leader_epoch, "test"), log.read())
+    outcome = restored(store, log_dir, "orders")
+    assert [(hole.base_offset, hole.end_offset) for hole in outcome.plan.lost] == [(gone.base_offset, gone.end_offset)]
+    assert outcome.log is not None
+    assert outcome.log.end_offset == END
+    kept = [
+        batch.content
+        for batch in batches_of(golden("4.3.0") / "logs" / "orders-0")
+        if batch.first_offset < END and batch.segment_base_offset != gone.base_offset
+    ]
+    assert [batch.content for batch in batches_of(log_dir / "orders-0")] == kept
+    assert_loadable(log_dir / "orders-0", END)
+    # A range that begins in the gap begins behind it.
+    (tmp_path / "later").mkdir()
+    later = restored(store, own_log_dir(tmp_path / "later"), "orders", offset_range=(gone.base_offset + 1, END))
+    assert later.log is not None
+    assert later.log.start_offset == gone.end_offset
+
+
+def test_a_cut_that_was_interrupted_is_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_dir = own_log_dir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "swap_in", lambda run: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            restored(archived(), log_dir, "orders", offset_range=(300, 700))
+    store = archived()
+    outcome = restored(store, log_dir, "orders", offset_range=(300, 700))
+    assert store.calls["stream"] == 0
+    assert outcome.log is not None
+    assert outcome.log.start_offset == 300
+    assert_loadable(log_dir / "orders-0", outcome.log.end_offset)

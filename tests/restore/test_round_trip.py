@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,16 @@ def test_a_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> None:
     )
     assert len(absent.outcomes) == 2
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_files_belong_to_the_log_dirs_owner(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    os.chown(log_dir, 12345, 12346)
+    restored(archived(), log_dir, "transactions", offset_range=(0, 500))
+    made = [path for path in log_dir.rglob("*") if path.name != "meta.properties"]
+    assert len(made) > 12
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(12345, 12346)}
 
 
 def test_nothing_is_written_into_the_archive(tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> Cut:
 
 def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, log: NewFile) -> None:
     position = crc = 0
-    size_bytes, committed = log_size_bytes(segment), segment.parts[0].crc32c
+    size_bytes = log_size_bytes(segment)
+    committed = next(part.crc32c for part in segment.parts if part.name is PartName.LOG)
     try:
         for chunk in work.store.stream(key, CHUNK_BYTES):
             if work.stop.is_set():

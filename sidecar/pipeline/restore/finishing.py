@@ -63,7 +63,6 @@ def finish_partition(
     for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
         work.staged.place(file_name(table.end_offset, suffix), b"")
     work.staged.place(LEADER_EPOCH_CHECKPOINT, epochs.to_text())
-    work.staged.remove(frozenset(plan.cut_name for plan in work.plan.segments if plan.is_cut))
     return FinishedLog(restored[0].base_offset, start_offset, table.end_offset, first_offsets, aborts)
 
 

@@ -173,6 +173,7 @@ class StagedPartition:
 
     def swap_in(self) -> None:
         """Give the directory its final name, in place of the empty log that may be there. Raises PartitionError."""
+        self.remove(frozenset(name for name in self.sizes() if name.endswith(CUT_SUFFIX)))
         sync_directory(self.directory)
         with translating(self.final):
             if self.final.exists():
