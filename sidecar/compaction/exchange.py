@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Protocol
 
+from sidecar.compaction.key_table import Blob
+
 
 class Exchange(Protocol):
     """Where blobs and ordinals wait for the next stage. What was taken is not asked for again."""
 
-    def put_blob(self, bucket: int, blob: bytes) -> None:
+    def put_blob(self, bucket: int, blob: Blob) -> None:
         """Keep a blob of keys for its bucket."""
 
-    def take_blobs(self, bucket: int) -> Iterable[bytes]:
+    def take_blobs(self, bucket: int) -> Iterable[Blob]:
         """All blobs of a bucket, in any order."""
 
     def put_ordinals(self, split: int, ordinals: bytes) -> None:
@@ -27,14 +29,14 @@ class MemoryExchange:
     """An exchange for partitions whose keys fit memory: 24 to 72 bytes each."""
 
     def __init__(self) -> None:
-        self._blobs: defaultdict[int, list[bytes]] = defaultdict(list)
+        self._blobs: defaultdict[int, list[Blob]] = defaultdict(list)
         self._ordinals: defaultdict[int, list[bytes]] = defaultdict(list)
 
-    def put_blob(self, bucket: int, blob: bytes) -> None:
+    def put_blob(self, bucket: int, blob: Blob) -> None:
         """See Exchange."""
         self._blobs[bucket].append(blob)
 
-    def take_blobs(self, bucket: int) -> list[bytes]:
+    def take_blobs(self, bucket: int) -> list[Blob]:
         """See Exchange."""
         return self._blobs.pop(bucket, [])
 

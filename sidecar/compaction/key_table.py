@@ -35,11 +35,15 @@ from sidecar.compaction.kernels_table import (
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.errors import CorruptFile
 
-Emit = Callable[[int, bytes], None]
+Blob = bytes | memoryview
+
+Emit = Callable[[int, memoryview], None]
 """Takes (bucket, blob)."""
 
 DEFAULT_SLOTS: Final = 2**21
 SMALLEST_SLOTS: Final = 2**10
+_SLOTS_OF_MANY_KEYS: Final = 2**20
+"""Of a table that was full once: there are more keys than it can know of, and what is emitted at once has to wait somewhere."""
 LOAD: Final = 0.62
 ORDINAL_BYTES: Final = 4
 _ARENA_BYTES_PER_SLOT: Final = 24
@@ -109,14 +113,14 @@ class KeyTable:
     def make_room(self, records: int, size_bytes: int) -> None:
         """Emit everything; grow where a single batch has more records than there is room for."""
         self.emit()
-        slots, arena_bytes = self._slots, max(len(self._arena), size_bytes)
+        slots, arena_bytes = min(self._slots, _SLOTS_OF_MANY_KEYS), max(len(self._arena), size_bytes)
         while int(slots * LOAD) < records:
             slots *= 2
-        if slots > self._slots or (self._words == WITH_KEY and arena_bytes > len(self._arena)):
+        if slots != self._slots or (self._words == WITH_KEY and arena_bytes > len(self._arena)):
             self._allocate(slots, arena_bytes)
 
     def emit(self) -> None:
-        """Hand out all entries, a blob for each bucket that has some, and free the table."""
+        """Hand out all entries, a blob for each bucket that has some, and free the table; the blobs share their memory."""
         if not self.task[places.USED]:
             return
         buckets = 1 << self._bucket_bits
@@ -134,7 +138,7 @@ class KeyTable:
         for bucket in np.flatnonzero(counts):
             begin, end = int(begins[bucket]), int(begins[bucket + 1])
             out[begin : begin + WORD_BYTES].view(np.uint64)[0] = counts[bucket]
-            self._emit(int(bucket), out[begin:end].tobytes())
+            self._emit(int(bucket), out[begin:end].data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ class Winners:
     ordinals: bytes
 
 
-def reduce_blobs(blobs: Iterable[bytes], rules: CompactionRules, split_count: int, bucket_bits: int) -> list[Winners]:
+def reduce_blobs(blobs: Iterable[Blob], rules: CompactionRules, split_count: int, bucket_bits: int) -> list[Winners]:
     """Decide the winners of one bucket of 2^bucket_bits, given all its blobs in any order.
 
     Memory: the blobs, and a table of 52 to 206 bytes for each of their entries. Raises CorruptFile for damaged blobs.

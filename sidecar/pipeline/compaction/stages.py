@@ -89,7 +89,7 @@ def scan(task: ScanTask) -> Iterator[Row]:
 
 
 def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
-    places, waiting, scans = share.places, list[Row](), list[SplitScan]()
+    places, waiting, scans = share.places, list[tuple[int, memoryview]](), list[SplitScan]()
     table = KeyTable(
         share.rules,
         share.hash_key,
@@ -101,21 +101,26 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
         with source.opened() as segment:
             scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
         if not share.is_whole:
-            yield from waiting
-            waiting.clear()
+            yield from _handed_out(waiting)
     table.emit()
     yield TO_DRIVER, ScannedShare(places.job, tuple(scans))
     if not share.is_whole:
-        yield from waiting
+        yield from _handed_out(waiting)
         return
     del table  # before the reduction makes its own
-    blobs: defaultdict[int, list[bytes]] = defaultdict(list)
+    blobs: defaultdict[int, list[memoryview]] = defaultdict(list)
     for bucket, blob in waiting:
         blobs[bucket].append(blob)
     for bucket in sorted(blobs):
         found = reduce_blobs(blobs.pop(bucket), share.rules, places.split_count, places.bucket_bits)
         yield TO_DRIVER, _counts(places, found)
         yield bucket, tuple(found)
+
+
+def _handed_out(waiting: list[tuple[int, memoryview]]) -> Iterator[Row]:
+    """One copy at a time, of blobs that share their memory."""
+    yield from ((bucket, bytes(blob)) for bucket, blob in waiting)
+    waiting.clear()
 
 
 @dataclass(frozen=True, slots=True)
