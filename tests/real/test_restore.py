@@ -22,7 +22,7 @@ from tests.pipeline.rig import archived_states
 from tests.real.product import json_lines, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
 from tests.real.stored_batches import last_data_batch, send_again, stored_batches
-from tests.real.topics import admin_of, create_topic, end_offset, write
+from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, write
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
 from tests.servers.versitygw import VersityGateway
@@ -107,8 +107,14 @@ def make_topics(broker: KafkaBroker, version: str, topics: tuple[str, ...]) -> N
     found = manifest(version)["topics"]
     admin = admin_of(broker)
     new = [NewTopic(topic, num_partitions=len(found[topic]["partitions"]), replication_factor=1) for topic in topics]
-    for created in admin.create_topics(new).values():
-        created.result(60)
+    for topic, created in admin.create_topics(new).items():
+        try:
+            created.result(TIMEOUT_S)
+        except TimeoutError as error:
+            tail = "\n".join(broker.log_text().splitlines()[-30:])
+            raise TimeoutError(
+                f"{topic} was not created within {TIMEOUT_S:.0f} s; the broker's log ends:\n{tail}"
+            ) from error
 
 
 def test_2_7_2_with_zookeeper_serves_all_formats_from_a_fresh_directory(
