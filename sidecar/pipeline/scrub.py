@@ -6,15 +6,14 @@ import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Final, Protocol
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.errors import StoreError, StoreUnavailable
 from sidecar.model import ArchivedSegment
+from sidecar.pipeline.process_store import store_of
 from sidecar.pipeline.verify_segment import Problem, ProblemKind, check_segment_objects
 from sidecar.ports import MIB, ObjectStore, TaskEngine
-from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
 
 PRELOADED: Final = ("sidecar.pipeline.scrub", "sidecar.pipeline.snapshots.preloaded")
@@ -96,7 +95,7 @@ class ScrubTask:
 
 def scrub(task: ScrubTask) -> bytes:
     """What an engine runs. See `_unpacked`."""
-    store = _store_of(task.store)
+    store = store_of(task.store)
     found: list[Checked] = []
     for one in task.checks:
         # Each attempt at a store that is gone takes minutes: the rest of the task would only repeat them.
@@ -116,12 +115,6 @@ def _checked(store: ObjectStore, check: Check, *, deep: bool) -> Checked:
         return Checked(check_segment_objects(store, check.root, check.segment, deep=deep))
     except StoreError as error:
         return Checked(unread=str(error), retryable=error.retryable)
-
-
-@lru_cache(maxsize=4)
-def _store_of(settings: StoreSettings) -> ObjectStore:
-    """One store per process: its connections serve all tasks."""
-    return open_store(settings)
 
 
 def _packed(checks: Iterable[Check]) -> Iterator[tuple[Check, ...]]:

@@ -98,6 +98,9 @@ def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[s
         found["spark.executor.pyspark.memory"] = _mebibytes(settings.worker_memory_bytes * cores)
     if settings.executor_memory_bytes is not None:
         found["spark.executor.memory"] = _mebibytes(settings.executor_memory_bytes)
+    if settings.master.startswith("k8s://"):
+        # What spark-submit would say: Python's memory then counts for the size of the pod.
+        found["spark.kubernetes.resource.type"] = "python"
     if settings.worker_packages is not None and not settings.is_local:
         found["spark.archives"] = f"{settings.worker_packages}#{PACKAGES_FOLDER}"
         found["spark.executorEnv.PYTHONPATH"] = f"./{PACKAGES_FOLDER}"

@@ -36,7 +36,7 @@ class Recording:
 
 def in_memory(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> StoreSettings:
     """Tasks find this store under these settings."""
-    monkeypatch.setattr(scrub, "_store_of", lambda _settings: store)
+    monkeypatch.setattr(scrub, "store_of", lambda _settings: store)
     return StoreSettings(url="memory://here")
 
 

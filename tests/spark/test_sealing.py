@@ -97,3 +97,4 @@ def test_the_limit_of_a_worker_is_per_process_whatever_the_cores_of_an_executor(
     )
     found = spark_properties(settings, tmp_path, [])
     assert (found["spark.executor.pyspark.memory"], found["spark.executor.memory"]) == ("4096m", "1024m")
+    assert found["spark.kubernetes.resource.type"] == "python"
