@@ -49,32 +49,26 @@ def ended(processes: list[psutil.Process]) -> bool:
     return not alive
 
 
-def killed_while_idle(directory: Path) -> None:
-    """The next use starts another one, and nothing is left of the first."""
-    with EmbeddedSpark(settings(directory)) as spark:
+def one_after_the_other(directory: Path) -> None:
+    """A JVM is killed while idle, workers of the next are out of memory or killed, it is killed in the middle of a job."""
+    local, gate = directory / "local", Gate(directory / "gate")
+    gate.directory.mkdir()
+    with EmbeddedSpark(settings(local, worker_memory_bytes=2048 * MIB)) as spark:
         print("works", works(spark))
         first = java()
         below = first[0].children(recursive=True)
         first[0].kill()
         print("gone", ended([*first, *below]), spark.is_running)
-        print("works", works(spark), java()[0].pid != first[0].pid)
-        print("directories", len(list(directory.iterdir())))
-    print("left", len(list(directory.iterdir())), len(java()))
-
-
-def killed_in_the_middle(directory: Path) -> None:
-    """Told as such; neither processes nor files are left, at once and not only at the end; and the next use works."""
-    gate = Gate(directory / "gate")
-    gate.directory.mkdir()
-    local = directory / "local"
-    with EmbeddedSpark(settings(local)) as spark:
-        with spark.context():
-            processes = [*java(), *java()[0].children(recursive=True)]
+        print("works", works(spark), java()[0].pid != first[0].pid, len(list(local.iterdir())))
+        print(told(spark, greedy))
+        print(told(spark, killed))
+        print("works", works(spark))
+        processes: list[psutil.Process] = []
 
         def kill() -> None:
             while not gate.waiting:
                 threading.Event().wait(0.05)
-            processes.extend(java()[0].children(recursive=True))
+            processes.extend([*java(), *java()[0].children(recursive=True)])
             java()[0].kill()
             gate.open()
 
@@ -82,17 +76,9 @@ def killed_in_the_middle(directory: Path) -> None:
         killer.start()
         print(told(spark, Gated(doubled, gate)))
         killer.join()
-        print("left", ended(processes), len(list(local.iterdir())))
+        print("gone", ended(processes), len(processes) > 1, len(list(local.iterdir())))
         print("works", works(spark))
     print("left", len(list(local.iterdir())), len(java()))
-
-
-def workers_end(directory: Path) -> None:
-    """A worker that may not have more memory, and one that is killed, as told; the JVM goes on."""
-    with EmbeddedSpark(settings(directory, worker_memory_bytes=2048 * MIB)) as spark:
-        print(told(spark, greedy))
-        print(told(spark, killed))
-        print("works", works(spark), len(java()))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sidecar.ports import TaskEngine
+from sidecar.ports import Row, StagedRun, StageEngine, Stages, TaskEngine
 
 _WAIT_S = 30.0
 
@@ -83,3 +84,39 @@ class GatedEngine:
     def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
         """See `TaskEngine`."""
         return self.engine.run(Gated(function, self.gate), tasks)
+
+
+@dataclass(frozen=True)
+class GatedStages:
+    """A `StageEngine` whose third stage waits: all that it needs has been made, and lies on the executors."""
+
+    engine: StageEngine
+    gate: Gate
+
+    @property
+    def cores(self) -> int:
+        """See `StageEngine`."""
+        return self.engine.cores
+
+    @contextmanager
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[GatedRun]:
+        """See `StageEngine`."""
+        with self.engine.staged(stages, tasks) as run:
+            yield GatedRun(run, self.gate)
+
+
+@dataclass(frozen=True)
+class GatedRun:
+    """A `StagedRun`."""
+
+    run: StagedRun
+    gate: Gate
+
+    @property
+    def answers(self) -> Sequence[Any]:
+        """See `StagedRun`."""
+        return self.run.answers
+
+    def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
+        """See `StagedRun`."""
+        return self.run.third(Gated(function, self.gate), plans)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import SystemClock
+from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.config import Settings, SparkSettings
 from sidecar.config.loading import load_settings
 from sidecar.discovery.topic_filter import TopicFilter
@@ -26,18 +27,27 @@ from sidecar.pipeline.snapshots.targets import archive_targets
 from sidecar.pipeline.verify import PartitionVerification, verify_archive
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
+from sidecar.spark.stages import SparkStages
 from sidecar.storage import open_store
+from tests.compaction.directories import compacted
 from tests.golden import golden
 from tests.real.product import PREFIX, json_lines, run_program, s3_settings
 from tests.servers.spark_cluster import EXECUTOR_MIB, ONE_EACH, SparkCluster
 from tests.servers.versitygw import VersityGateway
 from tests.snapshots.log_dirs import tree
-from tests.spark.slow_tasks import Gate, GatedEngine
+from tests.spark.slow_tasks import Gate, GatedEngine, GatedStages
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 DRIVER = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", *ONE_EACH)
+SPECULATIVE = (
+    "spark.speculation=true",
+    "spark.speculation.interval=100ms",
+    "spark.speculation.quantile=0.5",
+    "spark.speculation.multiplier=1.1",
+)
+"""Whatever takes a little longer than the others is begun once more: results must not show it."""
 FORGETTING = Forgetting(SystemClock().now_ms(), None)
 
 
@@ -56,7 +66,7 @@ class Site:
             master=self.cluster.url,
             driver_memory_bytes=512 << 20,
             executor_memory_bytes=EXECUTOR_MIB << 20,
-            options=DRIVER,
+            options=(*DRIVER, *SPECULATIVE),
         )
 
 
@@ -80,10 +90,16 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(gateway, cluster, flags, archive)
 
 
-@pytest.fixture(scope="module", name="engine")
-def _engine(site: Site) -> Iterator[SparkEngine]:
-    with EmbeddedSpark(site.spark, preload=PRELOADED, store=site.archive.store) as spark:
-        yield SparkEngine(spark)
+@pytest.fixture(scope="module", name="spark")
+def _spark(site: Site) -> Iterator[EmbeddedSpark]:
+    preload = [*PRELOADED, "sidecar.pipeline.compaction.preloaded"]
+    with EmbeddedSpark(site.spark, preload=preload, store=site.archive.store) as spark:
+        yield spark
+
+
+@pytest.fixture(name="engine")
+def _engine(spark: EmbeddedSpark) -> SparkEngine:
+    return SparkEngine(spark)
 
 
 def scrubbed(site: Site, checks: ChecksOnEngine | None = None) -> list[PartitionVerification]:
@@ -150,6 +166,30 @@ def test_an_executor_that_is_killed_in_the_middle_costs_time_only(
         assert running.result(120) == here
     # The one that was lost came to the gate, and was done again elsewhere.
     assert gate.passed >= sum(len(one.segments) for one in here) // 4
+
+
+def test_a_compaction_whose_executor_is_killed_between_its_stages(
+    site: Site, spark: EmbeddedSpark, tmp_path: Path
+) -> None:
+    """With the executor go the key tables that it had made: they are made again. (These machines share a disk.)"""
+    path = golden("4.3.0") / "logs" / "compacted-0"
+    rules = CompactionRules(0, strategy=Strategy.TIMESTAMP)
+    compacted(path, tmp_path / "here" / path.name, rules)
+    gate = Gate(tmp_path / "gate")
+    gate.directory.mkdir()
+    lost_before = site.cluster.lost_executors()
+    engine = GatedStages(SparkStages(spark), gate)
+    with ThreadPoolExecutor(1) as pool:
+        there = tmp_path / "there" / path.name
+        running = pool.submit(compacted, path, there, rules, engine, split_bytes=4096)
+        try:
+            wait_for(lambda: gate.waiting)
+            site.cluster.kill_executor(gate.waiting[0])
+            wait_for(lambda: site.cluster.lost_executors() > lost_before)
+        finally:
+            gate.open()
+        running.result(120)
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
 
 
 def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(site: Site, tmp_path: Path) -> None:

@@ -31,29 +31,24 @@ def seen(scenario: str, directory: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_jvm_that_was_killed_while_idle_is_replaced(tmp_path: Path) -> None:
-    assert seen("killed_while_idle", tmp_path) == [
-        "works True",
-        "gone True False",
-        "works True True",
-        "directories 1",
-        "left 0 0",
-    ]
-
-
-def test_a_jvm_that_is_killed_in_the_middle(tmp_path: Path) -> None:
-    told, *rest = seen("killed_in_the_middle", tmp_path)
-    assert "the JVM was killed from outside" in told
-    assert "spark.driver_memory_bytes" in told
-    assert rest == ["left True 0", "works True", "left 0 0"]
-
-
-def test_workers_out_of_memory_are_told_with_the_setting(tmp_path: Path) -> None:
-    limited, killed, works = seen("workers_end", tmp_path)
+def test_what_is_killed_is_told_and_replaced_and_nothing_is_left(tmp_path: Path) -> None:
+    facts = iter(seen("one_after_the_other", tmp_path))
+    assert next(facts) == "works True"
+    # While it was idle: another one, with the only directory.
+    assert next(facts) == "gone True False"
+    assert next(facts) == "works True True 1"
+    limited, killed = next(facts), next(facts)
     assert "raise spark.worker_memory_bytes" in limited
     assert "MemoryError" in limited
     assert "ended from outside, most likely for lack of memory" in killed
-    assert works == "works True 1"
+    assert next(facts) == "works True"
+    # In the middle: its workers end with it, and its files do not wait for the next use.
+    in_the_middle = next(facts)
+    assert "the JVM was killed from outside" in in_the_middle
+    assert "spark.driver_memory_bytes" in in_the_middle
+    assert next(facts) == "gone True True 0"
+    assert next(facts) == "works True"
+    assert next(facts) == "left 0 0"
 
 
 def test_what_killed_processes_left_is_removed_by_the_next(tmp_path: Path) -> None:
