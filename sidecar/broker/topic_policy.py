@@ -14,7 +14,7 @@ from sidecar.model import TopicPolicy
 
 _log = structlog.get_logger(__name__)
 
-NOT_KNOWN = "not known: no broker was asked, or it has no such configuration"
+NOT_KNOWN = "not known"
 OPERATOR = "topics.policies"
 
 

@@ -9,6 +9,7 @@ import typer
 from sidecar import __version__
 from sidecar.cli import (
     archiving,
+    broker_facts,
     compacting,
     configuring,
     inspecting,
@@ -59,6 +60,7 @@ app.callback()(root_command())
 for command in (
     archiving.backfill,
     archiving.run,
+    broker_facts.broker,
     reporting.status,
     reporting.verify,
     restoring.restore,

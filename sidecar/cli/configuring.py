@@ -3,25 +3,64 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from sidecar.cli.archiving import Archive, LogDirs
+import typer
+
+from sidecar.cli.archiving import Archive, Bootstrap, LogDirs
 from sidecar.cli.options import GlobalOptions
+from sidecar.errors import BrokerUnavailable
 
 JSON_VERSION = 1
 
 
-def show(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:
+def show(
+    options: GlobalOptions,
+    log_dir: LogDirs = None,
+    archive: Archive = None,
+    bootstrap_server: Bootstrap = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What holds for this topic, by the broker's word and by these settings."),
+    ] = None,
+) -> int:
     """Show every setting, its value and where that comes from. Secrets are redacted."""
     from sidecar.cli.output import print_json, print_table
 
-    shown = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).shown()
+    if topic is not None:
+        return _show_topic(options, topic, archive, log_dir, bootstrap_server)
+    given = {"broker.log_dirs": log_dir or None, "store.url": archive}
+    shown = options.load({**given, "broker.connection.bootstrap_servers": bootstrap_server or None}).shown()
     if options.json:
         print_json({"kind": "settings", "version": JSON_VERSION, "settings": shown})
     else:
         rows = [(path, _as_yaml(entry["value"]), entry["source"]) for path, entry in shown.items()]
         print_table("Settings", ["setting", "value", "source"], rows, colors=options.colors)
     return 0
+
+
+def _show_topic(
+    options: GlobalOptions, topic: str, archive: Archive, log_dir: LogDirs, bootstrap_server: Bootstrap
+) -> int:
+    given = {
+        "store.url": archive,
+        "broker.log_dirs": log_dir or None,
+        "broker.connection.bootstrap_servers": bootstrap_server or None,
+    }
+    settings = options.settings(given, calm=True)
+    from sidecar.cli.output import print_json, print_table, remark
+    from sidecar.clock import SystemClock
+    from sidecar.pipeline.effective_policy import effective_policy
+
+    shown, away = effective_policy(settings, topic, SystemClock())
+    if options.json:
+        print_json({"kind": "topic_policy", "version": JSON_VERSION, "topic": topic, "away": away, "policy": shown})
+    else:
+        rows = [(name, _as_yaml(entry["value"]), entry["source"]) for name, entry in shown.items()]
+        print_table(f"Topic {topic}", ["name", "value", "source"], rows, colors=options.colors)
+        if away:
+            remark(away)
+    return BrokerUnavailable.exit_code if away else 0
 
 
 def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:

@@ -61,7 +61,27 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
                     remark(f"{row.topic}-{row.partition}: {row.problem}")
         else:
             remark(f"nothing is archived at {store.url}")
+    if settings.broker.log_dirs:
+        _show_cleaner(options, settings)
     return PartitionError.exit_code if any(row.problem for row in rows) else 0
+
+
+def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
+    """How the broker's own cleaner stands, where its log dirs are configured."""
+    from sidecar.cli.output import print_json, remark
+    from sidecar.clock import SystemClock
+    from sidecar.pipeline.cleaner_watch import CleanerWatch
+    from sidecar.pipeline.configured_facts import open_facts
+
+    clock = SystemClock()
+    with open_facts(settings, clock) as facts:
+        facts.refresh()
+        after_s = settings.broker.cleaner_stalled_after_s
+        report = CleanerWatch(settings.broker.log_dirs, facts.policy, clock, after_s).look()
+    if options.json:
+        print_json({"kind": "broker_cleaner", "version": JSON_VERSION, **report.as_json()})
+    else:
+        remark(report.line)
 
 
 def verify(

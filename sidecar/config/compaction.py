@@ -177,6 +177,11 @@ class CompactionSettings(CompactionPolicy):
         found = next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
         return None if found is None else self._merged(found)
 
+    def overrides_of(self, topic: str) -> dict[str, Any]:
+        """What the entry for a topic sets itself."""
+        found = next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
+        return {} if found is None else found.overrides
+
     def _merged(self, entry: TopicCompaction) -> CompactionPolicy:
         values = {name: getattr(self, name) for name in CompactionPolicy.model_fields}
         return CompactionPolicy.model_validate(values | entry.overrides)

@@ -56,6 +56,9 @@ class BrokerSettings(Section):
     place."""
     snapshot_grace_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 5_000
     """How long a producer snapshot that is not there may still come: a roll writes it a moment after the new `.log`."""
+    cleaner_stalled_after_s: Annotated[float, Field(gt=0, le=604_800)] = 900.0
+    """When the broker's own cleaner counts as stalled: a compacted partition is due, and its first dirty offset has not moved
+    for so long. More than the cleaning of the largest partition takes."""
     producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = 604_800_000
     """How long brokers remember an idle producer; rebuilt snapshots leave out those that were idle for longer. Never less
     than what any broker uses: `producer.id.expiration.ms` (1 day by default) or, on brokers that do not have it yet,

@@ -30,6 +30,24 @@ class BrokerMetrics:
             "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations; +Inf "
             "while nothing is threatened. Alert when it comes near the time that an upload takes.",
         ).set_function(self._at_risk_in_s)
+        self._cleaner_stalled = declarations.gauge(
+            "broker_cleaner_stalled",
+            "Partitions that are due for the broker's own cleaner, and whose first dirty offset has not moved for "
+            "`broker.cleaner_stalled_after_s`. Alert above 0: its thread has died, or it gave the partition up.",
+        )
+        self._cleaner_stalled_s = declarations.gauge(
+            "broker_cleaner_stalled_seconds", "For how long the one that has stalled longest was due; 0 if none has."
+        )
+        self._cleaner_dirty = declarations.gauge(
+            "broker_cleaner_dirty_bytes", "Rolled bytes of compacted partitions that the broker has not cleaned yet."
+        )
+        self._cleaner_ratio = declarations.gauge(
+            "broker_cleaner_max_dirty_ratio", "The largest dirty ratio of a compacted partition on this broker."
+        )
+        self._cleaner_overdue = declarations.gauge(
+            "broker_cleaner_beyond_max_lag_partitions",
+            "Partitions with something dirty beyond `max.compaction.lag.ms`.",
+        )
         self._lost = declarations.counter(
             "lost_offsets_total", "Offsets recorded as LOST, because they were gone before they were archived."
         )
@@ -44,6 +62,16 @@ class BrokerMetrics:
         """When the broker will delete the first unarchived segment of all, None for never."""
         with self._lock:
             self._deadline_ms = deadline_ms
+
+    def cleaner(
+        self, stalled: int, max_stalled_s: float, dirty_bytes: int, max_ratio: float, beyond_max_lag: int
+    ) -> None:
+        """A look at the broker's own cleaner. `stalled`, `beyond_max_lag`: partitions."""
+        self._cleaner_stalled.set(stalled)
+        self._cleaner_stalled_s.set(max_stalled_s)
+        self._cleaner_dirty.set(dirty_bytes)
+        self._cleaner_ratio.set(max_ratio)
+        self._cleaner_overdue.set(beyond_max_lag)
 
     def _at_risk_in_s(self) -> float:
         with self._lock:

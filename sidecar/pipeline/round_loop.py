@@ -20,6 +20,7 @@ from sidecar.http import Health
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.pipeline.assembly import open_tools, scanner
+from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.pipeline.partition import PartitionOutcome
@@ -65,6 +66,7 @@ class RoundLoop:
         self._wake = wake
         self._engines = engines or LocalEngines()
         self._archived: Counter[TopicPartition] = Counter()
+        self._cleaner_stalled = False
 
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
@@ -102,6 +104,8 @@ class RoundLoop:
                 compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set)
             )
             rounds = Rounds(tools, scanner(self._settings), compaction.before_upload)
+            broker = self._settings.broker
+            cleaner = CleanerWatch(broker.log_dirs, tools.facts.policy, self._clock, broker.cleaner_stalled_after_s)
             if self._settings.run.watch:
                 resources.enter_context(Hint(self._settings.broker.log_dirs, self._wake))
             while not self._stop.is_set():
@@ -112,10 +116,29 @@ class RoundLoop:
                 if report.is_complete:
                     compaction.offer(report.led)
                 compaction.require_sound()
+                self._watch(cleaner)
                 self._pause(
                     min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
                     deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
                 )
+
+    def _watch(self, cleaner: CleanerWatch) -> None:
+        """Look after the broker's own cleaner, from time to time."""
+        if not cleaner.is_due():
+            return
+        was_stalled = self._cleaner_stalled
+        report = cleaner.look()
+        self._cleaner_stalled = bool(report.stalled)
+        self._metrics.broker.cleaner(
+            len(report.stalled),
+            report.max_stalled_s,
+            report.dirty_bytes,
+            report.max_dirty_ratio,
+            report.beyond_max_lag,
+        )
+        self._health.publish_section("broker_cleaner", report.as_json())
+        if self._cleaner_stalled and not was_stalled:
+            _log.error("broker_cleaner_stalled", finding=report.line)
 
     def _pause(self, seconds: float, deaf_s: float = 0.0) -> None:
         """Wait for that long, or until woken, but not woken within the first `deaf_s` except to stop."""

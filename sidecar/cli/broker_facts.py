@@ -1,0 +1,128 @@
+"""`broker`: what the broker beside us says of itself, as `run` would believe it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli.archiving import Bootstrap, Excluded, LogDirs, Topics
+from sidecar.cli.options import GlobalOptions
+from sidecar.cli.snapshots import NO_ARCHIVE
+from sidecar.errors import BrokerUnavailable, SettingsError
+
+if TYPE_CHECKING:
+    from sidecar.model import PartitionFiles
+    from sidecar.ports import PartitionFacts
+
+JSON_VERSION = 1
+
+
+def broker(
+    options: GlobalOptions,
+    log_dir: LogDirs = None,
+    bootstrap_server: Bootstrap = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
+) -> int:
+    """Ask the broker what it leads, how far that is stable, and which producers it remembers; nothing is archived.
+
+    Exit code 1 if it does not answer.
+    """
+    flags = {
+        "store.url": NO_ARCHIVE,
+        "broker.log_dirs": log_dir or None,
+        "broker.connection.bootstrap_servers": bootstrap_server or None,
+        "topics.include": topic or None,
+        "topics.exclude": exclude or None,
+    }
+    settings = options.settings(flags)
+    if not settings.broker.connection.is_configured:
+        raise SettingsError("no broker is given: --bootstrap-server, or broker.connection.bootstrap_servers")
+    if not settings.broker.log_dirs:
+        raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+    from sidecar.broker.connection import BrokerConnection
+    from sidecar.broker.inspection import live_producers, log_dirs
+    from sidecar.clock import SystemClock
+    from sidecar.pipeline.assembly import scanner
+    from sidecar.pipeline.configured_facts import open_facts
+
+    with open_facts(settings, SystemClock()) as facts:
+        facts.refresh()
+        if facts.state().away:
+            raise BrokerUnavailable(facts.state().away)
+        found = [(files, facts.partition(files)) for files in scanner(settings)().partitions]
+        broker_id, cluster_id = facts.broker_id(), facts.cluster_id()
+    connection = BrokerConnection(settings.broker.connection)
+    try:
+        led = [row.topic_partition for _, row in found if row.leads]
+        producers = live_producers(connection, broker_id, led)
+        directories = log_dirs(connection, broker_id)
+    finally:
+        connection.close()
+    rows = [_row(files, row) for files, row in found]
+    for (files, _), shown in zip(found, rows, strict=True):
+        known = None if producers is None else producers.get(files.topic_partition)
+        shown["producers"] = None if known is None else [asdict(producer) for producer in known]
+    _show(options, {"cluster_id": cluster_id, "broker_id": broker_id}, rows, [asdict(found) for found in directories])
+    return 0
+
+
+def _row(files: PartitionFiles, facts: PartitionFacts) -> dict[str, Any]:
+    return {
+        "topic": files.topic_partition.topic,
+        "partition": files.topic_partition.partition,
+        "topic_id": facts.topic_id,
+        "leads": facts.leads,
+        "leader_epoch": facts.leader_epoch,
+        "last_stable_offset": facts.stable_end_offset if facts.leads else None,
+        "high_watermark": facts.high_watermark,
+        "log_start_offset": facts.cluster_start_offset,
+        "reason": facts.reason,
+    }
+
+
+def _show(
+    options: GlobalOptions, head: dict[str, Any], rows: list[dict[str, Any]], directories: list[dict[str, Any]]
+) -> None:
+    from sidecar.cli.output import print_json, print_table, remark, size
+
+    if options.json:
+        print_json({"kind": "broker", "version": JSON_VERSION, **head, "partitions": rows, "log_dirs": directories})
+        return
+    columns = [
+        "partition",
+        "leads",
+        "epoch#",
+        "log start#",
+        "last stable#",
+        "high watermark#",
+        "producers#",
+        "open since#",
+    ]
+    print_table(
+        f"Broker {head['broker_id']} of cluster {head['cluster_id']}",
+        columns,
+        [
+            (
+                f"{row['topic']}-{row['partition']}",
+                "yes" if row["leads"] else "no",
+                row["leader_epoch"],
+                row["log_start_offset"],
+                row["last_stable_offset"],
+                row["high_watermark"],
+                None if row["producers"] is None else len(row["producers"]),
+                _open_since(row["producers"]),
+            )
+            for row in rows
+        ],
+        colors=options.colors,
+    )
+    for found in directories:
+        moving = f", {found['moving']} being moved there" if found["moving"] else ""
+        problem = f", {found['problem']}" if found["problem"] else ""
+        remark(f"{found['path']}: {found['partitions']} partitions, {size(found['size_bytes'])}{moving}{problem}")
+
+
+def _open_since(producers: list[dict[str, Any]] | None) -> int | None:
+    offsets = [one["transaction_start_offset"] for one in producers or () if one["transaction_start_offset"] >= 0]
+    return min(offsets, default=None)

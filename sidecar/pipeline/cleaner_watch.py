@@ -1,0 +1,225 @@
+"""The broker's own cleaner, watched from files: a thread that died, or a partition it gave up, is seen by nobody else.
+
+Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition that is due and whose offset does not move stalls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sidecar.broker.cleaner_checkpoint import CleanerCheckpoint, compaction_candidates, read_cleaner_checkpoint
+from sidecar.clock import Clock
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import PartitionError
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition, TopicPolicy
+
+NS_PER_MS = 1_000_000
+DEFAULT_RATIO = 0.5
+"""`min.cleanable.dirty.ratio` where it is not known."""
+LOOK_EVERY_S_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerBacklog:
+    """What the broker's cleaner has left to do in one partition.
+
+    `dirty_bytes`: whole rolled segments from the first dirty offset on. `due_since_ms`: since when the cleaner should have
+    begun, None if it need not yet. `is_beyond_max_lag`: something dirty is older than `max.compaction.lag.ms`.
+    """
+
+    first_dirty_offset: int
+    dirty_bytes: int
+    clean_bytes: int
+    due_since_ms: int | None
+    is_beyond_max_lag: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """As the cleaner reckons it; 0.0 where there is nothing."""
+        whole = self.dirty_bytes + self.clean_bytes
+        return self.dirty_bytes / whole if whole else 0.0
+
+
+def backlog_of(
+    files: PartitionFiles, first_dirty_offset: int | None, policy: TopicPolicy, now_ms: int
+) -> CleanerBacklog:
+    """What is left to do, from the sizes and times of the files. Pure.
+
+    Args:
+        first_dirty_offset: as checkpointed, None where the cleaner never came.
+
+    Source: LogCleanerManager.cleanableOffsets, LogToClean; times are those of the last writes.
+    """
+    start_offset = files.segments[0].base_offset if files.segments else 0
+    end_offset = files.active_base_offset or start_offset
+    first = start_offset if first_dirty_offset is None else first_dirty_offset
+    first = first if start_offset <= first <= end_offset else start_offset
+    dirty = _cleanable(files.segments, first, now_ms - (policy.min_compaction_lag_ms or 0))
+    clean_bytes = sum(segment.size_bytes for segment in files.segments if segment.base_offset < first)
+    least_ratio = DEFAULT_RATIO if policy.min_cleanable_dirty_ratio is None else policy.min_cleanable_dirty_ratio
+    since: list[int] = []
+    dirty_bytes = 0
+    for segment in dirty:
+        dirty_bytes += segment.size_bytes
+        if not since and dirty_bytes > least_ratio * (clean_bytes + dirty_bytes):
+            since.append(_written_ms(segment))
+    is_beyond = False
+    if policy.max_compaction_lag_ms is not None and dirty_bytes:
+        overdue_ms = min(map(_written_ms, dirty)) + policy.max_compaction_lag_ms
+        is_beyond = overdue_ms < now_ms
+        since += [overdue_ms] if is_beyond else []
+    return CleanerBacklog(first, dirty_bytes, clean_bytes, min(since, default=None), is_beyond)
+
+
+def _cleanable(segments: Sequence[SegmentFiles], first_offset: int, newest_ms: int) -> list[SegmentFiles]:
+    dirty = []
+    for segment in segments:
+        if segment.end_offset <= first_offset:
+            continue
+        if _written_ms(segment) > newest_ms:
+            break
+        dirty.append(segment)
+    return dirty
+
+
+def _written_ms(segment: SegmentFiles) -> int:
+    return segment.log.mtime_ns // NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class StalledPartition:
+    """A partition that the broker's cleaner should have cleaned long ago."""
+
+    topic: str
+    partition: int
+    first_dirty_offset: int
+    dirty_bytes: int
+    dirty_ratio: float
+    stalled_s: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: {self.dirty_bytes} dirty bytes ({self.dirty_ratio:.0%}), first dirty offset "
+            f"{self.first_dirty_offset} for {self.stalled_s} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerReport:
+    """One look. `problems`: files that could not be read."""
+
+    partitions: int
+    dirty_bytes: int
+    max_dirty_ratio: float
+    beyond_max_lag: int
+    stalled: tuple[StalledPartition, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def max_stalled_s(self) -> int:
+        """For how long the one that has stalled longest has; 0 if none has."""
+        return max((found.stalled_s for found in self.stalled), default=0)
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        if self.stalled:
+            more = f" and {len(self.stalled) - 1} more" if len(self.stalled) > 1 else ""
+            return (
+                f"the broker's cleaner stands still: {self.stalled[0]}{more}; look for 'uncleanable' in log-cleaner.log"
+            )
+        return f"the broker's cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
+
+    def as_json(self) -> dict[str, Any]:
+        """For `/status`."""
+        return {**asdict(self), "line": self.line}
+
+
+class CleanerWatch:
+    """Remembers since when each checkpointed offset has stood where it stands."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[Path],
+        policy_of: Callable[[str], TopicPolicy],
+        clock: Clock,
+        stalled_after_s: float,
+    ) -> None:
+        self._log_dirs = tuple(log_dirs)
+        self._policy_of = policy_of
+        self._clock = clock
+        self._stalled_after_ms = stalled_after_s * 1000
+        self._seen: dict[TopicPartition, tuple[int | None, int]] = {}
+        self._looked_s: float | None = None
+
+    def is_due(self) -> bool:
+        """Whether it is time for another look."""
+        every_s = min(LOOK_EVERY_S_MAX, self._stalled_after_ms / 3000)
+        return self._looked_s is None or self._clock.monotonic_s() - self._looked_s >= every_s
+
+    def look(self) -> CleanerReport:
+        """Read checkpoints and listings anew. What cannot be read stands in the report."""
+        self._looked_s = self._clock.monotonic_s()
+        problems: list[str] = []
+        backlogs: list[CleanerBacklog] = []
+        stalled: list[StalledPartition] = []
+        seen: dict[TopicPartition, tuple[int | None, int]] = {}
+        for log_dir in self._log_dirs:
+            try:
+                checkpoint = read_cleaner_checkpoint(log_dir)
+            except PartitionError as error:
+                problems.append(str(error))
+                continue
+            for topic_partition in compaction_candidates(log_dir, checkpoint, self._policy_of):
+                try:
+                    files = read_partition_directory(topic_partition, log_dir, log_dir / str(topic_partition))
+                except PartitionError as error:
+                    problems.append(str(error))
+                    continue
+                backlog, standing_ms = self._weigh(files, checkpoint, seen)
+                backlogs.append(backlog)
+                if standing_ms > self._stalled_after_ms:
+                    stalled.append(_stalled(topic_partition, backlog, standing_ms))
+        self._seen = seen
+        return CleanerReport(
+            partitions=len(backlogs),
+            dirty_bytes=sum(backlog.dirty_bytes for backlog in backlogs),
+            max_dirty_ratio=max((backlog.dirty_ratio for backlog in backlogs), default=0.0),
+            beyond_max_lag=sum(backlog.is_beyond_max_lag for backlog in backlogs),
+            stalled=tuple(sorted(stalled, key=lambda found: -found.stalled_s)),
+            problems=tuple(problems),
+        )
+
+    def _weigh(
+        self, files: PartitionFiles, checkpoint: CleanerCheckpoint, seen: dict[TopicPartition, tuple[int | None, int]]
+    ) -> tuple[CleanerBacklog, float]:
+        """The backlog, and for how many milliseconds it has been due without progress (0 if it is not due)."""
+        now_ms = self._clock.now_ms()
+        topic_partition = files.topic_partition
+        offset = checkpoint.offsets.get(topic_partition)
+        before = self._seen.get(topic_partition)
+        # A file that nobody wrote since says that this offset, too, has stood there since; another look only sees it stand.
+        first_seen_ms = min(now_ms, now_ms if checkpoint.written_ms is None else checkpoint.written_ms)
+        if before is not None:
+            first_seen_ms = min(before[1], first_seen_ms) if before[0] == offset else now_ms
+        elif checkpoint.written_ms is None or offset is None:
+            first_seen_ms = now_ms
+        seen[topic_partition] = (offset, first_seen_ms)
+        backlog = backlog_of(files, offset, self._policy_of(topic_partition.topic), now_ms)
+        if backlog.due_since_ms is None:
+            return backlog, 0.0
+        return backlog, float(max(0, now_ms - max(backlog.due_since_ms, first_seen_ms)))
+
+
+def _stalled(topic_partition: TopicPartition, backlog: CleanerBacklog, standing_ms: float) -> StalledPartition:
+    return StalledPartition(
+        topic_partition.topic,
+        topic_partition.partition,
+        backlog.first_dirty_offset,
+        backlog.dirty_bytes,
+        round(backlog.dirty_ratio, 3),
+        int(standing_ms / 1000),
+    )

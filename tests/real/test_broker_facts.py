@@ -1,0 +1,186 @@
+"""What real brokers say of themselves, and what `run` does with it: nothing above the last stable offset, nothing unconfirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.inspection import live_producers, log_dirs
+from sidecar.clock import SystemClock
+from sidecar.config import load_settings
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import BrokerUnavailable, SettingsError
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.pipeline.configured_facts import open_facts
+from sidecar.ports import BrokerFacts
+from tests.real.daemon import Daemon, eventually
+from tests.real.product import json_lines, run_program
+from tests.real.topics import create_topic, end_offset, set_topic
+from tests.servers.kafka import KafkaBroker
+
+pytestmark = pytest.mark.real
+
+ORDERS = TopicPartition("orders", 0)
+CONNECTION = "broker.connection.bootstrap_servers"
+
+
+@pytest.fixture(scope="module", params=["2.7.2", "3.9.1", "4.3.0"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker(request.param, tmp_path_factory.mktemp("broker")) as started:
+        yield started
+
+
+def files_of(broker: KafkaBroker, topic: str) -> PartitionFiles:
+    (found,) = scan_log_dirs(broker.log_dirs, TopicFilter((topic,))).partitions
+    return found
+
+
+def facts_of(broker: KafkaBroker, log_dir: Path | None = None) -> BrokerFacts:
+    flags = {
+        "store.url": "memory://none",
+        "broker.log_dirs": [log_dir or broker.log_dirs[0]],
+        CONNECTION: [broker.bootstrap],
+        "broker.connection.request_timeout_s": 3,
+        "topics.policies": [{"pattern": "ord.*", "retention_ms": 7_200_000}],
+    }
+    return open_facts(load_settings(flags=flags).settings, SystemClock())  # type: ignore[return-value]
+
+
+def cluster_id_of(broker: KafkaBroker) -> str:
+    """ZooKeeper draws another one than the test would."""
+    text = (broker.log_dirs[0] / "meta.properties").read_text()
+    return next(line.partition("=")[2] for line in text.splitlines() if line.startswith("cluster.id="))
+
+
+def produce(broker: KafkaBroker, topic: str, count: int, producer: Producer | None = None) -> None:
+    producer = producer or Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, bytes(300), str(number).encode(), partition=0)
+        if number % 10 == 9:
+            producer.flush()
+    assert producer.flush(30) == 0
+
+
+def transactional(broker: KafkaBroker, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    return producer
+
+
+def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: KafkaBroker, tmp_path: Path) -> None:
+    create_topic(broker, "orders", 1 << 20)
+    set_topic(broker, "orders", {"retention.ms": "3600000", "delete.retention.ms": "777"})
+    produce(broker, "orders", 20)
+    open_one = transactional(broker, "holds-back")
+    produce(broker, "orders", 10, open_one)
+    open_one.flush()
+    with facts_of(broker) as facts:  # type: ignore[attr-defined]
+        facts.refresh()
+        files = files_of(broker, "orders")
+        found = facts.partition(files)
+        assert (facts.state().away, facts.broker_id(), facts.cluster_id()) == ("", broker.node_id, cluster_id_of(broker))
+        assert (found.leads, found.leader_epoch, found.reason) == (True, 0, "")
+        assert (found.stable_end_offset, found.high_watermark, found.cluster_start_offset) == (20, 30, 0)
+        assert found.transactions_decided
+        assert found.topic_id == files.topic_id
+        assert (found.topic_id is None) == (broker.version == "2.7.2")
+        policy = facts.policy("orders")
+        assert (policy.retention_ms, policy.delete_retention_ms, policy.segment_bytes) == (7_200_000, 777, 1 << 20)
+        assert policy.origins["retention_ms"] == "topics.policies, entry ord.*"
+        assert policy.origins["delete_retention_ms"] == "topic"
+        assert policy.origins["cleanup_policy"] == "Kafka's default"
+        assert (policy.producer_id_expiration_ms is None) == (broker.version == "2.7.2")
+        connection = BrokerConnection(
+            load_settings(
+                flags={"store.url": "memory://none", CONNECTION: [broker.bootstrap]}
+            ).settings.broker.connection
+        )
+        producers = live_producers(connection, broker.node_id, [ORDERS])
+        if broker.version == "2.7.2":
+            assert producers is None
+        else:
+            assert producers is not None
+            assert sorted(one.transaction_start_offset for one in producers[ORDERS]) == [-1, 20]
+        (directory,) = log_dirs(connection, broker.node_id)
+        assert (directory.path, directory.problem) == (str(broker.log_dirs[0]), "")
+        connection.close()
+        open_one.commit_transaction(60)
+        # The coordinator answers before its markers are written.
+        eventually(lambda: facts.confirm(files).stable_end_offset == 31)
+        other = tmp_path / "other-cluster"
+        other.mkdir()
+        (other / "meta.properties").write_text(f"version=1\nnode.id={broker.node_id}\ncluster.id=another\n")
+        with facts_of(broker, other) as wrong, pytest.raises(SettingsError, match="is of cluster"):  # type: ignore[attr-defined]
+            wrong.refresh()
+        told = json_lines(
+            run_program(
+                {}, "broker", "--json", "--log-dir", str(broker.log_dirs[0]), "--bootstrap-server", broker.bootstrap
+            )
+        )[0]
+        assert [row["last_stable_offset"] for row in told["partitions"] if row["topic"] == "orders"] == [31]
+        read_ms = facts.state().read_ms
+        broker.stop()
+        facts.refresh()
+        assert "does not answer" in facts.state().away
+        assert facts.state().read_ms == read_ms
+        assert facts.partition(files).reason == facts.state().away
+        with pytest.raises(BrokerUnavailable):
+            facts.confirm(files)
+        broker.start()
+
+        def is_back() -> bool:
+            facts.refresh()
+            return facts.partition(files).reason == ""
+
+        eventually(is_back)
+        assert facts.partition(files).leader_epoch >= 0
+
+
+def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_away_is_told(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
+    create_topic(broker, "payments", 8192)
+    settings = {
+        "store.url": (tmp_path / "archive").as_uri(),
+        "broker.log_dirs": str(broker.log_dirs[0]),
+        "broker.assume_leader": "false",
+        CONNECTION: broker.bootstrap,
+        "broker.connection.request_timeout_s": "2",
+        "topics.include": "payments",
+        "run.scan_interval_s": "0.5",
+    }
+    produce(broker, "payments", 60)
+    with Daemon(tmp_path, settings) as daemon:
+        eventually(lambda: (daemon.archived_end("payments-0") or 0) > 0)
+        open_one = transactional(broker, "payments")
+        stable = end_offset(broker, "payments")
+        produce(broker, "payments", 60, open_one)
+        eventually(lambda: daemon.partitions()["payments-0"]["segments_waiting"] > 0)
+        assert (daemon.archived_end("payments-0") or 0) <= stable
+        assert "stable end" in daemon.partitions()["payments-0"]["reason"]
+        open_one.commit_transaction(60)
+        took_s = eventually(lambda: (daemon.archived_end("payments-0") or 0) > stable)
+        print(f"{broker.version}: archived {took_s:.2f} s after the transaction ended")
+        assert took_s < 10
+        eventually(daemon.is_ready)
+        broker.stop()
+        eventually(lambda: not daemon.is_ready())
+        assert "broker: the broker does not answer" in daemon.get("/readyz")[1]
+        assert daemon.metric("broker_away") == 1
+        eventually(lambda: daemon.metric("broker_facts_age_seconds") > 1)
+        assert daemon.get("/healthz")[0] == 200
+        broker.start()
+        eventually(daemon.is_ready)
+        produce(broker, "payments", 60)
+        end = daemon.archived_end("payments-0") or 0
+        eventually(lambda: (daemon.archived_end("payments-0") or 0) > end)
+        assert daemon.metric("broker_away") == 0
+        assert daemon.process.stop() == 0
+        events = [event["event"] for event in daemon.events()]
+        assert {"broker_away", "broker_back"} <= set(events)
