@@ -125,6 +125,14 @@ class RunSettings(Section):
     """Segments planned ahead. What does not fit waits for the next scan, so memory does not grow with the backlog."""
     retry_wait_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     """How long a partition rests after an error before it is tried again."""
+    readers_per_disk: Annotated[int, Field(ge=1, le=64)] = 1
+    """Segments read at once from one disk. What is being uploaded does not count: it comes from the page cache."""
+    spare_page_cache: bool = True
+    """Give back to the kernel what only we brought into the page cache; what was there before, and may be what the broker
+    serves, stays. Needs to run as the owner of the files: others are not told what was there."""
+    pause_above_io_pressure_percent: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Wait, up to a minute per segment, while tasks of this machine waited for disks for a larger part of the last ten seconds
+    (`some avg10` of /proc/pressure/io). Not where retention is near. Default: never."""
     record_lost: bool = False
     """Where offsets are gone from disk before they were archived: record them as LOST in the archive and go on, instead
     of stopping the partition."""

@@ -60,6 +60,9 @@ def policy_of(settings: Settings, *, repeats: bool) -> Policy:
         producer_id_expiration_ms=settings.broker.producer_id_expiration_ms,
         index_interval_bytes=settings.topics.index_interval_bytes,
         record_lost=settings.run.record_lost,
+        spares_cache=settings.run.spare_page_cache,
+        readers_per_disk=settings.run.readers_per_disk,
+        pause_above_percent=settings.run.pause_above_io_pressure_percent,
     )
     if not repeats:
         return policy

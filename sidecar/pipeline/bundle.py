@@ -13,6 +13,7 @@ from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, Part, PartitionFiles, SegmentFiles
 from sidecar.pipeline.compaction.copies import CompactedCopy
 from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.page_cache import NO_FOOTPRINT, CacheFootprint, footprint_before, give_back
 from sidecar.pipeline.producer_snapshot import (
     ChosenSnapshot,
     KnownState,
@@ -31,6 +32,7 @@ class PreparedSegment:
     """A segment that may be uploaded. `descriptor` is open until `close`: the bytes outlive an unlink by the broker.
 
     `lost`: offsets `[from, to)` at its end that are nowhere on disk, and are to be recorded so by the same commit.
+    `footprint`: what of it was not in the page cache before.
     `copy`: its compacted copy, which is archived instead; `descriptor` and `indexes` are of that.
     """
 
@@ -43,6 +45,7 @@ class PreparedSegment:
     attempt: Attempt
     lost: tuple[int, int] | None = None
     copy: CompactedCopy | None = None
+    footprint: CacheFootprint = NO_FOOTPRINT
 
     @property
     def log_source(self) -> FileSource:
@@ -86,7 +89,8 @@ class PreparedSegment:
         )
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Give the descriptor back, and the page cache that only we have filled."""
+        give_back(self.descriptor, self.footprint)
         os.close(self.descriptor)
 
 
@@ -120,8 +124,16 @@ def with_copy(prepared: PreparedSegment, copy: CompactedCopy, segment_id: str, r
         size_bytes=copy.size_bytes,
         mtime_ns=-1,
     )
-    os.close(prepared.descriptor)
-    return replace(prepared, descriptor=descriptor, indexes=indexes, index_parts=parts, attempt=attempt, copy=copy)
+    prepared.close()
+    return replace(
+        prepared,
+        footprint=NO_FOOTPRINT,
+        descriptor=descriptor,
+        indexes=indexes,
+        index_parts=parts,
+        attempt=attempt,
+        copy=copy,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +174,7 @@ def prepare_segment(
     """
     descriptor = tools.held.take(segment.log)
     try:
+        footprint = footprint_before(descriptor, segment.log.size_bytes) if tools.policy.spares_cache else NO_FOOTPRINT
         reading = read_segment(
             segment,
             descriptor,
@@ -194,7 +207,9 @@ def prepare_segment(
     except BaseException:
         os.close(descriptor)
         raise
-    prepared = PreparedSegment(segment, descriptor, reading, snapshot, indexes, parts, attempt, lost)
+    prepared = PreparedSegment(
+        segment, descriptor, reading, snapshot, indexes, parts, attempt, lost, footprint=footprint
+    )
     return prepared, LogPosition(known, largest_ms)
 
 

@@ -29,7 +29,7 @@ from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.recovery import settle_attempts
-from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
+from sidecar.pipeline.retention_race import deletion_deadline_ms, is_urgent, largest_timestamp_ms
 from sidecar.pipeline.seams import leader_epoch_checkpoint, open_lineage, require_reach, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
@@ -290,7 +290,12 @@ class PartitionArchiver:
         root = self._opened()[0].lineage.root
         attempt = resumed.pop(segment.base_offset, None)
         log_start_offset = plan.facts.log_start_offset
-        prepared, after = prepare_segment(self._tools, root, segment, position, checkpoint, log_start_offset, attempt)
+        with self._tools.turns.reading(
+            plan.files.directory_id[0], beat=self._tools.beat, is_urgent=is_urgent(plan.deadline_ms, self._tools.clock)
+        ):
+            prepared, after = prepare_segment(
+                self._tools, root, segment, position, checkpoint, log_start_offset, attempt
+            )
         try:
             stable_end_offset = plan.facts.stable_end_offset
             blocker = None

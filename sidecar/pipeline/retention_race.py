@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import struct
 
+from sidecar.clock import Clock
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPolicy
 from sidecar.pipeline.sources import opened
 
 NS_PER_MS = 1_000_000
+URGENT_MS = 600_000
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
 
 
@@ -36,6 +38,11 @@ def deletion_deadline_ms(
         elif rate > 0:
             deadlines.append(now_ms + missing_bytes / rate)
     return int(min(deadlines)) if deadlines else None
+
+
+def is_urgent(deadline_ms: int | None, clock: Clock) -> bool:
+    """Whether the deadline is so near that nothing else counts."""
+    return deadline_ms is not None and deadline_ms - clock.now_ms() < URGENT_MS
 
 
 def growth_bytes_per_ms(files: PartitionFiles) -> float:

@@ -10,6 +10,7 @@ from threading import Event
 from sidecar.archive.keys import fresh_id
 from sidecar.clock import Clock
 from sidecar.metrics import Metrics
+from sidecar.pipeline.disk_turns import DiskTurns
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
@@ -24,6 +25,7 @@ class Policy:
     `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never.
     `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
     `max_queue`: segments that one round may plan. `retry_wait_s`: how long a partition rests after an error.
+    `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
     `record_lost`: go on above a hole and record it, instead of stopping the partition.
     """
 
@@ -35,6 +37,9 @@ class Policy:
     record_lost: bool = False
     max_queue: int = 1_000_000
     retry_wait_s: float = 0.0
+    spares_cache: bool = True
+    readers_per_disk: int = 1
+    pause_above_percent: float | None = None
 
 
 def random_id() -> str:
@@ -61,3 +66,9 @@ class Tools:
     new_id: Callable[[], str] = random_id
     beat: Callable[[], None] = lambda: None
     held: HeldFiles = field(default_factory=HeldFiles)
+    turns: DiskTurns = field(init=False)
+
+    def __post_init__(self) -> None:
+        """One reader per disk holds over all partitions: the turns are made here, once."""
+        turns = DiskTurns(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
+        object.__setattr__(self, "turns", turns)

@@ -1,0 +1,74 @@
+"""Turns at the disks: few readers at once on each, and none while the machine waits for its disks anyway."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sidecar.clock import Clock
+
+PRESSURE_FILE = Path("/proc/pressure/io")
+PAUSE_STEP_S = 0.5
+PAUSE_S_MAX = 60.0
+"""One segment is held up no longer than this: a machine under lasting pressure must still be archived."""
+_SOME = re.compile(r"^some avg10=([0-9.]+)", re.MULTILINE)
+
+
+def io_pressure_percent(path: Path = PRESSURE_FILE) -> float:
+    """Share of the last ten seconds in which some task waited for a disk; 0.0 where the kernel does not tell."""
+    try:
+        found = _SOME.search(path.read_text(encoding="ascii"))
+    except (OSError, UnicodeDecodeError):
+        return 0.0
+    return float(found[1]) if found else 0.0
+
+
+class DiskTurns:
+    """Who may read from which device now. Thread-safe."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        readers_per_disk: int,
+        pause_above_percent: float | None = None,
+        pressure: Callable[[], float] = io_pressure_percent,
+    ) -> None:
+        """Args: pause_above_percent: None never pauses."""
+        self._clock = clock
+        self._readers = readers_per_disk
+        self._pause_above = pause_above_percent
+        self._pressure = pressure
+        self._lock = threading.Lock()
+        self._turns: dict[int, threading.BoundedSemaphore] = {}
+
+    @contextmanager
+    def reading(self, device: int, *, beat: Callable[[], None], is_urgent: bool) -> Iterator[None]:
+        """Read from a device within the block, as soon as it is our turn.
+
+        Args:
+            beat: called while we wait.
+            is_urgent: retention is near: do not mind the pressure.
+        """
+        with self._lock:
+            turn = self._turns.setdefault(device, threading.BoundedSemaphore(self._readers))
+        while not turn.acquire(timeout=PAUSE_STEP_S):
+            beat()
+        try:
+            if not is_urgent:
+                self._pause(beat)
+            yield
+        finally:
+            turn.release()
+
+    def _pause(self, beat: Callable[[], None]) -> None:
+        begun_s = self._clock.monotonic_s()
+        while (
+            self._pause_above is not None
+            and self._pressure() > self._pause_above
+            and self._clock.monotonic_s() - begun_s < PAUSE_S_MAX
+        ):
+            beat()
+            self._clock.sleep_s(PAUSE_STEP_S)

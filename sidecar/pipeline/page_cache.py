@@ -1,0 +1,89 @@
+"""A good neighbour of the broker's page cache: what only we have brought in is given back, what it serves from stays."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from sidecar.errors import PartitionError
+
+_PAGE_BYTES = mmap.PAGESIZE
+_RESIDENT = 1
+RANGES_MAX = 4096
+"""Of a file whose pages come and go singly only the longest ranges are given back: memory stays flat."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PROT_NONE, _MAP_SHARED = 0, 1
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+def resident_pages(descriptor: int, size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which pages of a file are in the page cache, without bringing any in: one bool per page. Linux.
+
+    Since Linux 5.2 a process that neither owns the file nor may write it is told that all are: then nothing is given back.
+    Raises OSError.
+    """
+    if size_bytes == 0:
+        return np.zeros(0, dtype=np.bool_)
+    # Mapped without any access: not one page of it can count as ours.
+    address = _LIBC.mmap(None, size_bytes, _PROT_NONE, _MAP_SHARED, descriptor, 0)
+    if address == _MAP_FAILED:
+        raise _error()
+    try:
+        found = np.zeros((size_bytes + _PAGE_BYTES - 1) // _PAGE_BYTES, dtype=np.uint8)
+        if _LIBC.mincore(address, size_bytes, found.ctypes.data) != 0:
+            raise _error()
+    finally:
+        _LIBC.munmap(address, size_bytes)
+    return (found & _RESIDENT).astype(np.bool_)
+
+
+def _error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFootprint:
+    """The byte ranges of a file that were not in the page cache before we read it."""
+
+    absent: tuple[tuple[int, int], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """How much would be ours alone."""
+        return sum(end - start for start, end in self.absent)
+
+
+NO_FOOTPRINT = CacheFootprint(())
+"""Nothing is given back."""
+
+
+def footprint_before(descriptor: int, size_bytes: int) -> CacheFootprint:
+    """To be asked before the first read. A kernel that does not tell costs no more than the courtesy."""
+    try:
+        resident = resident_pages(descriptor, size_bytes)
+    except OSError:
+        return NO_FOOTPRINT
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], resident, [True]]).astype(np.int8)))
+    starts, ends = edges[0::2] * _PAGE_BYTES, edges[1::2] * _PAGE_BYTES
+    if len(starts) > RANGES_MAX:
+        longest = np.sort(np.argsort(ends - starts)[-RANGES_MAX:])
+        starts, ends = starts[longest], ends[longest]
+    return CacheFootprint(tuple(zip(starts.tolist(), ends.tolist(), strict=True)))
+
+
+def give_back(descriptor: int, footprint: CacheFootprint) -> None:
+    """Let the kernel drop what we alone brought in. Raises PartitionError for a descriptor that is no file's."""
+    try:
+        for start, end in footprint.absent:
+            os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+    except OSError as error:
+        raise PartitionError(f"the page cache cannot be advised: {error.strerror}") from error
