@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from collections.abc import Callable
+from typing import Any
 
-from pyspark.daemon import manager
+from pyspark import daemon
 
 from sidecar.spark.properties import PRELOAD_VARIABLE
 from sidecar.spark.sealing import keep_keys_here
@@ -26,7 +28,21 @@ def main() -> None:
     keep_keys_here()
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.worker = _quiet(daemon.worker)  # type: ignore[assignment]  # its parameters are not asked for by name
+    daemon.manager()
+
+
+def _quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
+    """The same, but it ends without a stack on stderr when the JVM has ended, with or without what it wanted."""
+
+    def quiet(connection: Any, authenticated: bool) -> int:
+        try:
+            return worker(connection, authenticated)
+        except BrokenPipeError:
+            # Buffers of a connection that nobody reads must not be flushed again on the way out.
+            os._exit(0)
+
+    return quiet
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from sidecar.errors import CorruptFile
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.stages import SparkStages
 from tests.compaction.directories import check_against_reference, compacted, tree
-from tests.golden import VERSIONS, partitions, wall_clock_ms
+from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -112,3 +112,20 @@ def test_a_jvm_that_is_killed_between_the_stages_is_told_and_leaves_nothing(tmp_
     told, left = done.stdout.splitlines()
     assert told.startswith("told: the Spark job failed")
     assert left == "[] []"
+
+
+def test_a_jvm_that_ends_leaves_no_stacks_on_stderr(tmp_path: Path) -> None:
+    """Its workers may still be about to answer: that is the end of a good run, not news."""
+    source = golden("4.3.0") / "logs" / "compacted-0"
+    for turn in range(2):
+        command = [sys.executable, "-m", "sidecar", "compact", str(source), "--engine", "spark"]
+        done = subprocess.run(
+            [*command, "--out", str(tmp_path / f"{turn}" / source.name)],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
