@@ -96,7 +96,9 @@ def _group_sizes(
     sizes: list[int] = []
     begin = 0
     for end in range(1, len(summaries) + 1):
-        if end == len(summaries) or settled[end] or settled[begin]:
+        # Offsets that are recorded as lost lie between segments: an output over them would claim to hold them.
+        hole = end < len(summaries) and summaries[end].base_offset != summaries[end - 1].end_offset
+        if end == len(summaries) or hole or settled[end] or settled[begin]:
             sizes += grouped(summaries[begin:end], rules)
             begin = end
     return tuple(sizes)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import structlog
 
 from sidecar.archive.keys import below
-from sidecar.errors import ObjectDamaged, ObjectMissing, SidecarError, StagingFull, StoreDenied, StoreError
+from sidecar.errors import SidecarError, StagingFull, StoreDenied, StoreError
 from sidecar.metrics import Stage
-from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.model import ArchivedSegment
 from sidecar.pipeline.bundle import PreparedSegment
+from sidecar.pipeline.checked_upload import send, send_bytes
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
-from sidecar.storage import BytesSource
 
 _log = structlog.get_logger(__name__)
 
@@ -30,38 +30,19 @@ def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
 
 
 def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
-    attempt, source = prepared.attempt, prepared.log_source
+    attempt = prepared.attempt
     started_s = tools.clock.monotonic_s()
     log_crc32c = attempt.log_crc32c
     if log_crc32c is None:
         tools.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
-        receipt = tools.store.upload(key, source)
-        _check(tools, key, source.size_bytes, receipt.crc32c)
-        log_crc32c = receipt.crc32c
+        log_crc32c = send(tools.store, key, prepared.log_source)
         tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
     key = below(attempt.root, attempt.indexes_key)
-    tools.store.upload(key, BytesSource(prepared.indexes))
-    try:
-        is_there = tools.store.read(key) == prepared.indexes
-    except ObjectMissing:
-        is_there = False
-    if not is_there:
-        raise ObjectDamaged(f"{key}: reads back other bytes than were sent: check the store's disks and proxies")
+    send_bytes(tools.store, key, prepared.indexes)
     entry = prepared.archived(log_crc32c)
     tools.metrics.uploaded(entry.size_bytes, tools.clock.monotonic_s() - started_s)
     return entry
-
-
-def _check(tools: Tools, key: ObjectKey, size_bytes: int, checksum: int) -> None:
-    facts = tools.store.head(key)
-    if facts is None:
-        raise ObjectDamaged(f"{key}: the store confirmed the upload, but has no such object")
-    if facts.size_bytes != size_bytes or facts.crc32c not in (None, checksum):
-        raise ObjectDamaged(
-            f"{key}: stored are {facts.size_bytes} bytes with CRC-32C {facts.crc32c}, sent were {size_bytes} bytes with "
-            f"{checksum}: nothing was committed"
-        )
 
 
 def resumable(tools: Tools, attempt: Attempt) -> bool:

@@ -1,0 +1,90 @@
+"""The commit of a compacted partition: what is removed, added and marked clean, as long as its sources are still live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sidecar.archive.commit import Action, Add, Clean, Remove, Writer
+from sidecar.archive.state import PartitionState
+from sidecar.errors import PartitionError
+from sidecar.model import ArchivedSegment
+from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.compaction.archive_finishing import strategy_parameters
+from sidecar.pipeline.compaction.archive_request import CompactionRequest
+
+_TRIES: Final = 20
+
+
+def commit(
+    log: CommitLog,
+    request: CompactionRequest,
+    state: PartitionState,
+    writer: Writer,
+    sources: Sequence[ArchivedSegment],
+    replaced: Sequence[ArchivedSegment],
+    added: Sequence[ArchivedSegment],
+) -> int | None:
+    """Commit, and say under which number; None where the archive says so already.
+
+    Args:
+        state: of which the sources were taken.
+        sources: all that was compacted. `replaced`: those of them that go, for `added`.
+
+    An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more, Fenced, and
+    what `CommitLog.append` raises.
+    """
+    actions = _actions(request, sources, replaced, added)
+    for _ in range(_TRIES):
+        state = log.refresh(state)
+        _require_live(state, sources)
+        if not added and _is_said(state, sources[-1].end_offset, request):
+            return None
+        try:
+            return log.append(actions, writer, state).next_number - 1
+        except CommitConflict as error:
+            state = error.state
+    raise PartitionError(f"{state.lineage.root}: {_TRIES} commits of others came first; compact again later")
+
+
+def _actions(
+    request: CompactionRequest,
+    sources: Sequence[ArchivedSegment],
+    replaced: Sequence[ArchivedSegment],
+    added: Sequence[ArchivedSegment],
+) -> list[Action]:
+    strategy = request.rules.effective_strategy
+    reason = f"compacted by {strategy}"
+    removes = [
+        Remove(
+            old.segment_id,
+            old.base_offset,
+            old.end_offset,
+            reason,
+            0 if old.generation else request.keep_raw_ms,
+        )
+        for old in replaced
+    ]
+    clean = Clean(sources[0].base_offset, sources[-1].end_offset, str(strategy), strategy_parameters(request.rules))
+    return [*removes, *map(Add, added), clean]
+
+
+def _require_live(state: PartitionState, sources: Sequence[ArchivedSegment]) -> None:
+    """The archive must begin with these very segments."""
+    live = [segment.segment_id for segment in state.segments[: len(sources)]]
+    if live != [source.segment_id for source in sources]:
+        raise CommitConflict(
+            f"{state.lineage.root}: other segments are live below offset {sources[-1].end_offset} than those that were compacted: "
+            f"another compaction came first; nothing was committed",
+            state,
+        )
+
+
+def _is_said(state: PartitionState, end_offset: int, request: CompactionRequest) -> bool:
+    clean = state.clean
+    return (
+        clean is not None
+        and clean.end_offset >= end_offset
+        and clean.strategy == str(request.rules.effective_strategy)
+        and clean.strategy_parameters.get("header", "") == strategy_parameters(request.rules).get("header", "")
+    )

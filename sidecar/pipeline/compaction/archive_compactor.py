@@ -1,0 +1,268 @@
+"""Compacts archived partitions, many in one run: read from the store, written to it, and each committed for itself."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from sidecar.archive.keys import fresh_id
+from sidecar.clock import Clock
+from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.errors import OutcomeUnknown, PartitionError, SidecarError, StoreError
+from sidecar.model import ArchivedSegment
+from sidecar.pipeline import process_store
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.compaction.archive_commit import commit
+from sidecar.pipeline.compaction.archive_finishing import FinishTask, discard, finish_all
+from sidecar.pipeline.compaction.archive_look import Looked, look_at
+from sidecar.pipeline.compaction.archive_plan import ArchivePlan, plan_archive
+from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction, stays
+from sidecar.pipeline.compaction.archived_log import ArchivedLog
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.output_files import cannot_be_written
+from sidecar.pipeline.compaction.parts import LocalParts, Parts
+from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
+from sidecar.pipeline.compaction.stored_parts import StoredParts
+from sidecar.ports import StageEngine
+from sidecar.store_settings import StoreSettings
+
+COMMIT_WITHIN_MS: Final = 12 * 3_600_000
+"""Uploads that are not committed so long after a run began never are: the garbage collection takes older ones."""
+
+_THREADS: Final = 8
+
+__all__ = ["ArchiveCompactor", "CompactionRequest", "PartitionCompaction"]
+
+Confirm = Callable[[CompactionRequest], None]
+Job = CompactionJob[ArchivedLog]
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition on its way. `result` is set as soon as it is settled."""
+
+    request: CompactionRequest
+    plan: ArchivePlan | None = None
+    job: Job | None = None
+    outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
+    figures: tuple[int, int, int] = (0, 0, 0)
+    finished: dict[int, ArchivedSegment] = field(default_factory=dict)
+    result: PartitionCompaction | None = None
+
+    def fail(self, error: SidecarError) -> None:
+        self.result = PartitionCompaction(self.request, error)
+
+    def succeed(self, commit_number: int | None) -> None:
+        left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
+        self.result = PartitionCompaction(self.request, None, self.outputs, left_alone, *self.figures, commit_number)
+
+
+class ArchiveCompactor:
+    """Runs on any engine. Tasks touch the store and nothing else of this machine, unless there is a staging directory."""
+
+    def __init__(
+        self,
+        store: StoreSettings,
+        engine: StageEngine,
+        clock: Clock,
+        staging: Path | None = None,
+        *,
+        is_shared: bool = True,
+        confirm: Confirm = lambda _: None,
+        split_bytes: int = SPLIT_BYTES,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Build it.
+
+        Args:
+            staging: a directory for work files. None, or not `is_shared` by all tasks: these lie in the store, as on a cluster.
+            confirm: called right before the commit of a partition, by several threads; if it raises a SidecarError, nothing of
+                that partition is committed.
+            tell: told of each step, for people.
+        """
+        self._settings = store
+        self._engine = engine
+        self._clock = clock
+        self._staging = staging if is_shared else None
+        self._confirm = confirm
+        self._split_bytes = split_bytes
+        self._tell = tell
+
+    def compact(
+        self, requests: Sequence[CompactionRequest], *, dry_run: bool = False
+    ) -> tuple[PartitionCompaction, ...]:
+        """By request, how it ended. Raises only what ends all of them: StagingFull, and what the engine raises."""
+        begun_ms = self._clock.now_ms()
+        partitions = [_Partition(request) for request in requests]
+        running = self._jobs(partitions)
+        if not running:
+            return _results(partitions)
+        with self._parts() as (parts, place):
+            self._tell("comparing keys")
+            with scanned([found.job for found in running if found.job is not None], self._engine) as run:
+                self._rewrite(running, run, None if dry_run else parts)
+            if not dry_run:
+                self._finish(running, parts, place)
+        if dry_run:
+            for found in _unsettled(running):
+                found.succeed(None)
+        else:
+            self._tell("committing")
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
+                for _ in pool.map(lambda found: self._commit(found, begun_ms), _unsettled(running)):
+                    continue
+        return _results(partitions)
+
+    def job_of(self, request: CompactionRequest) -> Job | None:
+        """What would be compacted; None where nothing may. Raises what `compact` has as that partition's error."""
+        partition = _Partition(request)
+        self._jobs([partition])
+        if partition.result is not None and partition.result.error is not None:
+            raise partition.result.error
+        return partition.job
+
+    def _jobs(self, partitions: Sequence[_Partition]) -> list[_Partition]:
+        """Those of which there is something to compact, all their segments looked at."""
+        store = process_store.store_of(self._settings)
+
+        def plan(found: _Partition) -> None:
+            try:
+                found.plan = plan_archive(store, found.request, self._clock)
+                if not found.plan.count:
+                    found.succeed(None)
+            except SidecarError as error:
+                found.fail(error)
+
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="archive-plans") as pool:
+            for _ in pool.map(plan, partitions):
+                continue
+        planned = [found for found in partitions if found.plan is not None and found.result is None]
+        self._tell("reading headers")
+        tasks = [
+            task
+            for number, found in enumerate(planned)
+            if found.plan is not None
+            for task in found.plan.look_tasks(number, self._settings, self._split_bytes)
+        ]
+        looked: list[list[Looked]] = [[] for _ in planned]
+        for answer in look_at(tasks, self._engine):
+            looked[answer.job].append(answer)
+        for found, answers in zip(planned, looked, strict=True):
+            self._make_job(found, sorted(answers, key=lambda answer: answer.number))
+        return _unsettled(planned)
+
+    def _make_job(self, found: _Partition, answers: Sequence[Looked]) -> None:
+        error = next((answer.error for answer in answers if answer.error is not None), None)
+        if error is not None or found.plan is None:
+            found.fail(error or PartitionError("nothing was planned"))
+            return
+        plan, state = found.plan, found.plan.state
+        found.job = CompactionJob(
+            tuple(ArchivedLog(self._settings, state.lineage.root, segment) for segment in plan.segments),
+            tuple(answer.pieces for answer in answers[: plan.count]),
+            tuple(transaction for answer in answers for transaction in answer.completed),
+            found.request.rules,
+            plan.last_batches,
+            secrets.token_bytes(16),
+            first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
+        )
+
+    def _rewrite(self, running: Sequence[_Partition], run: ScannedRun[ArchivedLog], parts: Parts | None) -> None:
+        self._tell("writing what stays")
+        for found, scan, outputs in zip(running, run.results, rewritten(run, parts), strict=True):
+            if isinstance(outputs, SidecarError):
+                found.fail(outputs)
+            elif not isinstance(scan, SidecarError):
+                found.outputs = tuple(_settled(output) for output in outputs)
+                found.figures = (
+                    sum(split.record_count for split in scan.scans),
+                    sum(split.unkeyed for split in scan.scans),
+                    sum(split.malformed_versions for split in scan.scans),
+                )
+
+    def _finish(self, running: Sequence[_Partition], parts: Parts, place: Path | None) -> None:
+        self._tell("uploading")
+        tasks = [
+            FinishTask(job, number, output, found.request.rules, parts, place)
+            for job, found in enumerate(running)
+            if found.result is None
+            for number, output in enumerate(found.outputs)
+            if not stays(output)
+        ]
+        for answer in finish_all(tasks, self._engine):
+            if answer.segment is not None:
+                running[answer.job].finished[answer.number] = answer.segment
+            elif answer.error is not None:
+                running[answer.job].fail(answer.error)
+        for found in running:
+            if found.result is not None and found.result.error is not None:
+                self._discard(found)
+
+    def _commit(self, found: _Partition, begun_ms: int) -> None:
+        request, plan = found.request, found.plan
+        if plan is None:
+            return
+        log = CommitLog(process_store.store_of(self._settings), request.root, self._clock)
+        gone = [output for output in found.outputs if not stays(output)]
+        try:
+            self._confirm(request)
+            if self._clock.now_ms() - begun_ms > COMMIT_WITHIN_MS:
+                raise PartitionError(
+                    f"{request.root}: compacting took more than {COMMIT_WITHIN_MS // 3_600_000} hours; nothing was "
+                    f"committed: compact fewer partitions at once, or on more cores"
+                )
+            number = commit(
+                log,
+                request,
+                plan.state,
+                plan.writer,
+                [source.segment for output in found.outputs for source in output.sources],
+                [source.segment for output in gone for source in output.sources],
+                [found.finished[number] for number in sorted(found.finished)],
+            )
+        except OutcomeUnknown as error:
+            found.fail(error)  # It may stand: what it names must too.
+        except SidecarError as error:
+            found.fail(error)
+            self._discard(found)
+        else:
+            found.succeed(number)
+
+    def _discard(self, found: _Partition) -> None:
+        store = process_store.store_of(self._settings)
+        discard(store, found.request.root, list(found.finished.values()))
+
+    @contextmanager
+    def _parts(self) -> Iterator[tuple[Parts, Path | None]]:
+        """Where parts wait, and where a task puts a segment together; both are empty afterwards."""
+        if self._staging is None:
+            stored = StoredParts(self._settings, fresh_id(secrets.token_bytes))
+            try:
+                yield stored, None
+            finally:
+                with suppress(StoreError):
+                    stored.forget_all()
+            return
+        with cannot_be_written(self._staging):
+            self._staging.mkdir(parents=True, exist_ok=True)
+            scratch = tempfile.TemporaryDirectory(prefix="tiered-sidecar-compaction-", dir=self._staging)
+        with scratch as name:
+            yield LocalParts(Path(name)), Path(name)
+
+
+def _settled(output: CompactedOutput[ArchivedLog]) -> CompactedOutput[ArchivedLog]:
+    return replace(output, unchanged=True, parts=()) if stays(output) else output
+
+
+def _unsettled(partitions: Sequence[_Partition]) -> list[_Partition]:
+    return [found for found in partitions if found.result is None]
+
+
+def _results(partitions: Sequence[_Partition]) -> tuple[PartitionCompaction, ...]:
+    return tuple(found.result for found in partitions if found.result is not None)

@@ -1,0 +1,72 @@
+"""What is asked of a compaction of archived partitions, and what came of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.archive.commit import Writer
+from sidecar.compaction.rewrite import RewriteCounts
+from sidecar.compaction.rules import CompactionRules
+from sidecar.errors import SidecarError
+from sidecar.model import ObjectKey
+from sidecar.pipeline.compaction.archived_log import ArchivedLog
+from sidecar.pipeline.compaction.job import CompactedOutput
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """Compact the whole archive of the lineage `root`, clean and dirty, up to `end_offset` (exclusive; None: its end).
+
+    `writer`: None for whoever committed last: a commit of a later leader fences it all the same. Lags in the rules do not
+    count here: `end_offset` is what came of them. `keep_raw_ms`: how long raw segments that are replaced stay beyond the
+    grace period.
+    """
+
+    root: ObjectKey
+    rules: CompactionRules
+    writer: Writer | None = None
+    end_offset: int | None = None
+    keep_raw_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCompaction:
+    """How it ended: with an error, for which nothing was committed; or with outputs, of which those that are `unchanged` stay.
+
+    `left_alone`: live segments above what may be compacted. `commit_number`: None where there was nothing to commit, and in
+    a dry run. Bytes are those of `.log` objects; records count markers.
+    """
+
+    request: CompactionRequest
+    error: SidecarError | None = None
+    outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
+    left_alone: int = 0
+    records_before: int = 0
+    unkeyed: int = 0
+    malformed_versions: int = 0
+    commit_number: int | None = None
+
+    @property
+    def bytes_before(self) -> int:
+        """Of the segments that were compacted."""
+        return sum(source.size_bytes for output in self.outputs for source in output.sources)
+
+    @property
+    def bytes_after(self) -> int:
+        """Of what came of them."""
+        return sum(output.size_bytes for output in self.outputs)
+
+    @property
+    def records_after(self) -> int:
+        """Of what came of them."""
+        return sum(output.counts.kept_records for output in self.outputs)
+
+    @property
+    def counts(self) -> RewriteCounts:
+        """What became of the batches of the segments that were rewritten."""
+        return sum((output.counts for output in self.outputs), RewriteCounts())
+
+
+def stays(output: CompactedOutput[ArchivedLog]) -> bool:
+    """Whether the source is its own result: nothing is lost, or what was written is the same, byte by byte."""
+    return output.unchanged or (len(output.sources) == 1 and output.counts.identical)

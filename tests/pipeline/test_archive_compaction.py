@@ -1,0 +1,285 @@
+"""Archived partitions compacted: what is left, what the commit says, what stays the same objects, and who may commit."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.archive.commit import Lost, digest
+from sidecar.archive.sealed import seal
+from sidecar.archive.strict_json import canonical
+from sidecar.clock import ManualClock
+from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.errors import Fenced, PartitionError
+from sidecar.model import ObjectKey, PartName
+from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
+from sidecar.pipeline.compaction.archive_request import CompactionRequest
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.verify import verify_partition
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.archives import (
+    NOW_MS,
+    SETTINGS,
+    WRITER,
+    archived,
+    compact_one,
+    compactor,
+    log_of,
+    only_state,
+    parts_of,
+    reference_logs,
+    use,
+)
+from tests.pipeline.rig import ranges
+
+PARTITIONS = ("orders-0", "append-time-0", "transactions-0", "compacted-0", "codecs-java-0")
+
+
+def sound(store: MemoryStore) -> None:
+    state = only_state(store)
+    found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(NOW_MS), deep=True)
+    assert found.problems == ()
+    assert found.orphans == ()
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_an_archive_becomes_what_the_reference_says(
+    partition: str, strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, local = archived(tmp_path, partition), strategy is not Strategy.TIMESTAMP
+    use(monkeypatch, store)
+    before = only_state(store)
+    rules = CompactionRules(NOW_MS, strategy=strategy, header="version")
+    result = compact_one(store, before, rules, tmp_path if local else None)
+    assert result.error is None
+    after = only_state(store)
+    groups = [len(output.sources) for output in result.outputs]
+    assert [log_of(store, after, segment) for segment in after.segments[: len(groups)]] == reference_logs(
+        store, before, rules, groups
+    )
+    assert result.bytes_after < result.bytes_before
+    assert after.clean is not None
+    assert after.clean.strategy == str(strategy)
+    assert after.clean_end_offset == result.outputs[-1].end_offset
+    assert (after.start_offset, after.end_offset) == (before.start_offset, before.end_offset)
+    for segment in after.segments:
+        old = next(found for found in before.segments if found.end_offset == segment.end_offset)
+        ours, theirs = parts_of(store, after, segment), parts_of(store, before, old)
+        for name in (PartName.PRODUCER_SNAPSHOT, PartName.LEADER_EPOCHS):
+            assert ours[name] == theirs[name]
+    assert not [key for key in store.objects if key.startswith("staging/")]
+    sound(store)
+
+
+def test_what_is_clean_is_not_rewritten_and_not_committed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    rules = CompactionRules(NOW_MS)
+    first = compact_one(store, only_state(store), rules, tmp_path)
+    compacted = only_state(store)
+    assert first.commit_number == compacted.next_number - 1
+    for _ in range(2):  # Sizes that were expected become sizes that are known: neighbours may still be joined once.
+        last = compact_one(store, only_state(store), rules, tmp_path)
+        assert last.error is None
+    objects = dict(store.objects)
+    again = compact_one(store, only_state(store), rules, tmp_path)
+    assert again.commit_number is None
+    assert all(output.unchanged for output in again.outputs)
+    assert store.objects == objects
+
+
+def test_another_strategy_marks_what_it_finds_unchanged_and_rewrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    for _ in range(3):
+        compact_one(store, only_state(store), CompactionRules(NOW_MS), tmp_path)
+    before = only_state(store)
+    result = compact_one(store, before, CompactionRules(NOW_MS, strategy=Strategy.TIMESTAMP), tmp_path)
+    after = only_state(store)
+    assert result.commit_number is not None
+    assert after.segments == before.segments
+    assert after.clean is not None
+    assert after.clean.strategy == "timestamp"
+
+
+def test_raw_segments_that_follow_are_compacted_with_all_that_lies_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    whole = only_state(store)
+    middle = whole.segments[3].end_offset
+    rules = CompactionRules(NOW_MS)
+    request = CompactionRequest(whole.lineage.root, rules, WRITER, middle, keep_raw_ms=5)
+    (first,) = compactor(store, tmp_path).compact([request])
+    assert (first.error, first.left_alone) == (None, len(whole.segments) - 4)
+    half = only_state(store)
+    assert half.clean_end_offset == middle
+    assert [segment for segment in half.segments if segment.base_offset >= middle] == list(whole.segments[4:])
+    assert {found.keep_ms for found in half.removed} == {5}
+    second = compact_one(store, half, rules, tmp_path)
+    after = only_state(store)
+    groups = [len(output.sources) for output in second.outputs]
+    assert second.error is None
+    assert [log_of(store, after, segment) for segment in after.segments] == reference_logs(store, half, rules, groups)
+    assert max(segment.generation for segment in after.segments) == 2
+    sound(store)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Left:
+    """So many calls of the store are made; the next one, and whatever comes after, is not."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self._guard = threading.Lock()
+
+    def __call__(self, operation: str, key: str) -> None:
+        with self._guard:
+            self.calls -= 1
+            if self.calls < 0:
+                raise Killed(f"{operation} {key}")
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["staged here", "staged in the store"])
+def test_death_at_any_call_leaves_the_old_archive_or_the_new_one(
+    local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "append-time-0")
+    use(monkeypatch, store)
+    objects, modified_ms = dict(store.objects), dict(store.modified_ms)
+    before = only_state(store)
+    staging = tmp_path / "staging" if local else None
+    rules = CompactionRules(NOW_MS, segment_bytes=20_000)
+    left = Left(10**9)
+    store.before = left
+    assert compact_one(store, before, rules, staging).error is None
+    total = 10**9 - left.calls
+    store.before = lambda _operation, _key: None
+    new = only_state(store)
+    assert total > 10
+    outcomes = set()
+    for last in range(total):
+        store.objects, store.modified_ms = dict(objects), dict(modified_ms)
+        store.before = Left(last)
+        with pytest.raises(Killed):
+            compact_one(store, before, rules, staging)
+        store.before = lambda _operation, _key: None
+        state = only_state(store)
+        outcomes.add(state.next_number)
+        assert ranges(state) == (ranges(before) if state.next_number == before.next_number else ranges(new))
+        found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(NOW_MS), deep=True)
+        assert found.problems == ()
+        assert compact_one(store, state, rules, staging).error is None
+        assert ranges(only_state(store)) == ranges(new)
+    assert outcomes == {before.next_number, before.next_number + 1}
+
+
+def test_an_uploader_that_appends_meanwhile_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    before = only_state(store)
+    last = before.segments[-1]
+    log = CommitLog(store, ObjectKey(before.lineage.root), store.clock)
+    # The archive as it was before its last segment came.
+    tail = {
+        key: store.objects.pop(key) for key in [*store.objects] if key.endswith(f"{before.next_number - 1:020d}.json")
+    }
+    shorter = only_state(store)
+    assert shorter.end_offset == last.base_offset
+
+    def uploader(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and "/commits/" in key:
+            store.objects.update(tail)
+            store.before = lambda _operation, _key: None
+
+    store.before = uploader
+    result = compact_one(store, shorter, CompactionRules(NOW_MS), tmp_path)
+    assert result.error is None
+    after = log.read_whole_chain()
+    assert after.end_offset == before.end_offset
+    assert after.segments[-1] == last
+    assert after.clean_end_offset == last.base_offset
+    sound(store)
+
+
+def test_a_compaction_that_was_overtaken_gives_up_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    state = only_state(store)
+    rules = CompactionRules(NOW_MS)
+    overtaken = []
+
+    def other(_request: CompactionRequest) -> None:
+        if not overtaken:
+            overtaken.append(True)
+            assert compact_one(store, state, rules, tmp_path).error is None
+
+    slow = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path, confirm=other)
+    (result,) = slow.compact([CompactionRequest(state.lineage.root, rules, WRITER)])
+    assert isinstance(result.error, CommitConflict)
+    assert "another compaction came first" in str(result.error)
+    sound(store)
+
+
+def test_who_was_overtaken_by_a_later_leader_commits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    state = only_state(store)
+    log = CommitLog(store, ObjectKey(state.lineage.root), store.clock)
+    log.append(
+        [Lost(state.end_offset or 0, (state.end_offset or 0) + 1, "a test")], replace(WRITER, leader_epoch=9), state
+    )
+    rules = CompactionRules(NOW_MS)
+    (result,) = compactor(store, tmp_path).compact(
+        [CompactionRequest(state.lineage.root, rules, replace(WRITER, leader_epoch=8))]
+    )
+    assert isinstance(result.error, Fenced)
+    (by_hand,) = compactor(store, tmp_path).compact([CompactionRequest(state.lineage.root, rules)])
+    assert by_hand.error is None
+
+
+def test_one_damaged_partition_does_not_stop_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    good = only_state(store)
+    root, other = good.lineage.root, good.lineage.root.replace("/0/", "/7/")
+    for key in [*store.objects]:
+        store.objects[key.replace(root, other)] = store.objects[key].replace(b'"partition":0', b'"partition":7')
+    resealed(store, other)
+    damaged = other + "/" + good.segments[2].log_key
+    store.objects[damaged] = store.objects[damaged][:-7] + b"\0" * 7
+    rules = CompactionRules(NOW_MS)
+    bad, fine = compactor(store, tmp_path).compact(
+        [CompactionRequest(ObjectKey(name), rules, WRITER) for name in (other, root)]
+    )
+    assert isinstance(bad.error, PartitionError)
+    assert damaged in str(bad.error)
+    assert fine.error is None
+    assert fine.commit_number is not None
+
+
+def resealed(store: MemoryStore, root: str) -> None:
+    """Commits that were altered get seals and links that fit."""
+    previous = None
+    for key in sorted(key for key in store.objects if key.startswith(f"{root}/commits/")):
+        commit = json.loads(store.objects[key])["commit"]
+        commit["previous_sha256"] = previous
+        inner = canonical(commit)
+        store.objects[key] = seal("commit", inner)
+        previous = digest(store.objects[key])
