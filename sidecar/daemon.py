@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 import structlog
@@ -51,6 +53,8 @@ def run(settings: Settings, clock: Clock | None = None, engines: CompactionEngin
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
     clock = clock or SystemClock()
     metrics, health, flags = Metrics(clock), Health(clock, conditions=CONDITIONS), _Flags()
+    metrics.work_dirs.watch("state", settings.run.state_path)
+    metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
     with ExitStack() as resources:
         resources.enter_context(_signals(flags))
         if settings.http.address is not None:

@@ -14,13 +14,16 @@ from prometheus_client.process_collector import ProcessCollector
 
 from sidecar import __version__
 from sidecar.clock import Clock, SystemClock
+from sidecar.errors import CoverageHole, StagingFull
 from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.declarations import Declarations
+from sidecar.metrics.work_dirs import WorkDirMetrics
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin
 from sidecar.ports import PartitionFacts
 
 NS_PER_S = 1_000_000_000
+SNAPSHOT_RESULTS = ("equal", "permissible", "wrong", "corrupt", "absent")
 
 
 class Stage(StrEnum):
@@ -121,6 +124,7 @@ class Metrics(Declarations):
         self._show_zeros()
         self.broker = BrokerMetrics(self, self._clock)
         self.compaction = CompactionMetrics(self, self._clock)
+        self.work_dirs = WorkDirMetrics(self)
 
     def planned(self, plans: Sequence[PlannedPartition], stopped: Sequence[SegmentFiles] = ()) -> None:
         """A look at the disks is over. Resets the counts of partitions, except those that are stopped.
@@ -214,6 +218,10 @@ class Metrics(Declarations):
             self._snapshots.labels(origin)
         for condition in PartitionCondition:
             self._partitions.labels(condition)
+        for result in SNAPSHOT_RESULTS:
+            self._conformance.labels(result)
+        for error in (CoverageHole, StagingFull):
+            self._errors.labels(error.__name__)
 
 
 def _condition(plan: PlannedPartition) -> PartitionCondition:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from sidecar.cli.kubernetes import RECIPES_FILE, Host, variant
+from tests.helm.dashboard import dashboard
 from tests.helm.tools import go_tool
 from tests.helm.values_schema import values_schema
 
@@ -67,6 +68,8 @@ def generated() -> Iterator[tuple[Path, str]]:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     yield CHART / "values.schema.json", json.dumps(values_schema(values), indent=2) + "\n"
     yield CHART / "README.md", documentation()
+    yield CHART / "files" / "dashboard.json", dashboard()
+    yield ROOT / "docs" / "alerts.md", alerts_page()
     yield RECIPES_FILE, json.dumps(recipes(), indent=1) + "\n"
 
 
@@ -85,6 +88,32 @@ def documentation() -> str:
         [str(go_tool("helm-docs")), *arguments], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
     )
     return done.stdout.strip() + "\n"
+
+
+_ALERTS_INTRODUCTION = """\
+# Alerts
+
+<!-- Written by `make chart` from helm/tiered-sidecar/files/alerts.yaml; a test compares. Edit that file, not this page. -->
+
+[alerts.yaml](../helm/tiered-sidecar/files/alerts.yaml) is a rule file that Prometheus takes as it is; the chart makes a
+PrometheusRule of it. Every alert has a test in which it fires and one in which it does not. Thresholds suit topics with a
+retention of a day and more: lower them where it is shorter.
+"""
+
+
+def alerts_page() -> str:
+    """What each alert means and what to do."""
+    lines = [_ALERTS_INTRODUCTION]
+    for rule in yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]:
+        lines += [
+            f"## {rule['alert']}",
+            "",
+            f"Severity {rule['labels']['severity']}, after {rule.get('for', 'no wait')}.",
+            "",
+        ]
+        lines += ["```", *str(rule["expr"]).strip().splitlines(), "```", ""]
+        lines += [rule["annotations"]["meaning"], "", f"**What to do:** {rule['annotations']['action']}", ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def recipes() -> dict[str, dict[str, str]]:

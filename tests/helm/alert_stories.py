@@ -1,0 +1,124 @@
+"""For each alert a story in which it fires and one, as near as can be, in which it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TARGET = 'job="tiered-sidecar", instance="10.0.0.1:9308", pod="kafka-0"'
+HOUR_MIN = 60
+
+
+@dataclass(frozen=True)
+class Story:
+    """Values by series, one each minute, in the notation of promtool. `{T}` stands for the labels of the target."""
+
+    firing: dict[str, str]
+    quiet: dict[str, str]
+    summary: str
+    """As it is when the alert fires."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Those that the alert has besides the target's and the severity."""
+    eval_minute: int = 2 * HOUR_MIN
+
+
+COMMITTED = 'tiered_sidecar_segments_total{{T}, stage="committed", result="ok"}'
+AGE = "tiered_sidecar_oldest_pending_segment_age_seconds{{T}}"
+LOST = "tiered_sidecar_lost_offsets_total{{T}}"
+DENIED = 'tiered_sidecar_store_requests_total{{T}, operation="upload", result="StoreDenied"}'
+MISSING = 'tiered_sidecar_store_requests_total{{T}, operation="read", result="ObjectMissing"}'
+STORED = 'tiered_sidecar_store_requests_total{{T}, operation="upload", result="ok"}'
+SUCCESS = "tiered_sidecar_last_success_timestamp_seconds{{T}}"
+STARTED = "process_start_time_seconds{{T}}"
+
+
+def _errors(kind: str) -> str:
+    return f'tiered_sidecar_errors_total{{{{T}}, kind="{kind}"}}'
+
+
+def _conformance(result: str) -> str:
+    return f'tiered_sidecar_snapshot_conformance_total{{{{T}}, result="{result}"}}'
+
+
+STORIES: dict[str, Story] = {
+    "TieredSidecarUploadsStalled": Story(
+        firing={AGE: "0+60x200", COMMITTED: "5x200"},
+        # A large backlog: old segments, but one arrives every ten minutes.
+        quiet={AGE: "0+60x200", COMMITTED: "0+0.1x200"},
+        summary="kafka-0: nothing was archived for 30 minutes, a segment waits since 2h 0m 0s",
+    ),
+    "TieredSidecarDataAtRisk": Story(
+        firing={"tiered_sidecar_data_at_risk_in_seconds{{T}}": "9000-60x200"},
+        quiet={"tiered_sidecar_data_at_risk_in_seconds{{T}}": " ".join(["+Inf"] * 200)},
+        summary="kafka-0: the broker deletes a segment that is not archived in 30m 0s",
+    ),
+    "TieredSidecarCoverageHole": Story(
+        firing={_errors("CoverageHole"): "0x115 1x85", LOST: "0x200"},
+        quiet={_errors("CoverageHole"): "1x200", _errors("CorruptFile"): "0x115 1x85", LOST: "7x200"},
+        summary="kafka-0: offsets are gone from disk that were never archived",
+    ),
+    "TieredSidecarPartitionsStopped": Story(
+        firing={'tiered_sidecar_partitions{{T}, state="stopped"}': "0x60 2x140"},
+        # One failed try, and the next succeeds.
+        quiet={
+            'tiered_sidecar_partitions{{T}, state="stopped"}': "0x115 1x3 0x82",
+            'tiered_sidecar_partitions{{T}, state="waiting"}': "3x200",
+        },
+        summary="kafka-0: 2 partitions cannot go on",
+        labels={"state": "stopped"},
+    ),
+    "TieredSidecarSnapshotMismatch": Story(
+        firing={_conformance("wrong"): "0x70 3x130", _conformance("corrupt"): "0x200"},
+        # Brokers before 2.8 leave none, and brokers may differ among themselves.
+        quiet={
+            _conformance("wrong"): "3x200",
+            _conformance("absent"): "0+1x200",
+            _conformance("permissible"): "0+1x200",
+        },
+        summary="kafka-0: 3 producer snapshots of the broker contradict the log",
+    ),
+    "TieredSidecarBrokerCleanerStalled": Story(
+        firing={"tiered_sidecar_broker_cleaner_stalled{{T}}": "0x60 2x140"},
+        # Much is dirty, but the cleaner moves.
+        quiet={
+            "tiered_sidecar_broker_cleaner_stalled{{T}}": "0x115 1x3 0x82",
+            "tiered_sidecar_broker_cleaner_dirty_bytes{{T}}": "0+1000000x200",
+        },
+        summary="kafka-0: the broker's cleaner does nothing for 2 partitions that are due",
+    ),
+    "TieredSidecarCompactionStalled": Story(
+        firing={"tiered_sidecar_compaction_oldest_due_age_seconds{{T}}": "0+60x600"},
+        quiet={"tiered_sidecar_compaction_oldest_due_age_seconds{{T}}": "0+60x300 0+60x300"},
+        summary="kafka-0: a partition is due for compaction since 8h 20m 0s",
+        eval_minute=500,
+    ),
+    "TieredSidecarStoreErrors": Story(
+        firing={DENIED: "0+1x200", STORED: "0+3x200", MISSING: "0+0x200"},
+        # Absent objects are answers, not errors.
+        quiet={DENIED: "0x200", STORED: "0+3x200", MISSING: "0+3x200"},
+        summary="kafka-0: 25% of the calls to the object store fail",
+    ),
+    "TieredSidecarNoSuccess": Story(
+        firing={SUCCESS: "60x600", STARTED: "0x600"},
+        # Just started, and not successful yet.
+        quiet={SUCCESS: "0x600", STARTED: "21600x600"},
+        summary="kafka-0: no round ended without an error for 6 hours",
+        eval_minute=500,
+    ),
+    "TieredSidecarBrokerAway": Story(
+        firing={"tiered_sidecar_broker_away{{T}}": "0x60 1x140"},
+        # A restart of the broker.
+        quiet={"tiered_sidecar_broker_away{{T}}": "0x110 1x90"},
+        summary="kafka-0: the broker does not answer",
+    ),
+    "TieredSidecarStagingNearlyFull": Story(
+        firing={'tiered_sidecar_work_dir_free_ratio{{T}, directory="staging"}': "0.5x60 0.04x140"},
+        quiet={'tiered_sidecar_work_dir_free_ratio{{T}, directory="staging"}': "0.5x60 0.12x140"},
+        summary="kafka-0: 4% of the staging directory's disk are free",
+        labels={"directory": "staging"},
+    ),
+    "TieredSidecarStagingFull": Story(
+        firing={_errors("StagingFull"): "0x115 1x85"},
+        quiet={_errors("StagingFull"): "4x200"},
+        summary="kafka-0: no room for work files",
+    ),
+}

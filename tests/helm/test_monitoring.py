@@ -1,0 +1,145 @@
+"""Alerts fire when they should and only then; they and the dashboard ask for nothing that the program does not export."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from producer_state.compare import Conformance
+from sidecar import errors
+from sidecar.metrics import Metrics, Stage
+from sidecar.metrics.registry import SNAPSHOT_RESULTS, PartitionCondition
+from tests.helm.alert_stories import STORIES, TARGET, Story
+from tests.helm.charts import CHART, MONITORING, rendered
+from tests.helm.dashboard import queries
+from tests.helm.tools import promtool
+
+pytestmark = pytest.mark.real
+
+ALERTS = CHART / "files" / "alerts.yaml"
+RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
+EXPRESSIONS = [str(rule["expr"]) for rule in RULES] + queries()
+TARGET_LABELS = dict(re.findall(r'(\w+)="([^"]*)"', TARGET))
+_OF_THE_SCRAPE = {"job", "instance", "pod"}
+_SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+_SELECTOR = re.compile(r"\b((?:tiered_sidecar|process)_[a-z_]+)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+_VALUES = {
+    "kind": {name for name in vars(errors) if name[0].isupper()},
+    "result": {"ok", "failed", *SNAPSHOT_RESULTS, *(name for name in vars(errors) if name[0].isupper())},
+    "stage": set(Stage),
+    "state": set(PartitionCondition),
+    "directory": {"state", "staging"},
+}
+
+
+def check(*arguments: str | Path) -> None:
+    done = subprocess.run([str(promtool()), *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_story_and_says_what_to_do() -> None:
+    assert [rule["alert"] for rule in RULES] == list(STORIES)
+    for rule in RULES:
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert set(rule["annotations"]) == {"summary", "meaning", "action"}
+
+
+def test_prometheus_reads_the_file_as_it_is() -> None:
+    check("check", "rules", ALERTS)
+
+
+def test_the_chart_hands_it_on_unchanged() -> None:
+    objects = rendered({"settings.store.url": "s3://bucket/prefix"}, apis=MONITORING)
+    (rule,) = (found for found in objects if found["kind"] == "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("fires", [True, False], ids=["fires", "quiet"])
+@pytest.mark.parametrize("name", STORIES)
+def test_an_alert_tells_its_story(name: str, fires: bool, tmp_path: Path) -> None:
+    story = STORIES[name]
+    path = tmp_path / "story.yaml"
+    path.write_text(json.dumps(_promtool_test(name, story, fires=fires)))
+    check("test", "rules", path)
+
+
+def _promtool_test(name: str, story: Story, *, fires: bool) -> dict[str, Any]:
+    (rule,) = (rule for rule in RULES if rule["alert"] == name)
+    series = story.firing if fires else story.quiet
+    expected = {
+        "exp_labels": {**TARGET_LABELS, **rule["labels"], **story.labels},
+        "exp_annotations": {**rule["annotations"], "summary": story.summary},
+    }
+    return {
+        "rule_files": [str(ALERTS)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": key.replace("{T}", TARGET).replace("{{", "{").replace("}}", "}"), "values": values}
+                    for key, values in series.items()
+                ],
+                "alert_rule_test": [
+                    {"eval_time": f"{story.eval_minute}m", "alertname": name, "exp_alerts": [expected] if fires else []}
+                ],
+            }
+        ],
+    }
+
+
+def test_prometheus_reads_every_query_of_the_dashboard(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:query{number}", "expr": query} for number, query in enumerate(queries())]
+    path = tmp_path / "rules.yaml"
+    path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    check("check", "rules", path)
+
+
+def test_the_dashboard_asks_only_for_what_it_was_checked_for() -> None:
+    content = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
+    panels = [panel for panel in content["panels"] if panel["type"] != "row"]
+    assert sum(len(panel["targets"]) for panel in panels) == len(queries())
+    assert len({panel["id"] for panel in content["panels"]}) == len(content["panels"])
+    places = [
+        (x, y)
+        for panel in content["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(places)) == len(places), "panels lie over each other"
+    assert max(x for x, _ in places) < 24
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_what_is_asked_for_is_exported(expression: str) -> None:
+    metrics = Metrics()
+    labels_of = {
+        family.name + suffix: {*family.labels, *({"le"} if suffix == "_bucket" else ())}
+        for family in metrics.families
+        for suffix in _SUFFIXES[family.kind]
+    }
+    own = {sample.name for family in metrics.registry.collect() for sample in family.samples}
+    labels_of |= {name: set() for name in own if name.startswith("process_")}
+    selectors = _SELECTOR.findall(expression)
+    assert selectors
+    for name, matchers in selectors:
+        assert name in labels_of, f"{name} is no metric of this program"
+        for label, _, value in _MATCHER.findall(matchers):
+            if label in _OF_THE_SCRAPE:
+                continue
+            assert label in labels_of[name], f"{name} has no label {label}"
+            assert set(value.split("|")) <= _VALUES[label], f"{label} is never {value}"
+    for label in re.findall(r"(?:by|without) \(([^)]*)\)", expression):
+        known = set().union(*(labels_of[name] for name, _ in selectors))
+        assert {part.strip() for part in label.split(",")} <= known
+
+
+def test_snapshots_are_compared_with_the_results_that_are_shown_from_the_start() -> None:
+    assert set(Conformance) <= set(SNAPSHOT_RESULTS)
