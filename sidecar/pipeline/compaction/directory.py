@@ -13,8 +13,7 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.errors import PartitionError, SettingsError
-from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.errors import SettingsError
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -28,6 +27,7 @@ from sidecar.logformat.names import (
 )
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.log_dir_checkpoints import offset_in
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, sync_file, write_file
 from sidecar.pipeline.compaction.parts import LocalParts
@@ -157,20 +157,9 @@ def compaction_job(
         rules,
         producers,
         hash_key,
-        start_offset=_offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
-        first_dirty_offset=_offset_in(CLEANER_CHECKPOINT, surveyed.files),
+        start_offset=offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
+        first_dirty_offset=offset_in(CLEANER_CHECKPOINT, surveyed.files),
     )
-
-
-def _offset_in(checkpoint: str, files: PartitionFiles) -> int | None:
-    """What a checkpoint of the log dir says of the partition; None where there is none, as beside a copy."""
-    path = files.directory.parent / checkpoint
-    try:
-        return read_offset_checkpoint(path.read_bytes(), str(path)).get(files.topic_partition)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _compacted(
