@@ -201,11 +201,13 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
         states |= {name: state for name, state in archived_states(store).items() if name.startswith("orders-")}
     with KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES) as again:
         assert_served(again, states, source)
-        # With the source's epochs in the batches a group that committed one would wait here for ever.
-        count = sum(
-            len(expected_reads(source / name, states[name].end_offset or 0)[0]) for name in ("orders-0", "orders-1")
-        )
-        assert consumed_by_group(again, 700) + consumed_by_group(again, count - 700) == count
+        # The group commits the epoch of each partition's last batch. With the source's own there (seen when the refusal above
+        # was taken out), it comes back to wait for a leader of that epoch, and is given 0 of the new records.
+        names = ("orders-0", "orders-1")
+        count = sum(len(expected_reads(source / name, states[name].end_offset or 0)[0]) for name in names)
+        assert consumed_by_group(again, count) == count
+        write(again, "producer n\nsend n orders 0 10\nsend n orders 1 10", tmp_path)
+        assert consumed_by_group(again, 20) == 20
     assert not list(log_dir.glob("*-stray"))
     assert {epoch for epoch, _ in epochs_of(log_dir, "orders-0")} <= set(range(6))
     assert epochs_of(log_dir, "orders-0")[0] == (0, 0)
