@@ -190,7 +190,8 @@ class CommitLog:
         key = below(self._root, commit_key(number))
         body, state = self._prepare(actions, writer, expected)
         if not create_once(self._store, self._clock, key, body):
-            now = self.refresh(expected)
+            # Not on top of `expected`: writers keep only the newest part, and a compaction replaces what lies below.
+            now = self.read()
             if now.highest_leader_epoch > writer.leader_epoch:
                 raise Fenced(
                     f"{self._root}: leader epoch {now.highest_leader_epoch} has committed, this writer has "

@@ -13,7 +13,7 @@ import structlog
 
 from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState, newest_part
-from sidecar.errors import BrokerUnavailable, LineageUnknown, SidecarError
+from sidecar.errors import BrokerUnavailable, LineageUnknown, ObjectMissing, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, FileIdentity, PartitionFiles, SegmentFiles
@@ -131,9 +131,16 @@ class PartitionArchiver:
     def _known_at(self, files: PartitionFiles, plan: PartitionPlan, state: PartitionState) -> KnownState:
         """The producers at the base of what is to be archived next."""
         if self._position is None:
-            base_offset = plan.segments[0].base_offset
-            self._position = position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
+            self._position = self._position_at(files, plan.segments[0].base_offset, state)
         return self._position.known
+
+    def _position_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
+        try:
+            return position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
+        except ObjectMissing:
+            # Compacted since it was read, and cleared up: what replaced it tells the same.
+            self._forget()
+            return position_at(self._tools, files, base_offset, self._open(files), self._largest_archived_ms)
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
         now_ms = self._tools.clock.now_ms()
@@ -244,9 +251,7 @@ class PartitionArchiver:
         if not plan.segments:
             return
         checkpoint = leader_epoch_checkpoint(plan.files)
-        position = self._position or position_at(
-            self._tools, plan.files, plan.segments[0].base_offset, state, self._largest_archived_ms
-        )
+        position = self._position or self._position_at(plan.files, plan.segments[0].base_offset, state)
         in_flight: InFlight = deque()
         try:
             for segment in plan.segments:

@@ -23,6 +23,8 @@ from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 
 PARTITION = "compacted-0"
+SNAPSHOT = 1
+"""The last segment's is read each time: it says which transactions are open."""
 
 
 @pytest.fixture
@@ -55,9 +57,10 @@ def test_without_a_max_lag_no_segment_is_read(store: MemoryStore) -> None:
     partition, state = led(store)
     reads = store.calls["read"]
     found = Look(store, ManualClock(0))(partition, CompactionPolicy())
-    assert store.calls["read"] - reads == state.next_number
-    sizes = [segment.parts[0].size_bytes for segment in state.segments]
-    assert found == Assessment(0, state.end_offset or 0, 0, sum(sizes), Trigger.DIRTY_RATIO, None)
+    assert store.calls["read"] - reads == state.next_number + SNAPSHOT
+    # The last one holds a transaction that ends behind it: the archive does not know how.
+    *sizes, _ = [segment.parts[0].size_bytes for segment in state.segments]
+    assert found == Assessment(0, state.segments[-1].base_offset, 0, sum(sizes), Trigger.DIRTY_RATIO, None)
 
 
 def test_the_first_batch_of_each_dirty_segment_is_read_once(store: MemoryStore) -> None:
@@ -73,7 +76,7 @@ def test_the_first_batch_of_each_dirty_segment_is_read_once(store: MemoryStore) 
     clock.advance_ms(1)
     reads = store.calls["read"]
     assert look(partition, policy).trigger is Trigger.MAX_LAG
-    assert store.calls["read"] - reads == state.next_number + 1
+    assert store.calls["read"] - reads == state.next_number + 1 + SNAPSHOT
 
 
 def one_segment(store: MemoryStore, body: bytes) -> tuple[LedPartition, ObjectKey]:

@@ -45,6 +45,7 @@ class Row:
     segments: tuple[ArchivedSegment, ...] = TEN
     first_batches: dict[int, int] = field(default_factory=dict)
     first_dirty: int | None = None
+    stable_end: int = 2**63 - 1
 
 
 TABLE = [
@@ -192,6 +193,41 @@ TABLE = [
         first_batches={20: 1},
         look_again_ms=NOW_MS + 1 + 1,
     ),
+    Row("a transaction without an end holds back", 10, {}, 100, 100, None, uncleanable=20, stable_end=25),
+    Row(
+        "one that begins at a segment's base holds back that one",
+        -1,
+        {},
+        200,
+        0,
+        Trigger.DIRTY_RATIO,
+        20,
+        first_dirty=0,
+        stable_end=20,
+    ),
+    Row("one behind the end holds nothing back", 10, {}, 200, 100, Trigger.DIRTY_RATIO, stable_end=30),
+    Row(
+        "nothing behind a transaction without an end",
+        20,
+        {"min_cleanable_dirty_ratio": 0},
+        0,
+        200,
+        None,
+        20,
+        stable_end=20,
+    ),
+    Row(
+        "the lower of two bounds counts",
+        -1,
+        {"min_compaction_lag_ms": NOW_MS - 150},
+        100,
+        0,
+        Trigger.DIRTY_RATIO,
+        uncleanable=10,
+        look_again_ms=200 + NOW_MS - 150,
+        first_dirty=0,
+        stable_end=25,
+    ),
     Row("nothing is archived", -1, {}, 0, 0, None, uncleanable=-1, segments=(), first_dirty=-1),
 ]
 
@@ -199,7 +235,14 @@ TABLE = [
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_the_rules(row: Row) -> None:
     policy = CompactionPolicy(**row.policy)
-    found = assess(row.segments, row.clean_end, policy, now_ms=NOW_MS, first_batch_timestamps_ms=row.first_batches)
+    found = assess(
+        row.segments,
+        row.clean_end,
+        policy,
+        now_ms=NOW_MS,
+        first_batch_timestamps_ms=row.first_batches,
+        stable_end_offset=row.stable_end,
+    )
     assert found == Assessment(
         first_dirty_offset=row.clean_end if row.first_dirty is None else row.first_dirty,
         first_uncleanable_offset=row.uncleanable,

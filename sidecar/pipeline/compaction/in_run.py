@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar.config import Settings
+from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.compaction.beside_uploads import BesideUploads
+from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore
+from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.look import Look
@@ -33,11 +35,13 @@ class CompactionInRun:
 
     worker: CompactionWorker
     before_upload: BeforeUpload
+    clearing: ClearingUp
     thread: BesideUploads | None
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
-        """See `CompactionWorker`."""
+        """These are led here, as of now."""
         self.worker.offer(partitions)
+        self.clearing.offer(partitions)
 
     def require_sound(self) -> None:
         """Raise what ended the thread, if anything did."""
@@ -50,10 +54,10 @@ class _Both:
     """Uploads wait for groups: they come first."""
 
     groups: GroupCompactor
-    archive: CompactionWorker | None
+    archive: CompactionWorker
 
     def turn(self) -> bool:
-        return self.groups.turn() or (self.archive is not None and self.archive.turn())
+        return self.groups.turn() or self.archive.turn()
 
 
 @contextmanager
@@ -71,7 +75,7 @@ def compaction_in_run(
     Args:
         tell: takes what `/status` shows.
         wake: called when segments that were held back may be archived.
-        compact: compacts archived partitions. Default: only what is rolled is compacted, before its upload.
+        compact: default: in the archive, on an engine for the size of the work.
 
     Raises StagingFull where there is no room for work files.
     """
@@ -83,15 +87,17 @@ def compaction_in_run(
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
-        compact or _nothing,
+        compact or ArchiveJobs(settings, tools, engines),
         tools.clock,
         tools.metrics,
         is_stopping,
         tell,
     )
     waiting = BeforeUpload(settings.compaction, tools.clock, wake)
-    if not settings.compaction.is_active:
-        yield CompactionInRun(worker, waiting, None)
+    clearing = ClearingUp(tools, settings.gc.grace_period_ms, is_stopping)
+    chores = (Chore("gc", settings.gc.interval_s, clearing, tools.clock),) if settings.gc.enabled else ()
+    if not settings.compaction.is_active and not chores:
+        yield CompactionInRun(worker, waiting, clearing, None)
         return
     with ExitStack() as resources:
         place = settings.compaction.staging_path
@@ -100,8 +106,8 @@ def compaction_in_run(
             staging = tempfile.TemporaryDirectory(prefix="tiered-sidecar-copies-", dir=place)
         copies = Path(resources.enter_context(staging))
         thread = BesideUploads(
-            _Both(GroupCompactor(waiting, tools, engines, copies, is_stopping), worker if compact else None),
-            (),
+            _Both(GroupCompactor(waiting, tools, engines, copies, is_stopping), worker),
+            chores,
             tools.clock,
             stop=tools.stop,
             ending=ending,
@@ -110,8 +116,4 @@ def compaction_in_run(
             give_up=engines.stop,
             beat=tools.beat,
         )
-        yield CompactionInRun(worker, waiting, resources.enter_context(thread))
-
-
-def _nothing(_work: Sequence[Compacting]) -> Iterable[Compacted]:
-    return ()
+        yield CompactionInRun(worker, waiting, clearing, resources.enter_context(thread))

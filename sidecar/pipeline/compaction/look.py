@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from producer_state.wire import Layout
 from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
@@ -20,6 +22,7 @@ from sidecar.logformat.headers import (
 )
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.compaction.archive_bundle import table_at_end
 from sidecar.pipeline.compaction.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.ports import ObjectStore
@@ -52,7 +55,16 @@ class Look:
             policy,
             now_ms=self._clock.now_ms(),
             first_batch_timestamps_ms=timestamps_ms,
+            stable_end_offset=self._stable_end_offset(state),
         )
+
+    def _stable_end_offset(self, state: PartitionState) -> int:
+        """The first offset of a transaction without an end: at the archive's end, or where a hole may have swallowed it."""
+        before_holes = [before for before, after in pairwise(state.segments) if before.end_offset != after.base_offset]
+        root = state.lineage.root
+        tables = [table_at_end(self._store, root, segment) for segment in (*before_holes, *state.segments[-1:])]
+        offsets = [table.first_open_transaction_offset() for table in tables]
+        return min((offset for offset in offsets if offset is not None), default=2**63 - 1)
 
     def _first_batch_timestamp_ms(self, key: ObjectKey) -> int:
         """Of an object that never changes; -1 for none. Source: RecordBatch.maxTimestamp."""

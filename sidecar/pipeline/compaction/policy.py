@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import takewhile
 from typing import TypeVar
 
 from sidecar.config import CompactionPolicy
@@ -63,6 +62,7 @@ def assess(
     *,
     now_ms: int,
     first_batch_timestamps_ms: Mapping[int, int] | None = None,
+    stable_end_offset: int = 2**63 - 1,
 ) -> Assessment:
     """Weigh a partition.
 
@@ -71,6 +71,7 @@ def assess(
         clean_end_offset: up to where (exclusive) earlier compactions have come; below the archive's start if nowhere.
         first_batch_timestamps_ms: by base offset, the largest timestamp of the first batch. Asked for dirty segments, and only
             where `needs_first_batches`; values that are not positive do not count.
+        stable_end_offset: of transactions that reach to or above it, the archive does not say yet how they end.
     """
     if not segments:
         return Assessment(clean_end_offset, clean_end_offset, 0, 0, None, None)
@@ -78,8 +79,10 @@ def assess(
     first_dirty = clean_end_offset if start_offset <= clean_end_offset <= end_offset else start_offset
     dirty = _dirty(segments, first_dirty)
     held_back = _held_back(dirty, policy, now_ms)
-    first_uncleanable = end_offset if held_back is None else held_back.base_offset
-    cleanable_bytes = sum(map(_log_bytes, takewhile(lambda segment: segment is not held_back, dirty)))
+    undecided = next((segment for segment in dirty if segment.end_offset > stable_end_offset), None)
+    bases = [segment.base_offset for segment in (held_back, undecided) if segment is not None]
+    first_uncleanable = min(bases, default=end_offset)
+    cleanable_bytes = sum(_log_bytes(segment) for segment in dirty if segment.base_offset < first_uncleanable)
     clean_bytes = sum(_log_bytes(segment) for segment in segments if segment.base_offset < first_dirty)
     earliest_ms = _earliest_ms(dirty, first_batch_timestamps_ms or {})
     ratio_exceeded = cleanable_bytes > policy.min_cleanable_dirty_ratio * (clean_bytes + cleanable_bytes)

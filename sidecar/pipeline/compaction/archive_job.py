@@ -1,0 +1,70 @@
+"""Has partitions compacted in the archive, on an engine for the size of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sidecar import __version__
+from sidecar.archive.commit import Writer
+from sidecar.config import Settings
+from sidecar.errors import Fenced
+from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
+from sidecar.pipeline.compaction.archive_request import CompactionRequest
+from sidecar.pipeline.compaction.engines import CompactionEngines
+from sidecar.pipeline.compaction.policy_rules import rules_of
+from sidecar.pipeline.compaction.waiting_list import LedPartition
+from sidecar.pipeline.compaction.worker import Compacted, Compacting
+from sidecar.pipeline.tools import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveJobs:
+    """What a `CompactionWorker` calls: one job for each call."""
+
+    settings: Settings
+    tools: Tools
+    engines: CompactionEngines
+
+    def __call__(self, work: Sequence[Compacting]) -> Iterable[Compacted]:
+        """Compact these. Raises what the engine raises; then nothing was committed."""
+        led = {one.led.root: one.led for one in work}
+        compactor = ArchiveCompactor(
+            self.settings.store,
+            self.engines.for_bytes(sum(one.assessment.size_bytes for one in work)),
+            self.tools.clock,
+            self.settings.compaction.staging_path,
+            is_shared=self.settings.spark.is_local,
+            confirm=lambda request: self._confirm(led[request.root]),
+        )
+        now_ms = self.tools.clock.now_ms()
+        for result in compactor.compact([self._request(one, now_ms) for one in work]):
+            yield Compacted(
+                led[result.request.root].topic_partition,
+                result.error,
+                result.bytes_before,
+                result.bytes_after,
+                result.records_before,
+                result.records_after,
+            )
+
+    def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:
+        tools = self.tools
+        return CompactionRequest(
+            one.led.root,
+            rules_of(one.policy, now_ms),
+            Writer(tools.facts.broker_id(), one.led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}"),
+            one.assessment.first_uncleanable_offset,
+            one.policy.keep_raw_ms,
+        )
+
+    def _confirm(self, led: LedPartition) -> None:
+        """Leadership is asked for anew: hours may have passed since the look. Raises Fenced, BrokerUnavailable."""
+        if led.files is None:
+            return
+        now = self.tools.facts.confirm(led.files)
+        if not now.leads or now.leader_epoch != led.leader_epoch:
+            raise Fenced(
+                f"{led.topic_partition}: leadership changed during the compaction (leader epoch {led.leader_epoch} then, "
+                f"{now.leader_epoch if now.leads else 'not leading'} now); nothing was committed"
+            )
