@@ -5,6 +5,8 @@ Imports kafka-python only when a broker is asked for the first time.
 
 from __future__ import annotations
 
+import logging
+import socket
 import struct
 import threading
 from collections.abc import Callable
@@ -69,8 +71,25 @@ class BrokerConnection:
     def _opened(self) -> KafkaAdminClient:
         with self._lock:
             if self._client is None:
+                self._require_somebody()
                 self._client = _open_client(self._arguments())
             return self._client
+
+    def _require_somebody(self) -> None:
+        """Raise ConnectionError unless one of the servers takes connections.
+
+        The client itself would try for as long as it may, log each try, and leave a socket open for each.
+        """
+        refused = []
+        for server in self._settings.bootstrap_servers:
+            host, _, port = server.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), self._settings.request_timeout_s).close()
+            except OSError as error:
+                refused.append(f"{server}: {error.strerror or error}")
+            else:
+                return
+        raise ConnectionError("; ".join(refused))
 
     @property
     def servers(self) -> str:
@@ -112,6 +131,8 @@ class BrokerConnection:
 def _open_client(arguments: dict[str, Any]) -> KafkaAdminClient:
     from kafka.admin import KafkaAdminClient
 
+    # Its lines repeat, several times a second, what every BrokerUnavailable says once.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     client = KafkaAdminClient.__new__(KafkaAdminClient)
     try:
         client.__init__(**arguments)

@@ -58,7 +58,7 @@ def cluster_id_of(broker: KafkaBroker) -> str:
 
 
 def produce(broker: KafkaBroker, topic: str, count: int, producer: Producer | None = None) -> None:
-    producer = producer or Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    producer = producer or Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 0})
     for number in range(count):
         producer.produce(topic, bytes(300), str(number).encode(), partition=0)
         if number % 10 == 9:
@@ -67,7 +67,7 @@ def produce(broker: KafkaBroker, topic: str, count: int, producer: Producer | No
 
 
 def transactional(broker: KafkaBroker, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name, "log_level": 0})
     producer.init_transactions(60)
     producer.begin_transaction()
     return producer
@@ -84,7 +84,11 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         facts.refresh()
         files = files_of(broker, "orders")
         found = facts.partition(files)
-        assert (facts.state().away, facts.broker_id(), facts.cluster_id()) == ("", broker.node_id, cluster_id_of(broker))
+        assert (facts.state().away, facts.broker_id(), facts.cluster_id()) == (
+            "",
+            broker.node_id,
+            cluster_id_of(broker),
+        )
         assert (found.leads, found.leader_epoch, found.reason) == (True, 0, "")
         assert (found.stable_end_offset, found.high_watermark, found.cluster_start_offset) == (20, 30, 0)
         assert found.transactions_decided

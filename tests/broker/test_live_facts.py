@@ -1,0 +1,86 @@
+"""What one look at a cluster says of one partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.broker.cluster_view import ClusterView, LeaderView, PartitionOffset, require_broker
+from sidecar.broker.live_facts import _facts_of, _Look
+from sidecar.broker.topic_policy import ConfigValue, resolve_policy
+from sidecar.config.topic_policy import CleanupPolicy, TopicPolicySettings
+from sidecar.errors import BrokerUnavailable
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.ports import PartitionFacts
+
+ORDERS = TopicPartition("orders", 0)
+ID, OTHER_ID = "ASNFZ4mrze_-3LqYdlQyEA", "AAAAAAAAAAAAAAAAAAAAAQ"
+FROM_FILES = PartitionFacts(ORDERS, ID, False, -1, 0, 7)
+
+
+def a_look(leader: LeaderView | None, stable: PartitionOffset | None, topic_id: str | None = ID) -> _Look:
+    cluster = ClusterView(
+        "abc",
+        frozenset({1, 2}),
+        {} if leader is None else {ORDERS: leader},
+        {} if topic_id is None else {"orders": topic_id},
+        {"orders": "TOPIC_AUTHORIZATION_FAILED"} if leader is None else {},
+    )
+    return _Look(cluster, {} if stable is None else {ORDERS: stable})
+
+
+def files_with(topic_id: str | None) -> PartitionFiles:
+    return PartitionFiles(ORDERS, Path("/logs"), Path("/logs/orders-0"), topic_id, (), 0, (), False)
+
+
+@pytest.mark.parametrize(
+    ("look", "leads", "reason"),
+    [
+        (a_look(LeaderView(1, 4), PartitionOffset(90)), True, ""),
+        (a_look(LeaderView(1, 4), PartitionOffset(90), topic_id=None), True, ""),
+        (a_look(LeaderView(2, 4), None), False, "broker 2 leads"),
+        (a_look(LeaderView(-1, 4), None), False, "there is no leader now"),
+        (a_look(LeaderView(1, 4), PartitionOffset(-1, "FENCED_LEADER_EPOCH")), False, "FENCED_LEADER_EPOCH"),
+        (a_look(LeaderView(1, 4), None), False, "no answer"),
+        (a_look(None, None), False, "TOPIC_AUTHORIZATION_FAILED"),
+        (a_look(LeaderView(1, 4), PartitionOffset(90), topic_id=OTHER_ID), False, "stray directory"),
+    ],
+)
+def test_nothing_is_led_that_cluster_and_leader_do_not_agree_on(look: _Look, leads: bool, reason: str) -> None:
+    found = _facts_of(look, 1, files_with(ID), FROM_FILES)
+    assert found.leads == leads
+    assert reason in found.reason
+    assert (found.reason == "") == leads
+    assert found.stable_end_offset == (90 if leads else 0)
+    assert found.transactions_decided == leads
+
+
+def test_a_directory_without_an_id_takes_the_clusters() -> None:
+    found = _facts_of(a_look(LeaderView(1, 4), PartitionOffset(90)), 1, files_with(None), FROM_FILES)
+    assert (found.leads, found.topic_id, found.leader_epoch) == (True, ID, 4)
+
+
+def test_a_broker_that_the_cluster_does_not_count_as_alive_is_away() -> None:
+    with pytest.raises(BrokerUnavailable, match=r"broker 3 is none of the live brokers of its cluster \(1, 2\)"):
+        require_broker(a_look(LeaderView(1, 4), None).cluster, 3)
+
+
+def test_the_operator_wins_over_the_broker_and_every_value_has_an_origin() -> None:
+    told = {
+        "cleanup.policy": ConfigValue("compact, delete", "topic"),
+        "retention.ms": ConfigValue("1000", "broker's properties"),
+        "segment.bytes": ConfigValue("many", "topic"),
+    }
+    entries = [
+        TopicPolicySettings(pattern="other", retention_ms=1),
+        TopicPolicySettings(pattern="ord.*", retention_ms=2, cleanup_policy=CleanupPolicy.DELETE),
+        TopicPolicySettings(pattern="orders", retention_ms=3),
+    ]
+    plain = resolve_policy("orders", told, {}, ())
+    assert (plain.cleanup_policy, plain.retention_ms, plain.segment_bytes) == ({"compact", "delete"}, 1000, None)
+    assert plain.origins["retention_ms"] == "broker's properties"
+    assert plain.origins["segment_bytes"] == "not known"
+    over = resolve_policy("orders", told, {}, entries)
+    assert (over.cleanup_policy, over.retention_ms) == ({"delete"}, 2)
+    assert over.origins["retention_ms"] == "topics.policies, entry ord.*"

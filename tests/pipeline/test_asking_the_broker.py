@@ -1,0 +1,141 @@
+"""What leadership does to uploads: lost, not to be confirmed, gained; and holes that no replica can fill."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import BrokerUnavailable
+from sidecar.model import PartitionFiles, TopicPolicy
+from sidecar.pipeline.rounds import Rounds
+from sidecar.ports import FactsState, PartitionFacts
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import golden, golden_copy
+from tests.pipeline.rig import archived_states, ranges, remove_offsets, rolled_ranges, tools_for
+
+
+@dataclass
+class Leadership:
+    """The facts of the files, and over them what a broker would say of leadership."""
+
+    files: FileBrokerFacts
+    away: str = ""
+    leads: bool = True
+    epoch_at_commit: int | None = None
+    cluster_start_offset: int | None = None
+    ask_before_away: int | None = None
+
+    def cluster_id(self) -> str:
+        return self.files.cluster_id()
+
+    def broker_id(self) -> int:
+        return self.files.broker_id()
+
+    def refresh(self) -> None:
+        self.files.refresh()
+
+    def state(self) -> FactsState:
+        return FactsState(None, self.away)
+
+    def policy(self, topic: str) -> TopicPolicy:
+        return self.files.policy(topic)
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        facts = self.files.partition(files)
+        reason = self.away or ("" if self.leads else "another leads")
+        return replace(facts, leads=self.leads, reason=reason, cluster_start_offset=self.cluster_start_offset)
+
+    def confirm(self, files: PartitionFiles) -> PartitionFacts:
+        if self.ask_before_away is not None:
+            self.ask_before_away -= 1
+            if self.ask_before_away < 0:
+                raise BrokerUnavailable("127.0.0.1:9092: no answer")
+        facts = self.partition(files)
+        return facts if self.epoch_at_commit is None else replace(facts, leader_epoch=self.epoch_at_commit)
+
+
+def rounds_of(tools: object, log_dir: Path) -> Rounds:
+    return Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",))))  # type: ignore[arg-type]
+
+
+def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_back(tmp_path: Path) -> None:
+    log_dir, store = golden("4.3.0") / "logs", MemoryStore()
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), ask_before_away=0)
+    with tools_for(log_dir, store, tmp_path) as tools:
+        tools = replace(tools, facts=facts)
+        rounds = rounds_of(tools, log_dir)
+        report = rounds.run_once()
+        assert {type(error) for error in report.errors} == {BrokerUnavailable}
+        assert not any(state.segments for state in archived_states(store).values())
+        kept = {key for key in store.objects if key.endswith(".log")}
+        assert kept
+        facts.away, facts.ask_before_away = "the broker does not answer", None
+        report = rounds.run_once()
+        assert (report.errors, report.broker_away) == ([], "the broker does not answer")
+        assert not any(state.segments for state in archived_states(store).values())
+        facts.away = ""
+        assert rounds.run_once().errors == []
+    assert {key for key in store.objects if key.endswith(".log")} >= kept
+    states = archived_states(store)
+    assert {name: ranges(state) for name, state in states.items()} == {
+        name: rolled_ranges(log_dir, name) for name in ("orders-0", "orders-1")
+    }
+    live = {segment.log_key for state in states.values() for segment in state.segments}
+    assert sum(key.endswith(".log") for key in store.objects) == len(live)
+
+
+def test_leadership_that_is_lost_during_the_upload_commits_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    log_dir, store = golden("4.3.0") / "logs", MemoryStore()
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch_at_commit=999)
+    with tools_for(log_dir, store, tmp_path) as tools:
+        report = rounds_of(replace(tools, facts=facts), log_dir).run_once()
+    assert {type(error).__name__ for error in report.errors} == {"Fenced"}
+    assert "leadership changed during the upload" in str(report.errors[0])
+    assert not [key for key in store.objects if "/segments/" in key or "/commits/" in key]
+
+
+def test_leadership_that_comes_back_goes_on_where_the_others_sidecar_ended(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    later = golden_copy("4.3.0", tmp_path / "whole") / "logs"
+    remove_offsets(copy / "orders-0", lambda offset: offset <= spans[2][0])
+    ours = Leadership(FileBrokerFacts([copy], assume_leader=True))
+    with tools_for(copy, store, tmp_path / "a") as tools, tools_for(later, store, tmp_path / "b") as others:
+        rounds = rounds_of(replace(tools, facts=ours), copy)
+        assert rounds.run_once().errors == []
+        ours.leads = False
+        assert rounds.run_once().errors == []
+        assert rounds_of(others, later).run_once().errors == []
+        shutil.copytree(later / "orders-0", copy / "orders-0", dirs_exist_ok=True)  # as a follower catches up
+        ours.leads = True
+        before = dict(store.objects)
+        report = rounds.run_once()
+    # It knows by reading that the other one has archived all: nothing is uploaded for a commit that would be refused.
+    assert store.objects == before
+    ends = {str(outcome.files.topic_partition): outcome.end_offset for outcome in report.outcomes}
+    assert ends["orders-0"] == spans[-1][1]
+
+
+def test_what_no_replica_has_any_more_is_recorded_as_lost_and_archiving_goes_on(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    whole = golden_copy("4.3.0", tmp_path / "whole") / "logs"
+    remove_offsets(copy / "orders-0", lambda offset: offset <= spans[1][0])
+    with tools_for(copy, store, tmp_path / "a") as tools:
+        rounds_of(tools, copy).run_once()
+    remove_offsets(whole / "orders-0", lambda offset: offset >= spans[3][0])
+    facts = Leadership(FileBrokerFacts([whole], assume_leader=True), cluster_start_offset=spans[2][0])
+    with tools_for(whole, store, tmp_path / "b") as tools:
+        rounds = rounds_of(replace(tools, facts=facts), whole)
+        stopped = [str(error) for error in rounds.run_once().errors]
+        assert [text.partition(":")[0] for text in stopped] == ["orders-0"]  # its leader may still have some of it
+        facts.cluster_start_offset = spans[3][0]
+        assert rounds.run_once().errors == []
+        assert f"lost_offsets_total {spans[3][0] - spans[0][1]}.0".encode() in tools.metrics.exposition()[0]
+    (hole,) = archived_states(store)["orders-0"].holes
+    assert (hole.base_offset, hole.end_offset) == (spans[0][1], spans[3][0])
