@@ -13,7 +13,7 @@ from typing import Any
 
 from sidecar.ports import Row, StagedRun, StageEngine, Stages, TaskEngine
 
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 
 
 def doubled(task: int) -> bytes:

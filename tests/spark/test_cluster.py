@@ -19,6 +19,8 @@ from sidecar.config.loading import load_settings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.pipeline import scrub
 from sidecar.pipeline.backfill import backfill
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.process_store import store_of
 from sidecar.pipeline.scrub import PRELOADED, ChecksOnEngine
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
@@ -35,6 +37,7 @@ from tests.real.product import PREFIX, json_lines, run_program, s3_settings
 from tests.servers.spark_cluster import EXECUTOR_MIB, ONE_EACH, SparkCluster
 from tests.servers.versitygw import VersityGateway
 from tests.snapshots.log_dirs import tree
+from tests.spark.archives import archived, compact, live
 from tests.spark.slow_tasks import Gate, GatedEngine, GatedStages
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -111,7 +114,7 @@ def scrubbed(site: Site, checks: ChecksOnEngine | None = None) -> list[Partition
 
 
 def wait_for(what: Callable[[], object]) -> None:
-    for _ in range(600):
+    for _ in range(2400):
         if what():
             return
         threading.Event().wait(0.05)
@@ -190,6 +193,31 @@ def test_a_compaction_whose_executor_is_killed_between_its_stages(
             gate.open()
         running.result(120)
     assert tree(tmp_path / "there") == tree(tmp_path / "here")
+
+
+def test_an_archive_whose_compaction_loses_an_executor(site: Site, spark: EmbeddedSpark, tmp_path: Path) -> None:
+    """In the store only, as on machines that share nothing: nobody sees anything before the commits."""
+    urls = [f"s3://{site.gateway.bucket}/{name}" for name in ("here", "there")]
+    here, there = [archived(site.flags, url, tmp_path / url[-4:]) for url in urls]
+    raw = live(there)
+    commits = compact(here, LocalStages())
+    assert commits > 1
+    lost_before = site.cluster.lost_executors()
+    gate = Gate(tmp_path / "gate")
+    gate.directory.mkdir()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(compact, there, GatedStages(SparkStages(spark), gate))
+        try:
+            wait_for(lambda: gate.waiting or running.done())
+            assert live(there) == raw
+            site.cluster.kill_executor(gate.waiting[0])
+            wait_for(lambda: site.cluster.lost_executors() > lost_before)
+        finally:
+            gate.open()
+        assert running.result(300) == commits
+    assert live(there) == live(here) != raw
+    staged = [facts.key for facts in store_of(there.store).list("") if "/staging/" in f"/{facts.key}"]
+    assert staged == []
 
 
 def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(site: Site, tmp_path: Path) -> None:
