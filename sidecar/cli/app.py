@@ -10,6 +10,7 @@ from sidecar import __version__
 from sidecar.cli import (
     archiving,
     broker_facts,
+    clearing,
     compacting,
     configuring,
     inspecting,
@@ -65,6 +66,7 @@ for command in (
     reporting.verify,
     restoring.restore,
     compacting.compact,
+    clearing.gc,
     preparing.prepare,
     inspecting.inspect,
     spark_packages.spark_packages,

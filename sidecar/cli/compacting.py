@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from sidecar.cli.engines import EngineName
+from sidecar.cli.archiving import Archive, Excluded, Topics
+from sidecar.cli.engines import EngineName, Master, spark_flags
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.snapshots import NO_ARCHIVE
 from sidecar.errors import SettingsError
@@ -41,8 +42,11 @@ _LOCAL_BYTES: Final = 256 * 1024 * 1024
 def compact(
     options: GlobalOptions,
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A partition directory, or a copy of one.", show_default=False)
-    ],
+        Path | None, typer.Argument(metavar="DIR", help="A partition directory, or a copy of one.", show_default=False)
+    ] = None,
+    archive: Archive = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="OUT", help="The directory to write: absent or empty, and in no broker's log directory."),
@@ -73,6 +77,7 @@ def compact(
     engine: Annotated[
         EngineName, typer.Option(help="Where the work runs; auto: Spark, but for small partitions this process.")
     ] = EngineName.AUTO,
+    master: Master = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")] = False,
     what_if: Annotated[
         bool,
@@ -86,23 +91,35 @@ def compact(
         typer.Option(metavar="FILE", help="With --what-if: where all such keys go, a JSON object on each line."),
     ] = None,
 ) -> int:
-    """Compact a partition directory by offset, timestamp or header into a new directory that a broker can load.
+    """Compact a partition directory into a new one that a broker can load, or topics of an archive where they lie.
 
-    The last segment counts as active, and nothing at or above the first open transaction is touched: both are copied.
+    The last segment of a directory counts as active, and is copied. Nothing at or above the first open transaction is touched.
+    An archive's partitions are each replaced by one commit, or stay as they are: exit code 3.
     """
-    if (out is not None) + dry_run + what_if != 1:
+    if (directory is None) == (archive is None):
+        raise SettingsError("name a partition directory, or --archive URL")
+    if archive is None:
+        if topic or exclude or master:
+            raise SettingsError("--topic, --exclude and --master are for --archive URL")
+        if (out is not None) + dry_run + what_if != 1:
+            raise SettingsError(
+                "--out OUT says where to write, --dry-run and --what-if write nothing: give one of the three"
+            )
+    elif out is not None or include_active or (dry_run and what_if):
+        raise SettingsError("--out and --include-active are for directories; of --dry-run and --what-if give one")
+    elif not (topic or dry_run or what_if):
         raise SettingsError(
-            "--out OUT says where to write, --dry-run and --what-if write nothing: give one of the three"
+            "--topic REGEX says which topics to compact: records without a key would be dropped from all others too ('.*' for all)"
         )
     if keys_file is not None and not what_if:
         raise SettingsError("--keys-file is for --what-if")
-    settings = options.settings({"store.url": NO_ARCHIVE}, calm=True)
+    flags = {"topics.include": topic or None, "topics.exclude": exclude or None, **spark_flags(master, engine)}
+    settings = options.settings({"store.url": archive or NO_ARCHIVE, **flags}, calm=True)
     from sidecar.cli.compaction_tables import show_compaction
     from sidecar.compaction.rules import CompactionRules
     from sidecar.pipeline.compaction.directory import compact_directory, named_partition
     from sidecar.pipeline.compaction.report import as_json
 
-    files = named_partition(directory)
     rules = CompactionRules(
         _now_ms(now_ms),
         strategy=_strategy(strategy, header, what_if=what_if),
@@ -112,6 +129,11 @@ def compact(
         segment_bytes=segment_bytes,
         exact_keys=exact_keys,
     )
+    if directory is None:
+        from sidecar.cli.archive_compaction import compact_archive
+
+        return compact_archive(options, settings, rules, engine, dry_run=dry_run, what_if=what_if, keys_file=keys_file)
+    files = named_partition(directory)
     if what_if:
         with _engine(settings, engine, files) as runner:
             return _what_if(options, files, rules, runner, _forgetting(settings, rules), include_active, keys_file)

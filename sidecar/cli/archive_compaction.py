@@ -1,0 +1,200 @@
+"""`compact --archive`: partitions of an archive compacted where they lie, or what would come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli.engines import EngineName, stage_engine, wants_spark
+from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_json, print_table, remark, size
+from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.errors import PartitionError, SidecarError, StoreError
+from sidecar.pipeline.advice import advised
+
+if TYPE_CHECKING:
+    from sidecar.archive.keys import Lineage
+    from sidecar.config import Settings
+    from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
+    from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
+    from sidecar.pipeline.compaction.what_if import Outlook
+    from sidecar.ports import ObjectStore
+
+JSON_VERSION = 1
+_LOCAL_BYTES = 256 * 1024 * 1024
+_TOGETHER = 256
+"""So many partitions in one run: what is committed stays, whatever becomes of the next ones."""
+
+
+def compact_archive(
+    options: GlobalOptions,
+    settings: Settings,
+    rules: CompactionRules,
+    engine: EngineName,
+    *,
+    dry_run: bool,
+    what_if: bool,
+    keys_file: Path | None,
+) -> int:
+    """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed."""
+    from sidecar.cli.reporting import _chosen, _require_topic, _store
+    from sidecar.clock import SystemClock
+    from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor, CompactionRequest
+    from sidecar.pipeline.lineages import find_all_lineages
+
+    store = _store(settings)
+    lineages = find_all_lineages(store, _chosen(settings))
+    if not lineages:
+        _require_topic(store, settings)
+        remark("nothing is archived there: nothing to compact")
+        return 0
+    requests = [
+        CompactionRequest(lineage.root, rules, keep_raw_ms=_keep_raw_ms(settings, lineage.topic_partition.topic))
+        for lineage in lineages
+    ]
+    with _engine(settings, engine, store, lineages) as (runner, staging):
+        compactor = ArchiveCompactor(
+            settings.store, runner, SystemClock(), staging, tell=lambda text: None if options.quiet else remark(text)
+        )
+        if what_if:
+            return _forecast(options, compactor, runner, lineages, requests, keys_file)
+        failed: list[SidecarError] = []
+        for first in range(0, len(requests), _TOGETHER):
+            results = compactor.compact(requests[first : first + _TOGETHER], dry_run=dry_run)
+            _show(options, lineages[first : first + _TOGETHER], results, dry_run=dry_run)
+            failed += [result.error for result in results if result.error is not None]
+    return max((error.exit_code for error in failed), default=0)
+
+
+def _keep_raw_ms(settings: Settings, topic: str) -> int:
+    policy = settings.compaction.of_topic(topic)
+    return 0 if policy is None else policy.keep_raw_ms
+
+
+@contextmanager
+def _engine(
+    settings: Settings, name: EngineName, store: ObjectStore, lineages: Sequence[Lineage]
+) -> Iterator[tuple[Any, Path | None]]:
+    """The engine, and where work files lie if all its tasks see this machine."""
+    staging = settings.compaction.staging_path
+    if not wants_spark(settings, name) and (name is EngineName.LOCAL or _is_small(store, lineages)):
+        from sidecar.pipeline.compaction.local_stages import LocalStages
+
+        yield LocalStages(), staging
+        return
+    with stage_engine(settings, ["sidecar.pipeline.compaction.preloaded"]) as runner:
+        yield runner, staging if settings.spark.is_local else None
+
+
+def _is_small(store: ObjectStore, lineages: Sequence[Lineage]) -> bool:
+    """Whether no JVM is worth its start."""
+    from sidecar.archive.keys import SEGMENTS, below
+
+    size_bytes = 0
+    for lineage in lineages:
+        for facts in store.list(below(lineage.root, SEGMENTS)):
+            size_bytes += facts.size_bytes
+            if size_bytes > _LOCAL_BYTES:
+                return False
+    return True
+
+
+def _show(
+    options: GlobalOptions, lineages: Sequence[Lineage], results: Sequence[PartitionCompaction], *, dry_run: bool
+) -> None:
+    rows: list[tuple[object, ...]] = []
+    for lineage, result in zip(lineages, results, strict=True):
+        if options.json:
+            print_json({"kind": "archive_compaction", "version": JSON_VERSION, **as_json(lineage, result)})
+        rows.append(
+            (
+                str(lineage.topic_partition),
+                sum(len(output.sources) for output in result.outputs),
+                len(result.outputs),
+                size(result.bytes_before),
+                size(result.bytes_after),
+                result.records_before,
+                result.records_after,
+                result.unkeyed,
+                result.left_alone,
+                "failed" if result.error else "would be" if dry_run else result.commit_number,
+            )
+        )
+    if options.json:
+        return
+    columns = ["partition", "segments before#", "after#", "size before#", "after#", "records before#", "after#"]
+    print_table("Compaction", [*columns, "without key#", "left alone#", "commit#"], rows, colors=options.colors)
+    for lineage, result in zip(lineages, results, strict=True):
+        if result.error is not None:
+            remark(f"{lineage.topic_partition} is as it was: {advised(result.error)}")
+
+
+def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
+    """Names are stable. `commit` is null where nothing was committed."""
+    rules = result.request.rules
+    return {
+        "cluster_id": lineage.cluster_id,
+        "topic": lineage.topic_partition.topic,
+        "partition": lineage.topic_partition.partition,
+        "incarnation": lineage.incarnation,
+        "strategy": str(rules.effective_strategy),
+        "header": rules.header_name or None,
+        "now_ms": rules.now_ms,
+        "bytes_before": result.bytes_before,
+        "bytes_after": result.bytes_after,
+        "records_before": result.records_before,
+        "records_after": result.records_after,
+        "unkeyed_records": result.unkeyed,
+        "malformed_versions": result.malformed_versions,
+        "segments_left_alone": result.left_alone,
+        "segments": [
+            {
+                "base_offset": output.base_offset,
+                "end_offset": output.end_offset,
+                "sources": [source.base_offset for source in output.sources],
+                "size_bytes": output.size_bytes,
+                "unchanged": output.unchanged,
+            }
+            for output in result.outputs
+        ],
+        "commit": result.commit_number,
+        "problem": None if result.error is None else str(result.error),
+    }
+
+
+def _forecast(
+    options: GlobalOptions,
+    compactor: ArchiveCompactor,
+    runner: Any,
+    lineages: Sequence[Lineage],
+    requests: Sequence[CompactionRequest],
+    keys_file: Path | None,
+) -> int:
+    from sidecar.cli.compaction_tables import show_outlooks
+    from sidecar.pipeline.compaction.what_if import what_if, write_others
+
+    code = 0
+    everything: list[Outlook] = []
+    for lineage, request in zip(lineages, requests, strict=True):
+        name = lineage.topic_partition
+        rules = request.rules
+        strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
+        try:
+            job = compactor.job_of(request)
+            outlooks = () if job is None else tuple(what_if(job, strategies, runner))
+        except (PartitionError, StoreError) as error:
+            remark(f"{name}: {advised(error)}")
+            code = max(code, error.exit_code)
+            continue
+        everything += outlooks
+        if options.json:
+            place = {"topic": name.topic, "partition": name.partition}
+            for outlook in outlooks:
+                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, **outlook.to_json()})
+        else:
+            show_outlooks(str(name), outlooks, colors=options.colors)
+    if keys_file is not None:
+        write_others(everything, keys_file)
+    return code

@@ -1,0 +1,78 @@
+"""`compact --archive` as an operator meets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import in_this_process
+from tests.golden import golden
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    archive = str(tmp_path / "archive")
+    settled = ["--set", "broker.settle_ms=0", "--set", "broker.snapshot_grace_ms=0", "--topic", "orders", "--quiet"]
+    places = ["--log-dir", str(golden("4.3.0") / "logs"), "--archive", archive, "--state-dir", str(tmp_path / "state")]
+    assert in_this_process("backfill", "--assume-leader", *places, *settled).code == 0
+    return archive
+
+
+def test_topics_are_compacted_verified_and_cleared_up(url: str) -> None:
+    dry = in_this_process("compact", "--archive", url, "--dry-run", "--json", "--quiet")
+    assert {row["commit"] for row in dry.lines()} == {None}
+    done = in_this_process("compact", "--archive", url, "--topic", "orders", "--json", "--quiet", "--engine", "local")
+    assert done.code == 0
+    for before, after in zip(dry.lines(), done.lines(), strict=True):
+        assert after["problem"] is None
+        assert isinstance(after.pop("commit"), int)
+        assert after["records_after"] < after["records_before"]
+        assert {**before, "now_ms": 0, "commit": None} == {**after, "now_ms": 0, "commit": None}
+    assert in_this_process("verify", "--archive", url, "--deep").code == 0
+    waiting = in_this_process("gc", "--archive", url, "--json").lines()
+    assert {row["replaced_segments"] for row in waiting} == {0}
+    counted = in_this_process("gc", "--archive", url, "--grace-ms", "0", "--dry-run", "--json").lines()
+    objects = list(Path(url).rglob("*.log"))
+    deleted = in_this_process("gc", "--archive", url, "--grace-ms", "0", "--json").lines()
+    assert [row["replaced_segments"] for row in deleted] == [row["replaced_segments"] for row in counted]
+    gone = sum(row["replaced_segments"] for row in deleted)
+    assert gone > 0
+    assert len(list(Path(url).rglob("*.log"))) == len(objects) - gone
+    assert in_this_process("verify", "--archive", url, "--deep").code == 0
+    again = in_this_process("gc", "--archive", url, "--grace-ms", "0", "--json").lines()
+    assert {row["replaced_segments"] for row in again} == {0}
+
+
+def test_what_if_says_which_keys_have_another_winner(url: str, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.jsonl"
+    found = in_this_process("compact", "--archive", url, "--what-if", "--json", "--quiet", "--keys-file", str(keys))
+    assert found.code == 0
+    assert {row["strategy"] for row in found.lines()} == {"offset", "timestamp"}
+    assert len(keys.read_text().splitlines()) == sum(row["keys_with_another_winner"] for row in found.lines())
+
+
+def test_a_damaged_partition_stays_as_it_is_and_is_told(url: str) -> None:
+    damaged = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:100] + b"\xff" + content[101:])
+    found = in_this_process("compact", "--archive", url, "--topic", "orders", "--json", "--quiet")
+    bad, fine = found.lines()
+    assert (found.code, bad["commit"]) == (3, None)
+    assert damaged.name in bad["problem"]
+    assert fine["problem"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "--archive URL"),
+        (("--archive", "a", "b-0"), "--archive URL"),
+        (("--archive", "a"), "--topic"),
+        (("--archive", "a", "--topic", "t", "--out", "o"), "--out"),
+        (("a-0", "--topic", "t", "--dry-run"), "--topic"),
+    ],
+)
+def test_contradictions_are_refused(arguments: tuple[str, ...], named: str) -> None:
+    found = in_this_process("compact", *arguments)
+    assert (found.code, named in found.err) == (2, True)
