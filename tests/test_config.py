@@ -267,13 +267,14 @@ def test_quantities_carry_their_unit() -> None:
         "uploads_ahead",
         "max_queue",
         "max_connections",
+        "readers_per_disk",
         "attempts",
         "min_cleanable_dirty_ratio",
     }
     for path, setting in all_settings().items():
         name = path.rpartition(".")[2]
         if any(kind in str(setting.field.annotation) for kind in ("int", "float")) and name not in unitless:
-            assert {"ms", "s", "bytes", "concurrency"} & set(name.split("_")), path
+            assert {"ms", "s", "bytes", "percent", "concurrency"} & set(name.split("_")), path
 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=4))
