@@ -12,6 +12,7 @@ from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.clock import Clock
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.compaction.stored_parts import STAGING, is_staged_part
 from sidecar.ports import ObjectStore
 
 CONFLICTS_IN_A_ROW: Final = 20
@@ -69,6 +70,14 @@ def collect_garbage(
         store.delete([key for found in some for key in _keys(root, found)])
         state = _purge(log, state, some, writer)
     return Collected(len(due), len(orphans))
+
+
+def collect_parts(store: ObjectStore, clock: Clock, *, grace_period_ms: int) -> int:
+    """Delete work files that compactions on a cluster left in the store when they were killed; how many. Raises StoreError."""
+    older_than_ms = clock.now_ms() - max(grace_period_ms, ORPHAN_MS)
+    left = [f.key for f in store.list(STAGING) if is_staged_part(f.key) and f.modified_ms <= older_than_ms]
+    store.delete(left)
+    return len(left)
 
 
 def _orphans(

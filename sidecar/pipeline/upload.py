@@ -15,6 +15,9 @@ from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
 
+RESUMED_WITHIN_MS = 12 * 3_600_000
+"""Half of what objects without a commit are kept for: the other half is there for going on."""
+
 
 def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     """Upload `.log`, then `.indexes`, under the attempt's fresh keys, and check both.
@@ -46,8 +49,8 @@ def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
 
 
 def resumable(tools: Tools, attempt: Attempt) -> bool:
-    """Whether the `.log` object of an interrupted attempt is complete in the store."""
-    if attempt.log_crc32c is None:
+    """Whether the `.log` object of an interrupted attempt is complete in the store, and not so old that it may be cleared away."""
+    if attempt.log_crc32c is None or tools.clock.now_ms() - attempt.begun_ms > RESUMED_WITHIN_MS:
         return False
     facts = tools.store.head(below(attempt.root, attempt.log_key))
     return facts is not None and facts.size_bytes == attempt.size_bytes and facts.crc32c in (None, attempt.log_crc32c)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from crc32c import crc32c
+
 from sidecar.archive.commit import Add, Clean, Remove, Writer
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.garbage import ORPHAN_MS, Collected, collect_garbage
+from sidecar.pipeline.garbage import ORPHAN_MS, Collected, collect_garbage, collect_parts
+from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.upload import RESUMED_WITHIN_MS, resumable
 from sidecar.pipeline.verify import verify_archive
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import MemoryStore
@@ -161,3 +166,26 @@ def test_death_at_any_call_leaves_an_archive_that_the_next_run_clears(tmp_path: 
         collect(store, state, NOW_MS + DAY_MS + 1)
         assert {key for key in store.objects if "/segments/" in key} == expected
         assert archived_states(store)[PARTITION].removed == ()
+
+
+def test_work_files_of_killed_compactions_go_after_a_day_and_nothing_that_is_none(tmp_path: Path) -> None:
+    store = MemoryStore()
+    part, other = f"staging/{an_id('job')}/00000007-{an_id('attempt')}.part", "staging/orders/0/0/commits/1.json"
+    for key in (part, other):
+        store.put_if_absent(ObjectKey(key), b"bytes")
+        store.modified_ms[key] = NOW_MS
+    assert collect_parts(store, ManualClock(NOW_MS + ORPHAN_MS - 1), grace_period_ms=0) == 0
+    assert collect_parts(store, ManualClock(NOW_MS + ORPHAN_MS), grace_period_ms=0) == 1
+    assert set(store.objects) == {other}
+
+
+def test_an_upload_that_may_be_cleared_away_is_not_gone_on_with(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
+    key = log_key(0, an_id("one"))
+    attempt = Attempt(
+        an_id("one"), "root", 0, 10, key, indexes_key(0, an_id("one")), 1, 5, 0, NOW_MS, log_crc32c=crc32c(b"bytes")
+    )
+    store.put_if_absent(below("root", key), b"bytes")
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        for age_ms, expected in ((RESUMED_WITHIN_MS, True), (RESUMED_WITHIN_MS + 1, False)):
+            assert resumable(replace(tools, clock=ManualClock(NOW_MS + age_ms)), attempt) is expected

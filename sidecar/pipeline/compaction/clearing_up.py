@@ -10,7 +10,7 @@ from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.errors import Fenced, PartitionError
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.garbage import collect_garbage
+from sidecar.pipeline.garbage import collect_garbage, collect_parts
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -32,16 +32,17 @@ class ClearingUp:
 
     def __call__(self) -> None:
         """Once through all. A partition that cannot be read is passed over, and told. Raises StoreError."""
-        objects = 0
+        tools = self._tools
+        objects = collect_parts(tools.store, tools.clock, grace_period_ms=self._grace_period_ms)
         for led in self._led:
             if self._is_stopping():
                 return
             try:
                 objects += self._clear(led)
             except (PartitionError, Fenced) as error:
-                self._tools.metrics.failed(type(error).__name__)
+                tools.metrics.failed(type(error).__name__)
                 _log.error("garbage_not_removed", partition=str(led.topic_partition), error=str(error))
-        self._tools.metrics.compaction.garbage_removed(objects)
+        tools.metrics.compaction.garbage_removed(objects)
 
     def _clear(self, led: LedPartition) -> int:
         tools = self._tools
