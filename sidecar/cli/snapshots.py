@@ -49,6 +49,16 @@ ExpirationMs = Annotated[
         metavar="N|never", help="The brokers' producer.id.expiration.ms. Default: broker.producer_id_expiration_ms."
     ),
 ]
+CompactedElsewhere = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--compacted",
+        metavar="REGEX",
+        help="Topics compacted elsewhere (fetched from a leader that had compacted them, or restored): offsets may be missing in "
+        "their logs. Repeatable. Default: where cleaner-offset-checkpoint names the partition, or is not there.",
+        show_default=False,
+    ),
+]
 
 
 @answering_json("snapshots_rebuild")
@@ -65,6 +75,7 @@ def rebuild(
     workers: Workers = None,
     topic: Topics = None,
     exclude: Excluded = None,
+    compacted: CompactedElsewhere = None,
 ) -> int:
     """Write the producer snapshot of every segment base above the first, by replaying the log.
 
@@ -75,7 +86,7 @@ def rebuild(
     from sidecar.cli.snapshot_tables import show_rebuilt
     from sidecar.pipeline.snapshots.rebuild import rebuild as replay
 
-    targets = _targets(settings, directory, archive)
+    targets = _targets(settings, directory, archive, compacted)
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
     with (
         _engine(settings, engine, workers) as reader,
@@ -105,6 +116,7 @@ def check(
     workers: Workers = None,
     topic: Topics = None,
     exclude: Excluded = None,
+    compacted: CompactedElsewhere = None,
 ) -> int:
     """Compare every producer snapshot found with the log; exit code 4 if one is wrong, 3 if one is missing or cannot be judged.
 
@@ -115,7 +127,7 @@ def check(
     from sidecar.cli.snapshot_tables import show_checked
     from sidecar.pipeline.snapshots.check import check as compare
 
-    targets = _targets(settings, directory, archive)
+    targets = _targets(settings, directory, archive, compacted)
     forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
     with (
         _engine(settings, engine, workers) as reader,
@@ -160,6 +172,7 @@ def heal(
     workers: Workers = None,
     topic: Topics = None,
     exclude: Excluded = None,
+    compacted: CompactedElsewhere = None,
 ) -> int:
     """Create the producer snapshots that a stopped broker lacks, so that its own tiering works after the start.
 
@@ -192,6 +205,7 @@ def heal(
             dry_run=dry_run,
             replace_empty=replace_empty,
             replace_corrupt=replace_corrupt,
+            compacted_elsewhere=_compacted_elsewhere(compacted),
             watcher=progress,
         )
     if options.json:
@@ -215,14 +229,18 @@ def _settings(
     return options.settings({**flags, **(spark or {})}, calm=True)
 
 
-def _targets(settings: Settings, directories: list[Path] | None, archive: str | None) -> Targets:
+def _targets(
+    settings: Settings, directories: list[Path] | None, archive: str | None, compacted: list[str] | None
+) -> Targets:
     from sidecar.clock import SystemClock
     from sidecar.pipeline.snapshots.targets import archive_targets, find_targets
 
     if bool(directories) == bool(archive):
         raise SettingsError("name directories, or an archive by --archive: one of the two")
     if directories:
-        return find_targets(directories, _topics(settings))
+        return find_targets(directories, _topics(settings), compacted_elsewhere=_compacted_elsewhere(compacted))
+    if compacted:
+        raise SettingsError("--compacted: is for directories; an archive's commits tell of every segment")
     return archive_targets(settings.store, SystemClock(), _topics(settings))
 
 
@@ -230,6 +248,12 @@ def _topics(settings: Settings) -> TopicFilter:
     from sidecar.discovery.topic_filter import TopicFilter
 
     return TopicFilter(settings.topics.include, settings.topics.exclude)
+
+
+def _compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
+    from sidecar.discovery.topic_filter import TopicFilter
+
+    return TopicFilter(tuple(patterns or ()))
 
 
 def _forgetting(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:

@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import SystemClock
+from sidecar.logformat.building import build_batch
+from sidecar.logformat.record import Record
 from tests.cli.running import in_this_process
-from tests.snapshots.log_dirs import healed, log_dir_of, snapshots_in
+from tests.snapshots.log_dirs import NOW_MS, data, healed, log_dir_of, snapshots_in
 
 
 def test_a_segment_that_vanished_from_the_middle_is_named(tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path, segments=6)
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
     (log_dir / "t-0" / f"{4:020d}.log").unlink()
-    said = "no batch has the offsets 4 to 5, where the next one begins"
+    said = "no batch has the offsets 4 to 5, and the next segment begins behind them"
     rebuilt = in_this_process("snapshots", "rebuild", log_dir, "--out", tmp_path / "out")
     assert rebuilt.code == 3
     assert said in rebuilt.out
@@ -41,6 +43,48 @@ def test_a_segment_whose_snapshot_stayed_behind_is_named_too(tmp_path: Path) -> 
     checked = in_this_process("snapshots", "check", log_dir)
     assert checked.code == 3
     assert "the offsets 4 to 5" in checked.out
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "made"),
+    [
+        ("a batch cut out", "no batch has the offsets 2 to 3, before byte ", []),
+        ("a record taken out", "the batch of the offsets 2 to 3 at byte ", []),
+        ("a batch cut out of the second segment", "no batch has the offsets 8 to 9, before byte ", [6]),
+    ],
+)
+def test_every_gap_is_a_problem_where_the_directory_says_never_compacted(
+    damage: str, said: str, made: list[int], tmp_path: Path
+) -> None:
+    """Also where another lies above it: a first gap must not pass for a cleaner's work, which would excuse the second."""
+    log_dir = log_dir_of(tmp_path, segments=0)
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
+    batches = {offset: data(offset, sequence=offset, count=2) for offset in range(0, 24, 2)}
+    if damage == "a record taken out":
+        record = Record(3, NOW_MS, b"k", b"v")
+        batches[2] = build_batch([record], base_offset=2, producer_id=1, producer_epoch=0, base_sequence=2)
+    else:
+        del batches[8 if "second" in damage else 2]
+    for base in (0, 6, 18):  # the segment of 12 to 17 is gone
+        segment = b"".join(batches.get(offset, b"") for offset in range(base, base + 6, 2))
+        (log_dir / "t-0" / f"{base:020d}.log").write_bytes(segment)
+    for command in (("heal",), ("check",), ("rebuild", "--out", tmp_path / "out")):
+        done = in_this_process("snapshots", *command, log_dir)
+        assert done.code == 3, done
+        for part in (said, "restore this partition from another replica", "--compacted 't'"):
+            assert part in done.out
+    assert snapshots_in(log_dir / "t-0") == made
+    done = in_this_process("snapshots", "heal", log_dir, "--compacted", "other", "--compacted", "t")
+    assert done.code == 0, done
+    assert snapshots_in(log_dir / "t-0") == [6, 18]
+    for command in (("check",), ("rebuild", "--out", tmp_path / "out")):
+        assert in_this_process("snapshots", *command, log_dir, "--compacted", "t").code == 0
+
+
+def test_an_archive_needs_no_word_of_what_was_compacted(tmp_path: Path) -> None:
+    done = in_this_process("snapshots", "check", "--archive", f"file://{tmp_path}", "--compacted", "t")
+    assert done.code == 2
+    assert "--compacted: is for directories" in done.err
 
 
 def test_gaps_are_expected_where_the_cleaner_has_been(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask
 
 @dataclass(frozen=True, slots=True)
 class DiskPartition:
-    """A `PartitionLog` as it was listed."""
+    """A `PartitionLog` as it was listed. `compacted_elsewhere`: whoever asks knows that, as this directory cannot tell."""
 
     files: PartitionFiles
+    compacted_elsewhere: bool = False
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -46,7 +47,12 @@ class DiskPartition:
 
     @property
     def compacted(self) -> bool:
-        """See `PartitionLog`: the broker notes how far its cleaner has come; a copy without that note tells nothing."""
+        """See `PartitionLog`: the broker notes how far its cleaner has come; a copy without that note tells nothing.
+
+        Trap: it notes its own cleaner only. A log that it fetched from a leader which had compacted it is not noted.
+        """
+        if self.compacted_elsewhere:
+            return True
         noted = (self.files.log_dir / CLEANER_CHECKPOINT).exists()
         return not noted or self.topic_partition in self._checkpointed(CLEANER_CHECKPOINT)
 

@@ -9,10 +9,11 @@ from functools import reduce
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
-from producer_state.digest import END_GAP, SegmentDigest, apply, merge
+from producer_state.digest import SegmentDigest, apply, merge
 from producer_state.table import Expiration, ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.model import TopicPartition
+from sidecar.pipeline.snapshots.gaps import describe_gap, has_gap
 from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment, unpacked
 from sidecar.ports import TaskEngine
@@ -26,8 +27,7 @@ GROUP_TASKS: Final = 64
 class PartitionJob:
     """Fold the tasks, which are adjacent, onto `start`, the state at the first one's base; report at the boundaries.
 
-    `compacted`: offsets may be missing anywhere. Else a log that has all its offsets, but for some at a segment's end, has
-    lost a segment there.
+    `compacted`: offsets may be missing anywhere. Else nothing can be told above the first that is.
     """
 
     topic_partition: TopicPartition
@@ -174,8 +174,8 @@ def _fold_one(
             digested(job, task)
         yield from (Misplaced(*found) for found in result.misplaced)
         for piece in result.pieces:
-            if state.exact and piece.coverage.cleaned == END_GAP and not job.compacted:
-                yield Stopped(state.table.end_offset, _hole(task, piece))
+            if not job.compacted and has_gap(piece):
+                yield Stopped(state.table.end_offset, describe_gap(job.topic_partition, task, piece))
                 yield Ended()
                 return
             try:
@@ -190,15 +190,6 @@ def _fold_one(
             yield Stopped(state.table.end_offset, result.problem)
             break
     yield Ended()
-
-
-def _hole(task: SegmentTask, piece: SegmentDigest) -> str:
-    covered = piece.coverage
-    first = covered.last_offset + 1 if covered.batch_count else covered.start_offset
-    return (
-        f"{task.source.name}: a segment is missing behind it: no batch has the offsets {first} to {covered.end_offset - 1}, where "
-        f"the next one begins, and no cleaner has been in this log; restore it from another replica"
-    )
 
 
 def _after(state: StateAt, piece: SegmentDigest) -> StateAt:

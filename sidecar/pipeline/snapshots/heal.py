@@ -12,7 +12,6 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import parse_directory_name
-from sidecar.model import PartitionFiles
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
 from sidecar.pipeline.snapshots.disk_partition import DiskPartition
 from sidecar.pipeline.snapshots.folding import Forgetting, PartitionJob, fold
@@ -22,7 +21,7 @@ from sidecar.pipeline.snapshots.heal_writer import HealWriter
 from sidecar.pipeline.snapshots.healer import Healer
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import remove_leftovers
-from sidecar.pipeline.snapshots.targets import holds_segments, misnamed_directories
+from sidecar.pipeline.snapshots.targets import NO_TOPIC, disk_partition, holds_segments, misnamed_directories
 from sidecar.ports import TaskEngine
 
 
@@ -35,6 +34,7 @@ def heal(
     dry_run: bool = False,
     replace_empty: bool = False,
     replace_corrupt: bool = False,
+    compacted_elsewhere: TopicFilter = NO_TOPIC,
     watcher: Watcher | None = None,
 ) -> HealReport:
     """Create the missing `<base>.snapshot` files in the log dirs of a stopped broker; nothing else is touched.
@@ -49,6 +49,7 @@ def heal(
         dry_run: only plan; with `replace_empty` the log is read to judge what is there.
         replace_empty: also replace empty snapshots that hide producers whom a broker must know now.
         replace_corrupt: also replace files that are no snapshots.
+        compacted_elsewhere: topics in whose logs offsets may be missing, whatever their directory says.
     """
     for path in log_dirs:
         _refuse_partition_directory(path)
@@ -64,7 +65,12 @@ def heal(
             )
         states = {path: read_log_dir_state(path) for path in locks}
         healings = [
-            _planned(files, states[files.log_dir], replace_empty=replace_empty, replace_corrupt=replace_corrupt)
+            _planned(
+                disk_partition(files, compacted_elsewhere),
+                states[files.log_dir],
+                replace_empty=replace_empty,
+                replace_corrupt=replace_corrupt,
+            )
             for files in found.partitions
         ]
         if not dry_run:
@@ -109,9 +115,8 @@ def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in reversed(log_dirs)}.values())[::-1]
 
 
-def _planned(files: PartitionFiles, state: LogDirState, *, replace_empty: bool, replace_corrupt: bool) -> Healing:
-    log_start_offset = state.log_start.offsets.get(files.topic_partition)
-    log = DiskPartition(files)
+def _planned(log: DiskPartition, state: LogDirState, *, replace_empty: bool, replace_corrupt: bool) -> Healing:
+    log_start_offset = state.log_start.offsets.get(log.topic_partition)
     try:
         plan = plan_healing(log, log_start_offset, replace_empty=replace_empty, replace_corrupt=replace_corrupt)
     except PartitionError as error:

@@ -38,7 +38,7 @@ class PartitionLog(Protocol):
 
     @property
     def compacted(self) -> bool:
-        """Whether a log cleaner is known to have been here, or nobody can tell: offsets may be missing then."""
+        """Whether a log cleaner is said to have been at it, or nobody can tell: offsets may be missing then."""
         ...
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
@@ -18,6 +19,8 @@ from sidecar.pipeline.snapshots.archived_partition import archived_partitions
 from sidecar.pipeline.snapshots.disk_partition import DiskPartition
 from sidecar.pipeline.snapshots.planning import PartitionLog
 from sidecar.store_settings import StoreSettings
+
+NO_TOPIC: Final = TopicFilter(include=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,13 @@ class Targets:
     directories: tuple[Path, ...] = ()
 
 
-def find_targets(paths: Sequence[Path], topics: TopicFilter, *, internal_topics: bool = False) -> Targets:
+def find_targets(
+    paths: Sequence[Path],
+    topics: TopicFilter,
+    *,
+    internal_topics: bool = False,
+    compacted_elsewhere: TopicFilter = NO_TOPIC,
+) -> Targets:
     """Each path is a partition directory, or a log dir with such directories in it, of which internal topics are passed over.
 
     Raises SettingsError for a path that is neither.
@@ -68,11 +77,16 @@ def find_targets(paths: Sequence[Path], topics: TopicFilter, *, internal_topics:
         )
     ascending = sorted(partitions, key=lambda files: files.topic_partition)
     return Targets(
-        tuple(DiskPartition(files) for files in ascending),
+        tuple(disk_partition(files, compacted_elsewhere) for files in ascending),
         tuple(problems),
         single=len(paths) == 1 and not log_dirs,
         directories=tuple(path if path in log_dirs else _brokers_directory(path) for path in paths),
     )
+
+
+def disk_partition(files: PartitionFiles, compacted_elsewhere: TopicFilter) -> DiskPartition:
+    """One partition, and what was said of its topic."""
+    return DiskPartition(files, compacted_elsewhere.accepts(files.topic_partition.topic, internal_topics=True))
 
 
 def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) -> Targets:
