@@ -28,9 +28,14 @@ from tests.real.product import store_of
 pytestmark = pytest.mark.real
 
 LOGS = golden("4.3.0") / "logs"
-ODD, WHOLE, GROWING = "orders-1", "append-time-0", "orders-0"
+ODD, WHOLE, GROWING, LATER = "orders-1", "append-time-0", "orders-0", "codecs-java-0"
 FAST = {
-    "compaction.topics": json.dumps([{"pattern": "orders|append-time", "min_cleanable_dirty_ratio": 0.01}]),
+    "compaction.topics": json.dumps(
+        [
+            {"pattern": "orders|append-time", "min_cleanable_dirty_ratio": 0.01},
+            {"pattern": "codecs-java", "when": "before_upload"},
+        ]
+    ),
     "compaction.engine": "spark",
     "compaction.check_interval_s": "0.2",
     "compaction.retry_wait_s": "2",
@@ -125,7 +130,7 @@ def test_compaction_beside_uploads(tmp_path: Path) -> None:
         **FAST,
         "store.url": archive.as_uri(),
         "broker.log_dirs": str(log_dir),
-        "topics.include": "orders,append-time",
+        "topics.include": "orders,append-time,codecs-java",
     }
     ends = {partition: rolled_ranges(log_dir, partition)[-1][1] for partition in (ODD, WHOLE, GROWING)}
 
@@ -163,6 +168,13 @@ def test_compaction_beside_uploads(tmp_path: Path) -> None:
         assert_compacted(settings, GROWING)
         assert ranges(state_of(settings, GROWING))[-1][1] == end
         assert daemon.get("/healthz") == (200, "ok\n")
+
+        # Where the policy says so, segments are compacted before they are archived.
+        shutil.copytree(LOGS / LATER, log_dir / LATER)
+        eventually(lambda: daemon.archived_end(LATER) == rolled_ranges(log_dir, LATER)[-1][1])
+        assert [e["partition"] for e in daemon.events() if e["event"] == "group_compacted"] == [LATER]
+        eventually(lambda: clean_end(settings, LATER) > 0)
+        assert_compacted(settings, LATER)
 
         # The damaged one is tried again and again; its archive is as it was.
         eventually(lambda: rows(daemon)[ODD].get("quarantined", {}).get("failures", 0) > 1)
