@@ -22,6 +22,7 @@ from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.ports import ObjectStore
 from sidecar.store_settings import StoreSettings
 from tests.compaction.partitions import partition_of
 from tests.fakes.memory_store import MemoryStore
@@ -90,12 +91,21 @@ def records_of(store: MemoryStore, state: PartitionState) -> list[object]:
 def reference_logs(
     store: MemoryStore, state: PartitionState, rules: CompactionRules, groups: Sequence[int]
 ) -> list[bytes]:
+    """See `reference_logs_of`."""
+    return reference_logs_of(store, state, rules, groups)
+
+
+def reference_logs_of(
+    store: ObjectStore, state: PartitionState, rules: CompactionRules, groups: Sequence[int]
+) -> list[bytes]:
     """What the plain reference leaves of the archive, in so many segments each."""
-    logs = [(segment, log_of(store, state, segment)) for segment in state.segments]
+    root = state.lineage.root
+    logs = [(segment, store.read(below(root, segment.log_key))) for segment in state.segments]
     told = partition_of([(segment.base_offset, log, 0) for segment, log in logs])
     count = sum(groups)
     last = state.segments[count - 1]
-    table = ProducerTable.from_snapshot(last.end_offset, parts_of(store, state, last)[PartName.PRODUCER_SNAPSHOT])
+    indexes = store.read(below(root, last.indexes_key))
+    table = ProducerTable.from_snapshot(last.end_offset, cut_parts(indexes, last)[PartName.PRODUCER_SNAPSHOT])
     cleaned = clean(
         [ReferenceSegment(segment.base_offset, segment.end_offset, log, 1) for segment, log in logs][:count],
         rules,
