@@ -144,7 +144,18 @@ def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
 
 def test_no_label_grows_with_the_broker(metrics: Metrics) -> None:
     labels = {label for family in metrics.families for label in family.labels}
-    assert labels == {"version", "python", "stage", "result", "state", "kind", "origin", "operation", "side", "directory"}
+    assert labels == {
+        "version",
+        "python",
+        "stage",
+        "result",
+        "state",
+        "kind",
+        "origin",
+        "operation",
+        "side",
+        "directory",
+    }
 
 
 def test_two_registries_do_not_know_each_other(clock: ManualClock) -> None:
