@@ -75,6 +75,9 @@ INSTRUCTION = {
     "arm": (("llvm.aarch64.crc32cx", 32, 64), ("llvm.aarch64.crc32cb", 32, 32)),
 }
 
+_BELOW_CRC32 = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2"})
+"""LLVM's names of features without which an x86 target has no crc32 instruction either."""
+
 
 def instruction_set(triple: str, cpu_name: str | None, features: dict[str, bool]) -> str | None:
     """Which crc32 instructions a compiler target has: "x86", "arm" or None.
@@ -83,10 +86,29 @@ def instruction_set(triple: str, cpu_name: str | None, features: dict[str, bool]
     that the target lacks ends the process.
     """
     if cpu_name not in (None, "", "host"):
-        return "x86" if cpu_name in ("x86-64-v2", "x86-64-v3", "x86-64-v4") else None
+        kept = features.get("sse4.2", True) and features.get("crc32", True)
+        return "x86" if kept and cpu_name in ("x86-64-v2", "x86-64-v3", "x86-64-v4") else None
     if triple.startswith(("x86_64", "amd64")) and features.get("sse4.2") and features.get("crc32", True):
         return "x86"
     return "arm" if triple.startswith(("aarch64", "arm64")) and features.get("crc") else None
+
+
+def usable_features(host: dict[str, bool], asked: str | None) -> dict[str, bool]:
+    """What code may use: the processor's features, or what the user has the compiler told instead ("+this,-that").
+
+    Then a feature counts only if it is promised and none is taken away that it rests on: asking LLVM for an instruction that
+    the target lacks ends the process. Source: numba, JITCPUCodegen._get_host_cpu_features.
+    """
+    if asked is None:
+        return host
+    flags = [flag.strip() for flag in asked.split(",")]
+    taken = {flag[1:] for flag in flags if flag.startswith("-")}
+    if taken & _BELOW_CRC32:
+        taken |= {"crc32", "sse4.2"}
+    if "avx" in taken:
+        taken.add("avx2")
+    promised = {flag[1:] for flag in flags if flag.startswith("+")}
+    return {name: host.get(name, False) for name in promised - taken} | dict.fromkeys(taken, False)
 
 
 def emit_step(builder: Any, instruction: tuple[str, int, int], state: Any, operand: Any) -> Any:
@@ -152,7 +174,7 @@ def crc32_ieee(begin: Word, end: Word, crc: Word) -> Word:
 TARGET = (
     llvmlite.binding.get_process_triple(),
     config.CPU_NAME,  # type: ignore[attr-defined]
-    dict(llvmlite.binding.get_host_cpu_features()),
+    usable_features(dict(llvmlite.binding.get_host_cpu_features()), config.CPU_FEATURES),  # type: ignore[attr-defined]
 )
 INSTRUCTIONS = instruction_set(*TARGET)
 # The functions below are compiled at their first call, so without the instruction they are never compiled at all.

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 from typing import Any
 
 import crc32c as library
@@ -64,6 +65,7 @@ def test_checksums_equal_the_library_at_any_length_and_alignment(
         ("x86_64-unknown-linux-gnu", None, {}, None),
         ("x86_64-unknown-linux-gnu", "generic", {"sse4.2": True}, None),
         ("x86_64-unknown-linux-gnu", "x86-64-v2", {}, "x86"),
+        ("x86_64-unknown-linux-gnu", "x86-64-v3", {"sse4.2": False}, None),
         ("aarch64-unknown-linux-gnu", None, {"crc": True}, "arm"),
         ("aarch64-unknown-linux-gnu", None, {}, None),
         ("aarch64-unknown-linux-gnu", "generic", {"crc": True}, None),
@@ -104,6 +106,58 @@ def test_folding_is_used_only_where_the_target_has_all_of_it(
 ) -> None:
     features = {name: name != missing for name in folding.NEEDED}
     assert folding.can_fold(triple, cpu_name, features) is expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, {"sse4.2", "pclmul", "avx2", "vpclmulqdq"}),
+        ("", set()),
+        ("-vpclmulqdq", set()),
+        ("+sse4.2, +pclmul,+avx2,+vpclmulqdq,+avx512f", {"sse4.2", "pclmul", "avx2", "vpclmulqdq"}),
+        ("+sse4.2,+pclmul,+avx2,-vpclmulqdq", {"sse4.2", "pclmul", "avx2"}),
+        ("+sse4.2,+pclmul,+avx2,+vpclmulqdq,-avx", {"sse4.2", "pclmul", "vpclmulqdq"}),
+        ("+sse4.2,+pclmul,-sse3", {"pclmul"}),
+        ("+sse4.2,-sse4.2", set()),
+    ],
+)
+def test_what_the_user_has_the_compiler_told_counts_instead_of_the_processor(
+    asked: str | None, expected: set[str]
+) -> None:
+    features = kernel.usable_features(dict.fromkeys(folding.NEEDED, True), asked)
+    assert {name for name, usable in features.items() if usable} == expected
+
+
+CHECKSUM = """
+import sys
+import numpy as np
+from sidecar.logformat import crc32c
+data = np.frombuffer(bytes(range(256)) * 400, np.uint8)
+print(int(crc32c.checksum(2, data, np.uint32(0))))
+"""
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"NUMBA_CPU_FEATURES": "-vpclmulqdq"},
+        {"NUMBA_CPU_FEATURES": "+sse4.2,+crc32,+pclmul,+avx2,-vpclmulqdq"},
+        {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "-sse4.2"},
+    ],
+    ids=lambda variables: " ".join(variables.values()),
+)
+def test_a_process_with_fewer_features_computes_the_same(variables: dict[str, str], tmp_path: Path) -> None:
+    """In a process of its own: an instruction that LLVM does not have ends it."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKSUM],
+        env={**os.environ, **variables, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) == library.crc32c(bytes(range(256)) * 400)
 
 
 def test_the_arm_form_compiles_to_its_instructions() -> None:
