@@ -93,7 +93,9 @@ def _left(healing: Healing) -> Iterator[str]:
         yield f"wrongly empty: {_offsets(healing.wrong_empty)}"
     if healing.corrupt:
         yield f"corrupt: {_offsets(healing.corrupt)}"
-    if healing.plan.missing:
+    if healing.plan.log_end in healing.created:
+        yield f"made at the log's end {healing.plan.log_end}, as no snapshot was there"
+    if healing.plan.missing or healing.plan.bare:
         yield healing.note
 
 

@@ -100,7 +100,7 @@ def rebuild(
             print_json({"kind": "snapshots_rebuild", "version": JSON_VERSION, **partition.to_json()})
     else:
         show_rebuilt(report, colors=options.colors)
-    _tell(report.problems)
+    _tell(report.problems, targets.warnings)
     return report.exit_code
 
 
@@ -141,7 +141,7 @@ def check(
             print_json({"kind": "snapshots_check", "version": JSON_VERSION, **partition.to_json()})
     else:
         show_checked(report, colors=options.colors)
-    _tell(report.problems)
+    _tell(report.problems, targets.warnings)
     return report.exit_code
 
 
@@ -152,7 +152,9 @@ def heal(
         list[Path],
         typer.Argument(metavar="LOG_DIR...", help="The log directories of a stopped broker.", show_default=False),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what is missing, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what is missing, and write nothing; exit code 3 if anything is.")
+    ] = False,
     replace_empty: Annotated[
         bool,
         typer.Option(
@@ -176,9 +178,10 @@ def heal(
 ) -> int:
     """Create the producer snapshots that a stopped broker lacks, so that its own tiering works after the start.
 
-    Only files named <base>.snapshot that do not exist are created, with owner, group and mode of their .log. The broker's
-    lock is held meanwhile: a broker that is started refuses to start. Safe to interrupt, and to run again. Snapshots that are
-    there are compared with the log; exit code 4 if a wrong one is left. SIGTERM ends it with 143, and leaves no half-written file.
+    Only files named <base>.snapshot that do not exist are created, and one at the log's end where none would stand, with
+    owner, group and mode of their .log. The broker's lock is held meanwhile: a broker that is started refuses to start. Safe
+    to interrupt, and to run again. Snapshots that are there are compared with the log; exit code 4 if a wrong one is left.
+    SIGTERM ends it with 143, and leaves no half-written file.
     """
     settings = _settings(options, topic, exclude)
     from sidecar.cli.progress import ProgressDisplay
@@ -214,7 +217,7 @@ def heal(
         print_json(report.as_json())
     else:
         show_healed(report, colors=options.colors)
-    _tell(report.problems)
+    _tell(report.problems, report.warnings)
     return report.exit_code
 
 
@@ -278,8 +281,10 @@ def _engine(settings: Settings, name: EngineName, workers: int | None) -> Abstra
     return task_engine(settings, name, workers, [PRELOADED])
 
 
-def _tell(problems: tuple[str, ...]) -> None:
+def _tell(problems: tuple[str, ...], warnings: tuple[str, ...]) -> None:
     from sidecar.cli.output import remark
 
+    for warning in warnings:
+        remark(f"warning: {warning}")
     for problem in problems:
         remark(f"problem: {problem}")

@@ -1,4 +1,4 @@
-"""Wrong usage looks like every other error: one line on stderr, exit code 2."""
+"""Wrong usage looks like every other error: one line on stderr, an object on stdout where JSON was asked for, exit code 2."""
 
 from __future__ import annotations
 
@@ -34,9 +34,25 @@ class OneLineErrors(TyperGroup):
             code = inner()
         except UsageError as error:
             if type(error).__name__ != "NoArgsIsHelpError":  # that one has shown the help already
-                sys.stderr.write(f"error: {_one_line(error)}\n")
+                what = _one_line(error)
+                sys.stderr.write(f"error: {what}\n")
+                if "--json" in (sys.argv[1:] if args is None else args):
+                    _answer(error, what)
             sys.exit(error.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _answer(error: Any, what: str) -> None:
+    """The object that whoever reads stdout expects; see `answering_json`."""
+    from sidecar.cli.output import print_json
+
+    names: list[str] = []
+    context = error.ctx
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    found = {"kind": "_".join(names).replace("-", "_") or "usage", "version": 1, "error": what}
+    print_json({**found, "exit_code": error.exit_code})
 
 
 def _one_line(error: Any) -> str:

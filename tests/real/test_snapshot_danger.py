@@ -160,6 +160,26 @@ def test_empty_snapshots_that_a_broker_made_up_are_found_and_replaced_on_demand(
     assert outcome(broker, written, tmp_path) == as_it_should_be(written)
 
 
+def test_a_partition_of_one_segment_and_no_snapshot_is_given_one_at_the_logs_end(tmp_path: Path) -> None:
+    with KafkaBroker("4.3.0", tmp_path / "kafka") as broker:
+        create_topic(broker, TOPIC, segment_bytes=1 << 20)
+        write(broker, SCRIPT, tmp_path)
+        broker.stop()
+        batches = stored_batches(partition_of(broker))
+        transactional = tuple(batch for batch in batches if batch.transactional)
+        end = batches[-1].last_offset + 1
+        retried = last_data_batch(batches, batches[0].producer_id)
+        written = Written(broker.version, broker.directory, retried, transactional, end)
+        assert segment_bases(partition_of(broker)) == [0]
+        for path in partition_of(broker).glob("*.snapshot"):
+            path.unlink()
+        done = run_program({}, "snapshots", "heal", str(broker.log_dirs[0]))
+        assert done.returncode == 0, done.stderr
+        assert [int(path.stem) for path in partition_of(broker).glob("*.snapshot")] == [end]
+        broker.start()
+        assert outcome(broker, written, tmp_path) == as_it_should_be(written)
+
+
 def checked(broker: KafkaBroker) -> tuple[int, list[str]]:
     """Exit status of `snapshots check`, and its verdict on each snapshot of the topic."""
     done = run_program({}, "snapshots", "check", "--json", str(partition_of(broker)))

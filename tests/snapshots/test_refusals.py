@@ -181,3 +181,66 @@ def test_sigterm_leaves_no_half_written_file(tmp_path: Path) -> None:
     assert 0 < len(list(log_dir.glob("t-*/*.snapshot"))) < 200 * 11
     assert list(log_dir.glob("t-*/*.tmp")) == []
     assert healed(log_dir).exit_code == 0
+
+
+def test_each_pattern_that_fits_nothing_is_named(tmp_path: Path) -> None:
+    """As a warning: another broker may hold the topic."""
+    log_dir = log_dir_of(tmp_path)
+    given = ("--topic", "ordes", "--topic", "t", "--compacted", "pay.*")
+    done = in_this_process("--json", "snapshots", "heal", log_dir, *given)
+    assert done.code == 0, done
+    warnings = json.loads(done.out)["warnings"]
+    assert [warning.split(":")[0] for warning in warnings] == ["--topic ordes", "--compacted pay.*"]
+    checked = in_this_process("snapshots", "check", log_dir, *given)
+    assert checked.code == 0, checked
+    assert "warning: --topic ordes: fits no topic" in checked.err
+    assert "--topic t:" not in checked.err
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_log_start_that_cannot_be_read_refuses_the_log_dir(dry_run: bool, tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    (log_dir / "log-start-offset-checkpoint").write_bytes(b"garbage\n")
+    done = in_this_process("snapshots", "heal", log_dir, *["--dry-run"] * dry_run)
+    assert done.code == 1, done
+    assert str(log_dir / "log-start-offset-checkpoint") in done.err
+    assert "nothing was written" in done.err
+    assert snapshots_in(log_dir / "t-0") == []
+
+
+def test_a_cleaner_checkpoint_that_cannot_be_read_keeps_its_partitions_from_being_healed(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    (log_dir / "cleaner-offset-checkpoint").write_bytes(b"garbage\n")
+    report = healed(log_dir)
+    assert (report.exit_code, report.healings[0].created) == (3, [])
+    assert "cleaner-offset-checkpoint" in report.healings[0].problem
+
+
+@pytest.mark.parametrize("command", ["heal", "check"])
+def test_a_directory_that_is_not_there_is_exit_code_2(command: str, tmp_path: Path) -> None:
+    done = in_this_process("--json", "snapshots", command, tmp_path / "absent")
+    assert (done.code, json.loads(done.out)["exit_code"]) == (2, 2)
+    assert "no such directory" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("snapshots", "heal", "--json", "--nosuch"), "snapshots_heal"),
+        (("--json", "snapshots", "heal"), "snapshots_heal"),
+        (("--json", "snapshots", "check", ".", "--now-ms", "x"), "snapshots_check"),
+        (("--json", "nosuch"), "usage"),
+    ],
+)
+def test_wrong_usage_is_json_too(arguments: tuple[str, ...], kind: str) -> None:
+    done = in_this_process(*arguments)
+    answer = json.loads(done.out)
+    assert (done.code, answer["exit_code"], answer["kind"]) == (2, 2, kind)
+    assert f"error: {answer['error']}" in done.err
+
+
+def test_a_dry_run_ends_with_3_where_something_is_missing(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    assert in_this_process("snapshots", "heal", "--dry-run", log_dir).code == 3
+    assert healed(log_dir).exit_code == 0
+    assert in_this_process("snapshots", "heal", "--dry-run", log_dir).code == 0

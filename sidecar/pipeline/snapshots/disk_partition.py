@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -56,6 +57,40 @@ class DiskPartition:
         noted = (self.files.log_dir / CLEANER_CHECKPOINT).exists()
         return not noted or self.topic_partition in self._checkpointed(CLEANER_CHECKPOINT)
 
+    @property
+    def active_bytes(self) -> int:
+        """Size of the active segment, 0 without one. Raises SegmentChanged."""
+        active = self.files.active_base_offset
+        return 0 if active is None else self._active(active).size_bytes
+
+    def end_offset(self) -> int:
+        """Where the log ends, by the batch headers of its active segment.
+
+        Raises CorruptFile unless it ends with a whole batch, SegmentChanged, PartitionError.
+        """
+        from sidecar.logformat.batches import SegmentScanner  # loads numba
+
+        end_offset = self.files.active_base_offset
+        if end_offset is None:
+            raise PartitionError(f"{self.place}: has no active segment")
+        source = self._active(end_offset)
+        with contextmanager(source.opened)() as read_at:
+            scanner = SegmentScanner(
+                read_at, source.size_bytes, base_offset=end_offset, file=source.name, check_crc=False
+            )
+            for columns in scanner:
+                if len(columns):
+                    end_offset = int(columns.last_offset[-1]) + 1
+            scanner.require_exact()
+        return end_offset
+
+    def _active(self, base_offset: int) -> LocalSegment:
+        path = self.files.directory / file_name(base_offset, Suffix.LOG)
+        try:
+            return LocalSegment(str(path), path.stat().st_size, growing=True)
+        except FileNotFoundError as error:
+            raise SegmentChanged(f"{path}: vanished while the directory was listed; look again") from error
+
     def _checkpointed(self, name: str) -> Mapping[TopicPartition, int]:
         path = self.files.log_dir / name
         try:
@@ -104,12 +139,7 @@ class DiskPartition:
         ]
         active = files.active_base_offset
         if active is not None and active < last_offset:
-            path = files.directory / file_name(active, Suffix.LOG)
-            try:
-                source = LocalSegment(str(path), path.stat().st_size, growing=True)
-            except FileNotFoundError as error:
-                raise SegmentChanged(f"{path}: vanished while the directory was listed; look again") from error
-            tasks.append(SegmentTask(source, active, None, tuple(cut for cut in cuts if cut > active)))
+            tasks.append(SegmentTask(self._active(active), active, None, tuple(cut for cut in cuts if cut > active)))
         for before, after in pairwise(tasks):
             if before.end_offset != after.base_offset:
                 raise SegmentChanged(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Final
 
 from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
 from sidecar.discovery.scan import scan_log_dirs
@@ -19,10 +20,22 @@ from sidecar.pipeline.snapshots.heal_plan import Healing, HealPlan, plan_healing
 from sidecar.pipeline.snapshots.heal_report import HealReport
 from sidecar.pipeline.snapshots.heal_writer import HealWriter
 from sidecar.pipeline.snapshots.healer import Healer
-from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
+from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock, LogDirRefused
 from sidecar.pipeline.snapshots.placing import remove_leftovers
-from sidecar.pipeline.snapshots.targets import NO_TOPIC, disk_partition, holds_segments, misnamed_directories
+from sidecar.pipeline.snapshots.targets import (
+    NO_TOPIC,
+    disk_partition,
+    holds_segments,
+    misnamed_directories,
+    topics_of,
+    unmatched_patterns,
+)
 from sidecar.ports import TaskEngine
+
+_BARE: Final = (
+    "no snapshot is there, and a broker that starts would write an empty one and forget all producers; heal makes one at the "
+    "log's end if the log names any"
+)
 
 
 def heal(
@@ -39,11 +52,14 @@ def heal(
 ) -> HealReport:
     """Create the missing `<base>.snapshot` files in the log dirs of a stopped broker; nothing else is touched.
 
+    Where no snapshot would stand at all, as none is missing, one is made at the log's end if the log names producers.
+
     Every snapshot that is there is judged by the replay, on every run.
 
     Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
-    goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to, SettingsError if
-    it is a partition's directory or the patterns choose no partition.
+    goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to or its
+    log-start-offset-checkpoint cannot be read, SettingsError if it is not there or a partition's directory, or if the patterns
+    choose no partition.
 
     Args:
         dry_run: only plan; with `replace_empty` the log is read to judge what is there.
@@ -63,13 +79,14 @@ def heal(
                 f"{', '.join(map(str, log_dirs))}: no partition to heal: --topic and --exclude leave none "
                 f"(internal topics are never looked at)"
             )
-        states = {path: read_log_dir_state(path) for path in locks}
+        states = {path: _state_of(path) for path in locks}
         healings = [
             _planned(
                 disk_partition(files, compacted_elsewhere),
                 states[files.log_dir],
                 replace_empty=replace_empty,
                 replace_corrupt=replace_corrupt,
+                replayed=replace_empty or not dry_run,
             )
             for files in found.partitions
         ]
@@ -92,12 +109,15 @@ def heal(
                 healers[index].take(event)
             writer.finish()
     problems = (*(str(problem.error) for problem in found.problems), *badly_named)
-    return HealReport(tuple(healings), problems, dry_run)
+    warnings = unmatched_patterns(topics, compacted_elsewhere, topics_of(found.partitions, found.problems))
+    return HealReport(tuple(healings), problems, dry_run, warnings)
 
 
 def _refuse_partition_directory(path: Path) -> None:
     try:
-        inside = path.is_dir() and holds_segments(path)
+        if not path.is_dir():
+            raise SettingsError(f"{path}: no such directory; take it from the broker's log.dirs")
+        inside = holds_segments(path)
     except OSError:
         return  # Taking its lock tells better what is wrong.
     if inside:
@@ -115,13 +135,31 @@ def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in reversed(log_dirs)}.values())[::-1]
 
 
-def _planned(log: DiskPartition, state: LogDirState, *, replace_empty: bool, replace_corrupt: bool) -> Healing:
-    log_start_offset = state.log_start.offsets.get(log.topic_partition)
+def _state_of(log_dir: Path) -> LogDirState:
+    state = read_log_dir_state(log_dir)
+    if state.log_start.error is not None:
+        # Nobody can tell which snapshots a broker would delete, and which it needs.
+        raise LogDirRefused(
+            f"{state.log_start.error}; nothing was written. A broker that starts takes the first segment of each log for its start "
+            f"where it cannot read this file: put it right, or move it away if that may be"
+        )
+    return state
+
+
+def _planned(
+    log: DiskPartition, state: LogDirState, *, replace_empty: bool, replace_corrupt: bool, replayed: bool
+) -> Healing:
     try:
-        plan = plan_healing(log, log_start_offset, replace_empty=replace_empty, replace_corrupt=replace_corrupt)
+        plan = plan_healing(
+            log,
+            state.log_start.offset(log.topic_partition),
+            replace_empty=replace_empty,
+            replace_corrupt=replace_corrupt,
+            replayed=replayed,
+        )
     except PartitionError as error:
         return Healing(HealPlan(log), problem=str(error))
-    return Healing(plan)
+    return Healing(plan, note=_BARE if plan.bare and not replayed else "")
 
 
 def _remove_leftovers(healing: Healing) -> None:

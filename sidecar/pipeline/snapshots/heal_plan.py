@@ -18,6 +18,8 @@ class HealPlan:
     and `witnesses` name some, which the replay must find too.
 
     `replaceable`: which of the empty (if proven wrong) and the corrupt ones may be replaced.
+    `bare`: no snapshot is there, and none is missing. A broker that starts then writes an empty one at the log's end, and replays
+    nothing. `log_end`: where it would, None if nobody has looked yet. Source: UnifiedLog.rebuildProducerState.
     """
 
     log: DiskPartition
@@ -26,11 +28,14 @@ class HealPlan:
     corrupt: tuple[int, ...] = ()
     witnesses: tuple[int, ...] = ()
     replaceable: frozenset[int] = frozenset()
+    bare: bool = False
+    log_end: int | None = None
 
     @property
     def boundaries(self) -> frozenset[int]:
         """Where the state is wanted. All snapshots are judged on every run, so that a wrong one cannot be missed by the next."""
-        return frozenset((*self.missing, *self.empty, *self.corrupt, *self.witnesses))
+        at_end = () if self.log_end is None else (self.log_end,)
+        return frozenset((*self.missing, *self.empty, *self.corrupt, *self.witnesses, *at_end))
 
     def job(self) -> PartitionJob:
         """From the log's start: a snapshot above it may stem from an empty one. Raises the errors of `plan_job`."""
@@ -75,16 +80,17 @@ class Healing:
 
 
 def plan_healing(
-    log: DiskPartition, log_start_offset: int | None, *, replace_empty: bool, replace_corrupt: bool
+    log: DiskPartition, log_start_offset: int | None, *, replace_empty: bool, replace_corrupt: bool, replayed: bool
 ) -> HealPlan:
     """Look at names, and at the snapshots that are there.
 
-    Raises PartitionError for a directory without segments or with an unfinished compaction, and for a snapshot that cannot be
-    read.
+    Raises PartitionError for a directory without segments or with an unfinished compaction, for a snapshot that cannot be
+    read, and for a log without snapshots that does not end with a whole batch.
 
     Args:
         log_start_offset: as checkpointed, None if it is the first segment's base. At its start a broker deletes
             snapshots that are not above it, and so nothing is made there. It deletes strays, too: they are not looked at.
+        replayed: the log will be read. Else its end is not looked for.
     """
     if log.files.unstable:
         raise PartitionError(
@@ -101,7 +107,15 @@ def plan_healing(
             found[_kind_of(log, offset)].append(offset)
     kinds = {kind: tuple(of_kind) for kind, of_kind in found.items()}
     replaceable = (*found["empty"] * replace_empty, *found["corrupt"] * replace_corrupt)
-    return HealPlan(log, missing, **kinds, replaceable=frozenset(replaceable))
+    bare = not missing and offsets == strays and _has_batches(log)
+    log_end = log.end_offset() if bare and replayed else None
+    if log_end is not None and log_end <= lowest:
+        bare, log_end = False, None
+    return HealPlan(log, missing, **kinds, replaceable=frozenset(replaceable), bare=bare, log_end=log_end)
+
+
+def _has_batches(log: DiskPartition) -> bool:
+    return log.files.active_base_offset is not None and (bool(log.bases) or log.active_bytes > 0)
 
 
 def _kind_of(log: DiskPartition, offset: int) -> str:

@@ -11,11 +11,12 @@ from sidecar.pipeline.snapshots.heal_plan import Healing
 
 @dataclass(frozen=True, slots=True)
 class HealReport:
-    """Every partition looked at, ascending, and what could not be looked at."""
+    """Every partition looked at, ascending, and what could not be looked at. `warnings` change no exit code."""
 
     healings: tuple[Healing, ...]
     problems: tuple[str, ...]
     dry_run: bool
+    warnings: tuple[str, ...] = ()
 
     @property
     def worth_showing(self) -> list[Healing]:
@@ -23,15 +24,24 @@ class HealReport:
         return [
             healing
             for healing in self.healings
-            if healing.plan.missing or healing.replaced or healing.misleads or healing.problem
+            if healing.plan.missing
+            or healing.created
+            or healing.replaced
+            or healing.misleads
+            or healing.problem
+            or (self.dry_run and healing.plan.bare)
         ]
 
     @property
     def exit_code(self) -> int:
-        """0, 3 if a partition was not healed completely, 4 if a snapshot is left that disagrees with the replay or is none."""
+        """0, 3 if a partition was not healed completely, 4 if a snapshot is left that disagrees with the replay or is none.
+
+        A dry run leaves to be healed what is missing: 3.
+        """
         if any(healing.misleads for healing in self.healings):
             return VerificationMismatch.exit_code
-        if self.problems or any(healing.problem for healing in self.healings):
+        to_heal = self.dry_run and any(healing.plan.missing for healing in self.healings)
+        if to_heal or self.problems or any(healing.problem for healing in self.healings):
             return PartitionError.exit_code
         return 0
 
@@ -42,7 +52,8 @@ class HealReport:
         counts["missing"] = sum(len(healing.plan.missing) for healing in self.healings)
         counts["replaced"] = sum(len(healing.replaced) for healing in self.healings)
         found: dict[str, Any] = {"kind": "snapshots_heal", "version": 1, "dry_run": self.dry_run, "counts": counts}
-        return {**found, "partitions": rows, "problems": list(self.problems), "exit_code": self.exit_code}
+        said = {"problems": list(self.problems), "warnings": list(self.warnings)}
+        return {**found, "partitions": rows, **said, "exit_code": self.exit_code}
 
 
 def _row(healing: Healing) -> dict[str, Any]:
@@ -52,6 +63,7 @@ def _row(healing: Healing) -> dict[str, Any]:
         "partition": log.topic_partition.partition,
         "directory": log.place,
         "missing": list(healing.plan.missing),
+        "log_end": healing.plan.log_end,
         "created": sorted(healing.created),
         "replaced": sorted(healing.replaced),
         "replayed": healing.replayed,

@@ -55,6 +55,10 @@ class Healer:
         self._healing.exact = self._healing.exact and state.exact
         if offset in plan.missing:
             self._hold(state, "")
+        elif offset == plan.log_end:
+            # Where there are no producers, the empty one that a broker writes is right.
+            if len(self._forgetting.snapshot_table(state)):
+                self._hold(state, "")
         elif offset in plan.empty:
             if len(unexpired_now(state, self._forgetting)):
                 self._healing.proven_wrong.append(offset)

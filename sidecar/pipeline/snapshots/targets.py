@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, Suffix, parse_directory_name, parse_file_name
@@ -25,7 +26,7 @@ NO_TOPIC: Final = TopicFilter(include=())
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Partitions in ascending order, and what could not be listed.
+    """Partitions in ascending order, and what could not be listed. `warnings` change no exit code.
 
     `single`: one partition directory was named, and nothing else. `directories`: those of a broker, which are only read.
     """
@@ -34,6 +35,7 @@ class Targets:
     problems: tuple[str, ...]
     single: bool = False
     directories: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def find_targets(
@@ -81,6 +83,7 @@ def find_targets(
         tuple(problems),
         single=len(paths) == 1 and not log_dirs,
         directories=tuple(path if path in log_dirs else _brokers_directory(path) for path in paths),
+        warnings=unmatched_patterns(topics, compacted_elsewhere, topics_of(partitions, found.problems)),
     )
 
 
@@ -92,7 +95,28 @@ def disk_partition(files: PartitionFiles, compacted_elsewhere: TopicFilter) -> D
 def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) -> Targets:
     """The partitions of an archive. Raises StoreError."""
     found, problems = archived_partitions(settings, clock, lambda topic: topics.accepts(topic, internal_topics=True))
-    return Targets(tuple(found), tuple(problems))
+    seen = {log.topic_partition.topic for log in found}
+    return Targets(tuple(found), tuple(problems), warnings=unmatched_patterns(topics, NO_TOPIC, seen))
+
+
+def unmatched_patterns(topics: TopicFilter, compacted_elsewhere: TopicFilter, seen: Collection[str]) -> tuple[str, ...]:
+    """What to tell of each pattern that fits none of the topics seen: it may be mistyped, or be about another broker."""
+    asked = () if topics.include == TopicFilter().include else topics.include
+    given = (
+        *(("--topic", pattern) for pattern in asked),
+        *(("--compacted", pattern) for pattern in compacted_elsewhere.include),
+    )
+    return tuple(
+        f"{option} {pattern}: fits no topic that was looked at (it must match the whole name; internal topics are passed over)"
+        for option, pattern in given
+        if not any(re.fullmatch(pattern, topic) for topic in seen)
+    )
+
+
+def topics_of(partitions: Sequence[PartitionFiles], problems: Sequence[ScanProblem]) -> set[str]:
+    """Topics of which a partition was found, readable or not."""
+    named = (problem.topic_partition for problem in problems if problem.topic_partition is not None)
+    return {each.topic for each in (*(files.topic_partition for files in partitions), *named)}
 
 
 def misnamed_directories(log_dirs: Sequence[Path]) -> list[str]:
