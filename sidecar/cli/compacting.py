@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
-from sidecar.cli.engines import EngineName, Master, spark_flags
+from sidecar.cli.engines import EngineName, Master, embedded_spark, spark_flags, wants_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.snapshots import NO_ARCHIVE
 from sidecar.errors import SettingsError
@@ -221,15 +221,14 @@ def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:
 @contextmanager
 def _engine(settings: Settings, name: EngineName, files: PartitionFiles) -> Iterator[StageEngine]:
     size_bytes = sum(segment.size_bytes for segment in files.segments)
-    if name is EngineName.LOCAL or (name is EngineName.AUTO and settings.spark.is_local and size_bytes <= _LOCAL_BYTES):
+    if not (wants_spark(settings, name) or (name is EngineName.AUTO and size_bytes > _LOCAL_BYTES)):
         from sidecar.pipeline.compaction.local_stages import LocalStages
 
         yield LocalStages()
         return
-    from sidecar.spark.embedded import EmbeddedSpark
     from sidecar.spark.stages import SparkStages
 
-    with EmbeddedSpark(settings.spark, preload=["sidecar.pipeline.compaction.preloaded"]) as spark:
+    with embedded_spark(settings, ["sidecar.pipeline.compaction.preloaded"]) as spark:
         stages = SparkStages(spark)
         # The JVM starts while headers are read.
         stages.prepare()
