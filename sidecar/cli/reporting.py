@@ -48,12 +48,15 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
                 row.end_offset,
                 row.segments,
                 size(row.bytes),
+                size(row.compacted_bytes),
+                row.clean_end_offset,
                 row.leader_epoch,
                 _holes(row.holes),
             )
             for row in rows
         ]
-        columns = ["partition", "topic id", "from#", "to#", "segments#", "size#", "leader epoch#", "holes"]
+        columns = ["partition", "topic id", "from#", "to#", "segments#", "size#", "compacted#", "clean to#"]
+        columns += ["leader epoch#", "holes"]
         if shown:
             print_table(f"Archive {store.url}", columns, shown, colors=options.colors)
             for row in rows:

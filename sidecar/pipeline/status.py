@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -21,11 +22,24 @@ WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationBytes:
+    """Live segments of one generation, and the bytes of all their objects."""
+
+    generation: int
+    segments: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionRow:
     """One lineage. Offsets are None while nothing is committed or nothing can be read; `problem` says why the latter.
 
     `end_offset` is exclusive. `segments` counts live segments, `bytes` those of all their objects. `leader_epoch` is the
     highest of a writer or of an archived batch, -1 if none is known.
+
+    `generations`: bytes of live objects by generation, ascending: 0 is what the broker wrote (`raw_bytes`), each compaction
+    counts one up (`compacted_bytes` is the sum of these). `clean_end_offset` (exclusive): below it everything was compacted
+    with all that lies below, by `clean_strategy`; None where nothing was.
     """
 
     cluster_id: str
@@ -39,11 +53,24 @@ class PartitionRow:
     bytes: int
     leader_epoch: int
     holes: tuple[Hole, ...]
+    generations: tuple[GenerationBytes, ...] = ()
+    clean_end_offset: int | None = None
+    clean_strategy: str | None = None
     problem: str | None = None
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of live objects that hold what the broker wrote."""
+        return sum(found.bytes for found in self.generations if not found.generation)
+
+    @property
+    def compacted_bytes(self) -> int:
+        """Bytes of live objects that a compaction wrote."""
+        return sum(found.bytes for found in self.generations if found.generation)
 
     def to_json(self) -> dict[str, object]:
         """The stable JSON form."""
-        return asdict(self)
+        return {**asdict(self), "raw_bytes": self.raw_bytes, "compacted_bytes": self.compacted_bytes}
 
 
 def row_of(state: PartitionState) -> PartitionRow:
@@ -61,7 +88,18 @@ def row_of(state: PartitionState) -> PartitionRow:
         bytes=state.size_bytes,
         leader_epoch=state.leader_epoch,
         holes=state.holes,
+        generations=_generations(state),
+        clean_end_offset=None if state.clean is None else state.clean_end_offset,
+        clean_strategy=None if state.clean is None else state.clean.strategy,
     )
+
+
+def _generations(state: PartitionState) -> tuple[GenerationBytes, ...]:
+    segments, size_bytes = Counter[int](), Counter[int]()
+    for segment in state.segments:
+        segments[segment.generation] += 1
+        size_bytes[segment.generation] += segment.size_bytes
+    return tuple(GenerationBytes(number, segments[number], size_bytes[number]) for number in sorted(segments))
 
 
 def unreadable_row(lineage: Lineage, problem: str) -> PartitionRow:

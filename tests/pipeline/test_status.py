@@ -46,6 +46,13 @@ def test_status_has_a_row_for_every_lineage_with_commits() -> None:
         "bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes,
         "leader_epoch": 5,
         "holes": ({"base_offset": 5, "end_offset": 7, "reason": "deleted by the broker before it was archived"},),
+        "generations": (
+            {"generation": 0, "segments": 2, "bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes},
+        ),
+        "clean_end_offset": None,
+        "clean_strategy": None,
+        "raw_bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes,
+        "compacted_bytes": 0,
         "problem": None,
     }
     assert archive_status(store, store.clock, include=lambda topic: topic == "none") == []
