@@ -8,9 +8,12 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.options import GlobalOptions
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StoreDenied
 
 if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
     from sidecar.archive.keys import Lineage
     from sidecar.clock import Clock
     from sidecar.ports import ObjectStore
@@ -31,7 +34,9 @@ def gc(
 ) -> int:
     """Delete objects of replaced segments, and of uploads that were given up, once their grace period is over.
 
-    What a commit names is never deleted. Exit code 3 if a partition could not be read; nothing is deleted there.
+    What a commit names is never deleted. Work files of compactions that were killed on a cluster go too, whatever the topics,
+    and multipart uploads that nobody ended are aborted, where the store lists them; both after a day at least. Exit code 3 if a
+    partition could not be read; nothing is deleted there.
     """
     flags = {"store.url": archive, "topics.include": topic or None, "topics.exclude": exclude or None}
     settings = options.settings({**flags, "gc.grace_period_ms": grace_ms}, calm=True)
@@ -39,29 +44,57 @@ def gc(
     from sidecar.clock import SystemClock
     from sidecar.discovery.topic_filter import TopicFilter
     from sidecar.pipeline.advice import advised
+    from sidecar.pipeline.compaction.stored_parts import STAGING
+    from sidecar.pipeline.garbage import collect_parts
     from sidecar.pipeline.lineages import find_all_lineages
     from sidecar.storage import open_existing
 
     store, topics = open_existing(settings.store), TopicFilter(settings.topics.include, settings.topics.exclude)
+    clock, grace_period_ms = SystemClock(), settings.gc.grace_period_ms
+    lineages = list(find_all_lineages(store, lambda name: topics.accepts(name, internal_topics=True)))
+    parts = collect_parts(store, clock, grace_period_ms=grace_period_ms, dry_run=dry_run)
+    uploads = _aborted(store, lineages, clock, grace_period_ms, dry_run=dry_run)
     rows: list[tuple[object, ...]] = []
     code = 0
-    for lineage in find_all_lineages(store, lambda name: topics.accepts(name, internal_topics=True)):
+    for lineage in lineages:
         found: dict[str, Any] = {"replaced_segments": 0, "orphans": 0, "problem": None}
+        found["unfinished_uploads"] = None if uploads is None else uploads[lineage.root]
         try:
-            found |= _collected(store, lineage, SystemClock(), settings.gc.grace_period_ms, dry_run=dry_run)
+            found |= _collected(store, lineage, clock, grace_period_ms, dry_run=dry_run)
         except SidecarError as error:
             found["problem"] = str(error)
             code = max(code, error.exit_code)
             remark(f"{lineage.topic_partition}: {advised(error)}")
-        rows.append((str(lineage.topic_partition), found["replaced_segments"], found["orphans"]))
+        figures = (found["replaced_segments"], found["orphans"], found["unfinished_uploads"])
+        rows.append((str(lineage.topic_partition), *figures))
         if options.json:
             place = {"topic": lineage.topic_partition.topic, "partition": lineage.topic_partition.partition}
             place |= {"cluster_id": lineage.cluster_id, "incarnation": lineage.incarnation}
             print_json({"kind": "garbage", "version": JSON_VERSION, **place, "dry_run": dry_run, **found})
-    if not options.json:
+    begun = None if uploads is None else uploads[STAGING]
+    if options.json:
+        work_files = {"dry_run": dry_run, "work_files": parts, "unfinished_uploads": begun}
+        print_json({"kind": "garbage_work_files", "version": JSON_VERSION, **work_files})
+    else:
         title = "Would be deleted" if dry_run else "Deleted"
-        print_table(title, ["partition", "replaced segments#", "orphaned objects#"], rows, colors=options.colors)
+        columns = ["partition", "replaced segments#", "orphaned objects#", "unfinished uploads#"]
+        print_table(title, columns, [*rows, ("work files", None, parts, begun)], colors=options.colors)
     return code
+
+
+def _aborted(
+    store: ObjectStore, lineages: Sequence[Lineage], clock: Clock, grace_period_ms: int, *, dry_run: bool
+) -> Counter[str] | None:
+    """By root; None where the store does not let us."""
+    from sidecar.cli.output import remark
+    from sidecar.pipeline.garbage import abort_uploads
+
+    roots = {lineage.root for lineage in lineages}
+    try:
+        return abort_uploads(store, roots, clock, grace_period_ms=grace_period_ms, dry_run=dry_run)
+    except StoreDenied as error:
+        remark(f"unfinished multipart uploads stay, a lifecycle rule of the bucket can end them: {error}")
+        return None
 
 
 def _collected(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -62,6 +63,10 @@ def collect_garbage(
         return Collected()
     orphans = list(_orphans(store, root, state, now_ms - max(grace_period_ms, ORPHAN_MS), in_progress))
     due = [found for found in state.removed if found.removed_at_ms + found.keep_ms + grace_period_ms <= now_ms]
+    if orphans:
+        # Writers never commit what is so old. Looking again costs little, should one do it all the same.
+        named = _named(log.refresh(state))
+        orphans = [key for key in orphans if _segment_id(root, key) not in named]
     if dry_run:
         return Collected(len(due), len(orphans))
     store.delete(orphans)
@@ -72,24 +77,56 @@ def collect_garbage(
     return Collected(len(due), len(orphans))
 
 
-def collect_parts(store: ObjectStore, clock: Clock, *, grace_period_ms: int) -> int:
+def collect_parts(store: ObjectStore, clock: Clock, *, grace_period_ms: int, dry_run: bool = False) -> int:
     """Delete work files that compactions on a cluster left in the store when they were killed; how many. Raises StoreError."""
     older_than_ms = clock.now_ms() - max(grace_period_ms, ORPHAN_MS)
     left = [f.key for f in store.list(STAGING) if is_staged_part(f.key) and f.modified_ms <= older_than_ms]
-    store.delete(left)
+    if not dry_run:
+        store.delete(left)
     return len(left)
+
+
+def abort_uploads(
+    store: ObjectStore, roots: Collection[ObjectKey], clock: Clock, *, grace_period_ms: int, dry_run: bool = False
+) -> Counter[str]:
+    """Abort multipart uploads of segments and work files that nobody has ended for as long as orphans are kept.
+
+    How many by root, and by `STAGING` for work files. Uploads below other roots, and of other keys, are left alone. Raises
+    StoreError; StoreDenied where we may not list them.
+    """
+    older_than_ms = clock.now_ms() - max(grace_period_ms, ORPHAN_MS)
+    aborted = Counter[str]()
+    for upload in list(store.unfinished_uploads("")):
+        place = STAGING if is_staged_part(upload.key) else "/".join(upload.key.split("/", 4)[:4])
+        if place != STAGING and (place not in roots or _segment_id(place, upload.key) is None):
+            continue
+        if upload.started_ms <= older_than_ms:
+            if not dry_run:
+                store.abort_upload(upload)
+            aborted[place] += 1
+    return aborted
 
 
 def _orphans(
     store: ObjectStore, root: ObjectKey, state: PartitionState, older_than_ms: int, in_progress: Collection[str]
 ) -> Iterator[ObjectKey]:
-    named = {segment.segment_id for segment in state.segments} | {found.segment_id for found in state.removed}
+    named = _named(state)
     for facts in store.list(below(root, SEGMENTS)):
-        found = parse_segment_key(facts.key.removeprefix(f"{root}/"))
-        if found is None or facts.modified_ms > older_than_ms:
+        segment_id = _segment_id(root, facts.key)
+        if segment_id is None or facts.modified_ms > older_than_ms:
             continue
-        if found.segment_id not in named and found.segment_id not in in_progress:
+        if segment_id not in named and segment_id not in in_progress:
             yield facts.key
+
+
+def _named(state: PartitionState) -> set[str]:
+    """Ids of all segments whose objects are the business of commits."""
+    return {segment.segment_id for segment in state.segments} | {found.segment_id for found in state.removed}
+
+
+def _segment_id(root: str, key: ObjectKey) -> str | None:
+    found = parse_segment_key(key.removeprefix(f"{root}/"))
+    return None if found is None else found.segment_id
 
 
 def _keys(root: ObjectKey, found: RemovedSegment) -> tuple[ObjectKey, ObjectKey]:

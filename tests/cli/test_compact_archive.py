@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,15 @@ def url(tmp_path: Path) -> str:
     return archive
 
 
+def cleared(*arguments: str) -> list[dict[str, Any]]:
+    """What `gc` says of each partition."""
+    found = in_this_process("gc", *arguments, "--json")
+    *partitions, work_files = found.lines()
+    assert (found.code, work_files["kind"]) == (0, "garbage_work_files")
+    assert (work_files["work_files"], work_files["unfinished_uploads"]) == (0, 0)
+    return partitions
+
+
 def test_topics_are_compacted_verified_and_cleared_up(url: str) -> None:
     dry = in_this_process("compact", "--archive", url, "--dry-run", "--json", "--quiet")
     assert {row["commit"] for row in dry.lines()} == {None}
@@ -30,17 +40,17 @@ def test_topics_are_compacted_verified_and_cleared_up(url: str) -> None:
         assert after["records_after"] < after["records_before"]
         assert {**before, "now_ms": 0, "commit": None} == {**after, "now_ms": 0, "commit": None}
     assert in_this_process("verify", "--archive", url, "--deep").code == 0
-    waiting = in_this_process("gc", "--archive", url, "--json").lines()
+    waiting = cleared("--archive", url)
     assert {row["replaced_segments"] for row in waiting} == {0}
-    counted = in_this_process("gc", "--archive", url, "--grace-ms", "0", "--dry-run", "--json").lines()
+    counted = cleared("--archive", url, "--grace-ms", "0", "--dry-run")
     objects = list(Path(url).rglob("*.log"))
-    deleted = in_this_process("gc", "--archive", url, "--grace-ms", "0", "--json").lines()
+    deleted = cleared("--archive", url, "--grace-ms", "0")
     assert [row["replaced_segments"] for row in deleted] == [row["replaced_segments"] for row in counted]
     gone = sum(row["replaced_segments"] for row in deleted)
     assert gone > 0
     assert len(list(Path(url).rglob("*.log"))) == len(objects) - gone
     assert in_this_process("verify", "--archive", url, "--deep").code == 0
-    again = in_this_process("gc", "--archive", url, "--grace-ms", "0", "--json").lines()
+    again = cleared("--archive", url, "--grace-ms", "0")
     assert {row["replaced_segments"] for row in again} == {0}
 
 
