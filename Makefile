@@ -20,12 +20,12 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	@$(BIN)/python -m tests.demo
 
-# The gate's order is fixed; without CI in the environment it is another one each time.
+# The gate's order is fixed; without CI in the environment it is another one each time. A file's tests share servers: they stay together.
 test: setup check
-	$(BIN)/pytest $(if $(CI),-p no:randomly)
+	$(BIN)/pytest -n auto --dist loadfile $(if $(CI),-p no:randomly)
 
 test-fast: setup check
-	$(BIN)/pytest -m "not real"
+	$(BIN)/pytest -n auto --dist loadfile -m "not real"
 
 check: setup
 	$(BIN)/ruff check .
