@@ -1,0 +1,193 @@
+"""All that `gc` does, with death at every call and with others who commit meanwhile: what is live stays, what is not goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.archive.commit import Add, Lost
+from sidecar.archive.keys import below, indexes_key, log_key
+from sidecar.archive.state import PartitionState
+from sidecar.clock import ManualClock
+from sidecar.compaction.rules import CompactionRules
+from sidecar.model import ObjectKey
+from sidecar.pipeline import garbage
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.compaction.stored_parts import STAGING
+from sidecar.pipeline.garbage import ORPHAN_MS, Collected, abort_uploads, collect_garbage, collect_parts
+from sidecar.pipeline.verify import verify_archive
+from sidecar.ports import UnfinishedUpload
+from tests.archive.builders import an_id
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, only_state, use
+
+LATER_MS = NOW_MS + ORPHAN_MS
+
+
+def littered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """A compacted archive with its replaced segments, and an orphan, a work file and an upload that were given up."""
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    assert compact_one(store, only_state(store), CompactionRules(NOW_MS), tmp_path).error is None
+    root = only_state(store).lineage.root
+    store.put_if_absent(below(root, log_key(0, an_id("orphan"))), b"half")
+    store.put_if_absent(ObjectKey(f"{STAGING}{an_id('job')}/00000001-{an_id('attempt')}.part"), b"part")
+    store.unfinished = [UnfinishedUpload(below(root, log_key(0, an_id("begun"))), "begun", NOW_MS)]
+    for key in store.objects:
+        store.modified_ms[key] = NOW_MS
+    return store
+
+
+def clear(store: MemoryStore) -> tuple[Collected, int, Counter[str]]:
+    """As the command does it, a day later."""
+    root, clock = ObjectKey(next(key for key in store.objects if "/commits/" in key).split("/commits/")[0]), store.clock
+    parts = collect_parts(store, clock, grace_period_ms=0)
+    uploads = abort_uploads(store, {root}, clock, grace_period_ms=0)
+    return collect_garbage(store, root, clock, WRITER, grace_period_ms=0), parts, uploads
+
+
+def live_keys(state: PartitionState) -> set[str]:
+    return {below(state.lineage.root, key) for s in state.segments for key in (s.log_key, s.indexes_key)}
+
+
+def segment_keys(store: MemoryStore) -> set[str]:
+    return {key for key in store.objects if "/segments/" in key}
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_death_at_any_call_leaves_all_that_is_live_and_a_second_run_finishes(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "PURGED_AT_ONCE", at_once)
+    store = littered(tmp_path, monkeypatch)
+    objects, times, unfinished = dict(store.objects), dict(store.modified_ms), list(store.unfinished)
+    store.clock = ManualClock(LATER_MS)
+    live = live_keys(only_state(store))
+    calls: list[str] = []
+    store.before = lambda operation, _key: calls.append(operation)
+    found, parts, uploads = clear(store)
+    assert (found.removed > 3, found.orphans, parts, sum(uploads.values())) == (True, 1, 1, 1)
+    assert {"delete", "put_if_absent", "abort_upload"} <= set(calls)
+    for last in range(len(calls)):
+        store.objects, store.modified_ms, store.unfinished = dict(objects), dict(times), list(unfinished)
+        left = last
+
+        def die(operation: str, key: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed(f"{operation} {key}")
+
+        store.before = die
+        with pytest.raises(Killed):
+            clear(store)
+        store.before = lambda _operation, _key: None
+        assert live <= set(store.objects), f"killed at call {last}"
+        # Every byte once for each kind of call; that all is there, each time.
+        deep = last == 0 or calls[last] != calls[last - 1]
+        assert [found.problems for found in verify_archive(store, store.clock, deep=deep)] == [()]
+        clear(store)
+        assert segment_keys(store) == live
+        assert only_state(store).removed == ()
+        assert not [key for key in store.objects if key.startswith(STAGING)]
+        assert store.unfinished == []
+        assert clear(store) == (Collected(), 0, Counter())
+
+
+def test_who_commits_at_any_moment_meanwhile_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer appends, right before each call in turn: what it names stays, and the purge comes on top of it."""
+    store = littered(tmp_path, monkeypatch)
+    objects, times, unfinished = dict(store.objects), dict(store.modified_ms), list(store.unfinished)
+    store.clock = ManualClock(LATER_MS)
+    calls = 0
+
+    def count(_operation: str, _key: str) -> None:
+        nonlocal calls
+        calls += 1
+
+    store.before = count
+    clear(store)
+    for moment in range(calls):
+        store.objects, store.modified_ms, store.unfinished = dict(objects), dict(times), list(unfinished)
+        left = moment
+
+        def append_once(_operation: str, _key: str, name: str = f"appended at {moment}") -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                store.before = lambda _operation, _key: None
+                append_copy(store, name, NOW_MS + ORPHAN_MS)
+
+        store.before = append_once
+        clear(store)
+        store.before = lambda _operation, _key: None
+        state = only_state(store)
+        assert segment_keys(store) == live_keys(state), f"committed before call {moment}"
+        assert state.segments[-1].segment_id == an_id(f"appended at {moment}")
+        assert state.removed == ()
+
+
+def test_an_old_upload_that_is_committed_while_orphans_are_listed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No writer of ours commits what is so old; but if one did, nothing that it names may be deleted."""
+    store = littered(tmp_path, monkeypatch)
+    store.clock = ManualClock(LATER_MS)
+
+    def late(operation: str, key: str) -> None:
+        if operation == "list" and key.endswith("/segments/"):
+            store.before = lambda _operation, _key: None
+            append_copy(store, "late", NOW_MS)
+
+    store.before = late
+    assert clear(store)[0].orphans == 1
+    assert live_keys(only_state(store)) == segment_keys(store)
+    assert only_state(store).segments[-1].segment_id == an_id("late")
+
+
+def append_copy(store: MemoryStore, name: str, modified_ms: int) -> None:
+    """Put objects of the last segment again, at the end, as of that time; commit them after a hole, since offsets go on."""
+    log = CommitLog(store, only_state(store).lineage.root, store.clock)
+    state = log.read()
+    last, end = state.segments[-1], state.end_offset or 0
+    keys = (log_key(end + 1, an_id(name)), indexes_key(end + 1, an_id(name)))
+    for old, new in ((last.log_key, keys[0]), (last.indexes_key, keys[1])):
+        store.put_if_absent(below(state.lineage.root, new), store.objects[below(state.lineage.root, old)])
+        store.modified_ms[below(state.lineage.root, new)] = modified_ms
+    moved = replace(
+        last,
+        segment_id=an_id(name),
+        base_offset=end + 1,
+        end_offset=end + 2,
+        log_key=keys[0],
+        indexes_key=keys[1],
+        leader_epochs=(),
+    )
+    log.append([Lost(end, end + 1, "a test"), Add(moved)], WRITER, state)
+
+
+def test_uploads_that_may_go_on_and_those_of_others_are_not_ended(tmp_path: Path) -> None:
+    store, clock = MemoryStore(), ManualClock(LATER_MS)
+    root, other = (ObjectKey(f"cluster/{topic}/0/{an_id('topic')}") for topic in ("ours", "other"))
+    part = ObjectKey(f"{STAGING}{an_id('job')}/00000007-{an_id('attempt')}.part")
+    old, work_file = (UnfinishedUpload(key, key, NOW_MS) for key in (below(root, indexes_key(5, an_id("one"))), part))
+    kept = [
+        UnfinishedUpload(old.key, "young", NOW_MS + 1),
+        UnfinishedUpload(below(other, log_key(5, an_id("two"))), "another topic", NOW_MS),
+        UnfinishedUpload(below(root, "segments/readme.txt"), "no segment", NOW_MS),
+        UnfinishedUpload(ObjectKey("backup.tar"), "not ours", NOW_MS),
+    ]
+    store.unfinished = [old, *kept, work_file]
+    expected = Counter({root: 1, STAGING: 1})
+    assert abort_uploads(store, {root}, clock, grace_period_ms=0, dry_run=True) == expected
+    assert len(store.unfinished) == 6
+    assert abort_uploads(store, {root}, clock, grace_period_ms=ORPHAN_MS + 1) == Counter()
+    assert abort_uploads(store, {root}, clock, grace_period_ms=0) == expected
+    assert store.unfinished == kept
