@@ -18,9 +18,9 @@ from sidecar.clock import ManualClock, SystemClock
 from sidecar.config import Settings
 from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.compaction.worker import Compacted, Compacting
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 

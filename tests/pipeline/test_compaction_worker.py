@@ -13,9 +13,10 @@ from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import CorruptFile, Fenced, PartitionError, SidecarError, StagingFull, StoreUnavailable
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, TopicPartition
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.policy import Assessment, Trigger
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.compaction.worker import Compacted, Compacting, CompactionWorker
+from sidecar.pipeline.compaction.worker import CompactionWorker
 
 NOW_MS = 1_700_000_000_000
 

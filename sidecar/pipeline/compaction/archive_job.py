@@ -11,10 +11,10 @@ from sidecar.config import Settings
 from sidecar.errors import Fenced
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.compaction.worker import Compacted, Compacting
 from sidecar.pipeline.tools import Tools
 
 

@@ -20,6 +20,7 @@ from sidecar.errors import PartitionError, SidecarError
 from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
+from sidecar.pipeline.compaction.compacting import CompactionCrashed
 from sidecar.pipeline.compaction.copies import CompactedCopy, remove_if_empty
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
@@ -29,7 +30,6 @@ from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.policy_rules import LAST_MODIFIED, parameters_of, rules_of
 from sidecar.pipeline.compaction.run import rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import indexes_of, write_log
-from sidecar.pipeline.compaction.worker import CompactionCrashed
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)

@@ -15,12 +15,13 @@ from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.look import Look
 from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.compaction.worker import Compacted, Compacting, CompactionWorker
+from sidecar.pipeline.compaction.worker import CompactionWorker
 from sidecar.pipeline.tools import Tools
 
 DRAIN_SHARE: Final = 0.5

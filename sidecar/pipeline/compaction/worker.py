@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -16,9 +15,11 @@ from sidecar.errors import Fenced, PartitionError, SidecarError, StagingFull, St
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCrashed
 from sidecar.pipeline.compaction.policy import Assessment, one_job
 from sidecar.pipeline.compaction.quarantine import Quarantine
 from sidecar.pipeline.compaction.waiting_list import LedPartition, Waiting, WaitingList
+from sidecar.pipeline.compaction.worker_status import status_rows
 
 _log = structlog.get_logger(__name__)
 
@@ -27,31 +28,6 @@ TOGETHER_MAX = 4096
 LOOKERS = 8
 LONE_FAILURES_MAX = 3
 """So many jobs of one partition may fail in a row; then the fault is not theirs, and all rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compacting:
-    """A partition that is to be compacted now, up to its first uncleanable offset."""
-
-    led: LedPartition
-    policy: CompactionPolicy
-    assessment: Assessment
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """How that ended: figures of what was committed, or the error for which nothing was."""
-
-    topic_partition: TopicPartition
-    error: SidecarError | None = None
-    bytes_before: int = 0
-    bytes_after: int = 0
-    records_before: int = 0
-    records_after: int = 0
-
-
-class CompactionCrashed(SidecarError):
-    """A fault of our own while partitions were compacted; the log has its traceback."""
 
 
 class CompactionWorker:
@@ -238,26 +214,5 @@ class CompactionWorker:
             len(due), self._list.oldest_due_ms(), self._list.cleanable_bytes(), len(self._quarantine)
         )
         names = {compacting.led.topic_partition for compacting in running}
-        rows = [self._row(name, running=name in names) for name in sorted(self._list.partitions())]
+        rows = status_rows(self._list, self._quarantine, names)
         self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows})
-
-    def _row(self, name: TopicPartition, *, running: bool) -> dict[str, Any]:
-        entry, held = self._list.of(name), self._quarantine.of(name)
-        assessment = entry.assessment if entry is not None else None
-        row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": running}
-        if entry is not None and assessment is not None:
-            row |= {
-                "clean_end_offset": assessment.first_dirty_offset,
-                "cleanable_bytes": assessment.cleanable_bytes,
-                "dirty_ratio": round(assessment.dirty_ratio, 4),
-                "due": assessment.trigger,
-                "due_since_ms": entry.due_since_ms,
-            }
-        if held is not None:
-            row["quarantined"] = {
-                "error": held.error,
-                "reason": held.reason,
-                "failures": held.failures,
-                "failed_at_ms": held.failed_at_ms,
-            }
-        return row

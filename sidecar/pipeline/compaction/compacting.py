@@ -1,0 +1,36 @@
+"""A partition as it is handed to a compaction job of `run`, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.config import CompactionPolicy
+from sidecar.errors import SidecarError
+from sidecar.model import TopicPartition
+from sidecar.pipeline.compaction.policy import Assessment
+from sidecar.pipeline.compaction.waiting_list import LedPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """A partition that is to be compacted now, up to its first uncleanable offset."""
+
+    led: LedPartition
+    policy: CompactionPolicy
+    assessment: Assessment
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """How that ended: figures of what was committed, or the error for which nothing was."""
+
+    topic_partition: TopicPartition
+    error: SidecarError | None = None
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+
+
+class CompactionCrashed(SidecarError):
+    """A fault of our own while partitions were compacted; the log has its traceback."""
