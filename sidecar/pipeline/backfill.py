@@ -14,7 +14,8 @@ from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import open_tools, require_topic, scanner
-from sidecar.pipeline.partition import PartitionArchiver, PartitionOutcome
+from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.rounds import RoundReport, Rounds
 

@@ -23,7 +23,7 @@ from sidecar.pipeline.assembly import open_tools, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.partition import PartitionOutcome
+from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.rounds import RoundReport, Rounds
 from sidecar.pipeline.tools import Tools
 

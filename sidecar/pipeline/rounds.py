@@ -16,7 +16,8 @@ from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.partition import PartitionArchiver, PartitionOutcome
+from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 

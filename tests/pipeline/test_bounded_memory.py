@@ -43,7 +43,7 @@ def test_an_archiver_remembers_only_what_the_local_log_still_has(tmp_path: Path)
                 file.unlink()
         for _ in range(8):
             assert rounds.run_once().errors == []
-        remembered = {str(tp): archiver._state for tp, archiver in rounds._archivers.items()}["orders-0"]
+        remembered = {str(tp): archiver._known.state for tp, archiver in rounds._archivers.items()}["orders-0"]
     whole = archived_states(store)["orders-0"]
     assert ranges(whole) == spans
     assert remembered is not None

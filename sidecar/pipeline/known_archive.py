@@ -1,0 +1,125 @@
+"""What is known of one partition's archive between looks at its directory, so that an idle partition costs no request."""
+
+from __future__ import annotations
+
+from sidecar.archive.state import PartitionState, newest_part
+from sidecar.errors import ObjectMissing
+from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.pipeline.bundle import LogPosition, position_at
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.producer_snapshot import KnownState
+from sidecar.pipeline.seams import open_lineage, require_reach
+from sidecar.pipeline.tools import Tools
+
+
+class KnownArchive:
+    """Of the archive, what local files can be compared with: memory must not grow with the archive.
+
+    `state`: its newest part, None while no lineage is open. `last_end_offset`: where it ended when that was last known.
+    `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next segment
+    begins, None if it has to be worked out.
+    """
+
+    def __init__(self, tools: Tools, files: PartitionFiles) -> None:
+        self._tools = tools
+        self._topic_partition = files.topic_partition
+        self._commits: CommitLog | None = None
+        self._largest_archived_ms = -1
+        self._seen = (files.topic_id, files.directory_id)
+        self._newest: FileIdentity | None = None
+        self._reached: FileIdentity | None = None
+        self.state: PartitionState | None = None
+        self.last_end_offset: int | None = None
+        self.adopt_topic_id: str | None = None
+        self.position: LogPosition | None = None
+
+    @property
+    def end_offset(self) -> int | None:
+        """Exclusive end of the archive as far as it is known; None if there is none, or nothing was ever known."""
+        return self.last_end_offset if self.state is None else self.state.end_offset
+
+    def opened(self) -> tuple[PartitionState, CommitLog]:
+        """The state and the log to append to. Only after `open`."""
+        if self.state is None or self._commits is None:
+            raise RuntimeError(f"{self._topic_partition}: no lineage is open")
+        return self.state, self._commits
+
+    def open(self, files: PartitionFiles) -> PartitionState:
+        """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.
+
+        Raises LineageUnknown, CorruptFile, StoreError.
+        """
+        seen = (files.topic_id, files.directory_id)
+        if seen != self._seen or self._newest_has_changed(files):
+            # Deleted and made anew, upgraded and named, or truncated: another lineage may be the right one, or none.
+            self.forget()
+            self._seen = seen
+        if self.state is None:
+            self._commits, state, self.adopt_topic_id = open_lineage(self._tools, files)
+            self._largest_archived_ms = -1
+            return self.keep(state, files)
+        return self.state
+
+    def forget(self) -> None:
+        """The next `open` reads the archive anew."""
+        if self.state is not None:
+            self.last_end_offset = self.state.end_offset
+        self.state, self._commits, self.position = None, None, None
+        self._newest, self._reached = None, None
+
+    def keep(self, state: PartitionState, files: PartitionFiles) -> PartitionState:
+        """Remember this state, as far as local files reach down. Returns what is remembered."""
+        known_end_offset = -1 if self.state is None or self.state.end_offset is None else self.state.end_offset
+        for segment in reversed(state.segments):
+            if segment.end_offset <= known_end_offset:
+                break
+            self._largest_archived_ms = max(self._largest_archived_ms, segment.max_timestamp_ms)
+        local_start_offset = files.segments[0].base_offset if files.segments else files.active_base_offset
+        self.state = newest_part(state, local_start_offset or 0)
+        return self.state
+
+    def overtaken(self, state: PartitionState, files: PartitionFiles) -> None:
+        """Another writer has committed, and this is the state now."""
+        self.keep(state, files)
+        self.position, self._reached = None, None
+
+    def committed(self, state: PartitionState, files: PartitionFiles, log: FileIdentity, position: LogPosition) -> bool:
+        """We have committed `log`, and this is the state now; whether it is the first since the lineage was opened."""
+        is_first, self._newest = self._newest is None, log
+        self.keep(state, files)
+        self.adopt_topic_id, self.position = None, position
+        return is_first
+
+    def require_reach(self, files: PartitionFiles, state: PartitionState) -> None:
+        """Raise LineageUnknown if the local log ends below the archive. Looks only where the active segment is another."""
+        if self._reached is None or not _continues(files.active_log, self._reached):
+            require_reach(files, state)
+            self._reached = files.active_log
+
+    def known_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> KnownState:
+        """The producers at the base of what is to be archived next."""
+        if self.position is None:
+            self.position = self.position_at(files, base_offset, state)
+        return self.position.known
+
+    def position_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
+        """The position at the first segment to be archived; the archive is read anew where it was compacted meanwhile."""
+        try:
+            return position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
+        except ObjectMissing:
+            # Compacted since it was read, and cleared up: what replaced it tells the same.
+            self.forget()
+            return position_at(self._tools, files, base_offset, self.open(files), self._largest_archived_ms)
+
+    def _newest_has_changed(self, files: PartitionFiles) -> bool:
+        newest = self._newest
+        if newest is None:
+            return False
+        present = next((segment.log for segment in files.segments if segment.log.path == newest.path), None)
+        is_active = files.active_log is not None and files.active_log.path == newest.path
+        return is_active or present not in (None, newest)
+
+
+def _continues(active: FileIdentity | None, earlier: FileIdentity) -> bool:
+    """Whether the active segment is the one of an earlier look, and has not become shorter."""
+    return active is not None and active.inode == earlier.inode and active.size_bytes >= earlier.size_bytes

@@ -1,0 +1,23 @@
+"""What came of one partition's turn, for reports, metrics and the next round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sidecar.errors import SidecarError
+from sidecar.model import ArchivedSegment, PartitionFiles
+
+
+@dataclass(slots=True)
+class PartitionOutcome:
+    """What was done for a partition, and why it stopped where it did ("" if everything rolled is archived)."""
+
+    files: PartitionFiles
+    archived: list[ArchivedSegment] = field(default_factory=list)
+    conformance: Counter[str] = field(default_factory=Counter)
+    end_offset: int | None = None
+    waiting: int = 0
+    reason: str = ""
+    error: SidecarError | None = None
+    look_again_ms: int | None = None

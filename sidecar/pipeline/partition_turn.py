@@ -1,0 +1,210 @@
+"""One turn of a partition: its planned segments are prepared, uploaded and committed, in offset order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeAlias
+
+import structlog
+
+from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost
+from sidecar.archive.state import PartitionState
+from sidecar.errors import BrokerUnavailable, SidecarError
+from sidecar.logformat.leader_epochs import LeaderEpochs
+from sidecar.metrics import Stage
+from sidecar.model import ArchivedSegment, SegmentFiles
+from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment, with_copy
+from sidecar.pipeline.commit_log import CommitConflict
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
+from sidecar.pipeline.held_back import HeldBack
+from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
+from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.known_archive import KnownArchive
+from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.recovery import settle_attempts
+from sidecar.pipeline.retention_race import is_urgent
+from sidecar.pipeline.seams import leader_epoch_checkpoint, require_seam
+from sidecar.pipeline.sources import ensure_unchanged
+from sidecar.pipeline.tools import Tools
+from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
+from sidecar.pipeline.upload import upload_segment
+
+_log = structlog.get_logger(__name__)
+
+NOT_ON_DISK = "no longer on the broker's disk when it was to be archived"
+
+Done: TypeAlias = Callable[[ArchivedSegment], None]
+
+
+class PartitionTurn:
+    """The work on one plan. What it learns of the archive goes to `known`, what it did to `outcome`."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        known: KnownArchive,
+        held_back: HeldBack,
+        before_upload: BeforeUpload | None,
+        plan: PartitionPlan,
+        outcome: PartitionOutcome,
+        done: Done,
+    ) -> None:
+        """Args: before_upload: has the compacted copies; None where there are none. done: called after each commit."""
+        self._tools = tools
+        self._known = known
+        self._held_back = held_back
+        self._before_upload = before_upload
+        self._plan = plan
+        self._outcome = outcome
+        self._done = done
+        self._in_flight: InFlight = deque()
+
+    def run(self, uploads: Executor) -> None:
+        """Archive the planned segments, and record the hole below them if the plan has one.
+
+        Raises CommitConflict where another writer was first, and what preparation, transfers and commits raise.
+        """
+        plan = self._plan
+        if not plan.segments and (not plan.facts.leads or self._known.state is None):
+            return  # What an earlier leadership left behind is for the broker that leads now, or for our next turn.
+        state = self._known.open(plan.files)
+        require_not_fenced(plan.facts, state)
+        resumed = settle_attempts(self._tools, state, plan.segments)
+        if not (plan.segments or plan.hole) or plan.error or self._is_draining():
+            return
+        require_seam(self._tools, plan.files, state)
+        if plan.hole is not None:
+            state = self._record_lost(plan.hole)
+        if not plan.segments:
+            return
+        checkpoint = leader_epoch_checkpoint(plan.files)
+        base_offset = plan.segments[0].base_offset
+        position = self._known.position or self._known.position_at(plan.files, base_offset, state)
+        try:
+            self._archive_segments(uploads, position, checkpoint, resumed)
+        except BrokerUnavailable:
+            finish_transfers(self._in_flight)
+            abandon(self._tools, self._in_flight, keep=True)
+            self._in_flight.clear()
+            raise
+        finally:
+            abandon(self._tools, self._in_flight)
+
+    def _archive_segments(
+        self, uploads: Executor, position: LogPosition, checkpoint: LeaderEpochs | None, resumed: dict[int, Attempt]
+    ) -> None:
+        for segment in self._plan.segments:
+            if self._is_draining():
+                break
+            try:
+                prepared, position, blocker = self._prepare(segment, position, checkpoint, resumed)
+            except SidecarError:
+                self._commit_all()  # What came before is good.
+                raise
+            if blocker is not None:
+                prepared.close()
+                self._held_back.hold(blocker)
+                self._outcome.reason = blocker.reason
+                break
+            self._in_flight.append((prepared, uploads.submit(upload_segment, self._tools, prepared), position))
+            if len(self._in_flight) > self._tools.policy.uploads_ahead - 1:
+                self._commit_next()
+        self._commit_all()
+        if not self._tools.stop.is_set():
+            # Commits have passed the numbers for which earlier attempts were kept.
+            settle_attempts(self._tools, self._known.opened()[0], ())
+
+    def _prepare(
+        self,
+        segment: SegmentFiles,
+        position: LogPosition,
+        checkpoint: LeaderEpochs | None,
+        resumed: dict[int, Attempt],
+    ) -> tuple[PreparedSegment, LogPosition, OpenTransactions | None]:
+        """The segment, open; the position after it; and which open transactions keep it from being archived, if any."""
+        plan = self._plan
+        self._tools.beat()
+        root = self._known.opened()[0].lineage.root
+        attempt = resumed.pop(segment.base_offset, None)
+        log_start_offset = plan.facts.log_start_offset
+        with self._tools.turns.reading(
+            plan.files.directory_id[0], beat=self._tools.beat, is_urgent=is_urgent(plan.deadline_ms, self._tools.clock)
+        ):
+            prepared, after = prepare_segment(
+                self._tools, root, segment, position, checkpoint, log_start_offset, attempt
+            )
+        try:
+            stable_end_offset = plan.facts.stable_end_offset
+            blocker = None
+            if not plan.facts.transactions_decided:
+                blocker = undecided_transactions(
+                    plan.files, segment, prepared.reading.state, stable_end_offset, self._tools.beat
+                )
+            copy = None if self._before_upload is None else self._before_upload.copy_of(segment)
+            if copy is not None and blocker is None and attempt is None and prepared.lost is None:
+                prepared = with_copy(prepared, copy, self._tools.new_id(), root)
+        except SidecarError:
+            prepared.close()
+            raise
+        return prepared, after, blocker
+
+    def _is_draining(self) -> bool:
+        if self._tools.stop.is_set():
+            self._outcome.reason = "draining: the process was asked to stop"
+        return self._tools.stop.is_set()
+
+    def _commit_all(self) -> None:
+        while self._in_flight:
+            self._commit_next()
+
+    def _commit_next(self) -> None:
+        prepared, future, position = self._in_flight[0]
+        entry = future.result()
+        state = self._known.opened()[0]
+        after = self._append(prepared, entry)
+        is_first = self._known.committed(after, self._outcome.files, prepared.segment.log, position)
+        self._outcome.archived.append(entry)
+        self._outcome.conformance[prepared.snapshot.result] += 1
+        if prepared.lost is not None:
+            self._tools.metrics.broker.offsets_lost(prepared.lost[1] - prepared.lost[0])
+        report_commit(self._tools, prepared, entry)
+        self._done(entry)
+        self._tools.journal.end(prepared.attempt.segment_id)
+        if self._before_upload is not None:
+            self._before_upload.archived(prepared.segment)
+        if is_first:
+            directory, (_, inode) = self._outcome.files.directory, self._outcome.files.directory_id
+            self._tools.journal.archived_from(state.lineage.root, directory, inode)
+
+    def _append(self, prepared: PreparedSegment, entry: ArchivedSegment) -> PartitionState:
+        """Commit the first segment in flight, and close it; the state after that."""
+        state, commits = self._known.opened()
+        ensure_unchanged(prepared.segment, self._outcome.files)
+        require_leadership(self._tools, self._outcome.files, self._plan.facts)
+        adopted = self._known.adopt_topic_id
+        actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
+        lost = [] if prepared.lost is None else [Lost(*prepared.lost, NOT_ON_DISK)]
+        self._tools.journal.committing(entry.segment_id, state.next_number)
+        self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
+        try:
+            return commits.append([*actions, Add(entry), *lost], writer_of(self._tools, self._plan.facts), state)
+        except SidecarError as error:
+            if not isinstance(error, CommitConflict):
+                self._tools.metrics.segment_failed(Stage.COMMITTED)
+            raise
+        finally:
+            prepared.close()
+
+    def _record_lost(self, hole: tuple[int, int]) -> PartitionState:
+        plan = self._plan
+        state, commits = self._known.opened()
+        require_leadership(self._tools, plan.files, plan.facts)
+        _log.error("offsets_lost", partition=str(plan.files.topic_partition), from_offset=hole[0], to_offset=hole[1])
+        after = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
+        self._tools.metrics.broker.offsets_lost(hole[1] - hole[0])
+        self._known.position = None
+        return self._known.keep(after, plan.files)
