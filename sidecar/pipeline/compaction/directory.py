@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
-    META_PROPERTIES,
     PARTITION_METADATA,
     DirectoryState,
     Suffix,
@@ -35,6 +32,7 @@ from sidecar.pipeline.compaction.run import only, rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import write_segment
 from sidecar.pipeline.compaction.survey import Survey, survey
 from sidecar.pipeline.compaction.what_if import Outlook, what_if
+from sidecar.pipeline.compaction.workplace import workplace
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.ports import StageEngine
 
@@ -98,7 +96,7 @@ def compact_directory(
     Raises SettingsError for an `out` that cannot be, PartitionError and its kinds for a partition that stays as it is,
     StagingFull, and what the engine raises.
     """
-    with _workplace(files, out) as work:
+    with workplace(files, out) as work:
         parts, directory = LocalParts(work / "parts"), work / "partition"
         with cannot_be_written(work):
             parts.directory.mkdir()
@@ -134,7 +132,7 @@ def forecast(
     split_bytes: int = SPLIT_BYTES,
 ) -> tuple[Outlook, ...]:
     """What these strategies would do to the directory; none where nothing may be compacted. Raises as `compact_directory`."""
-    with _workplace(files, None) as work:
+    with workplace(files, None) as work:
         surveyed = survey(files, forgetting, work, split_bytes=split_bytes)
         count = surveyed.compactable(include_active=include_active)
         if not count:
@@ -224,29 +222,3 @@ def _copy_if_there(path: Path, directory: Path) -> bool:
         _copy(path, directory)
         return True
     return False
-
-
-@contextmanager
-def _workplace(files: PartitionFiles, out: Path | None) -> Iterator[Path]:
-    """A directory that is gone afterwards, on the file system of `out`."""
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="tiered-sidecar-compact-") as name:
-            yield Path(name)
-        return
-    _check(files, out)
-    with cannot_be_written(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}-", suffix=".tmp", dir=out.parent)
-    with scratch as name:
-        yield Path(name)
-
-
-def _check(files: PartitionFiles, out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
-    if out.resolve().is_relative_to(files.directory.resolve()):
-        raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
-    if (out.parent / META_PROPERTIES).exists():
-        raise SettingsError(
-            f"--out {out} lies in a broker's log directory: write elsewhere, and move it there while the broker is stopped"
-        )
