@@ -20,7 +20,8 @@ from sidecar.compaction.outputs import (
     legacy_tombstones_kept,
     plan_outputs,
 )
-from sidecar.compaction.rewrite import Ending, RewriteCounts, Sink, rewrite_split
+from sidecar.compaction.rewrite import Ending, Sink, rewrite_split
+from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import NO_VERDICTS, SplitScan, read_events, scan_split
 from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput, Split, splits_of

@@ -9,7 +9,8 @@ import numpy as np
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.plan import SegmentSummary, grouped
-from sidecar.compaction.rewrite import Ending, RewriteCounts, Sink
+from sidecar.compaction.rewrite import Ending, Sink
+from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.segments import SegmentInput

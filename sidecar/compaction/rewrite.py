@@ -16,6 +16,7 @@ from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.inflating import Body, Inflater
 from sidecar.compaction.kernels_table import mark
 from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.segments import Chunk, SegmentInput, chunks
@@ -38,33 +39,6 @@ class Ending:
 
     position: int = -1
     next_offset: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteCounts:
-    """What became of the batches of a split or of several."""
-
-    verbatim: int = 0
-    rebuilt: int = 0
-    emptied: int = 0
-    dropped: int = 0
-    kept_records: int = 0
-    legacy_losers_kept: int = 0
-
-    def __add__(self, other: RewriteCounts) -> RewriteCounts:
-        return RewriteCounts(
-            self.verbatim + other.verbatim,
-            self.rebuilt + other.rebuilt,
-            self.emptied + other.emptied,
-            self.dropped + other.dropped,
-            self.kept_records + other.kept_records,
-            self.legacy_losers_kept + other.legacy_losers_kept,
-        )
-
-    @property
-    def identical(self) -> bool:
-        """Whether every batch was copied as it was."""
-        return not (self.rebuilt or self.emptied or self.dropped)
 
 
 def rewrite_split(

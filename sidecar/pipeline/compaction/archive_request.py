@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sidecar.archive.commit import Writer
-from sidecar.compaction.rewrite import RewriteCounts
+from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey

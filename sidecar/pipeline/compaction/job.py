@@ -7,7 +7,7 @@ from typing import Generic
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rewrite import RewriteCounts
+from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import Split
 from sidecar.compaction.verdicts import SplitVerdicts, judge_splits

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 
 from sidecar.compaction.outputs import PlannedOutput, legacy_tombstones_kept, plan_outputs
-from sidecar.compaction.rewrite import RewriteCounts
+from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.errors import SidecarError

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, reduce_blobs
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rewrite import Ending, RewriteCounts, rewrite_split
+from sidecar.compaction.rewrite import Ending, rewrite_split
+from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
