@@ -192,12 +192,23 @@ class SnapshotProvenance:
 
 
 @dataclass(frozen=True, slots=True)
+class RawBatches:
+    """Checksum fields of the first and last batch that the broker's log has, or had, in `[base_offset, end_offset)`."""
+
+    base_offset: int
+    end_offset: int
+    first_crc: int | None
+    last_crc: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivedSegment:
     """A segment that a commit has added: everything a reader needs to fetch and check it.
 
     `log_key` and `indexes_key` are relative to the partition's incarnation. `parts` has one entry per part that exists
     (an empty part has size 0; a missing transaction index has no entry). `leader_epochs` is the segment's own map, its first entry
     re-based to `base_offset`. `generation` is 0 for raw segments, 1 and up for compacted ones.
+    `compacted_from`: of a compacted segment, the newest raw one that went into it; None where that is not known.
     `source_*` is what the file was on the broker's disk (None for compacted segments), and where in it the segment begins.
     """
 
@@ -221,6 +232,14 @@ class ArchivedSegment:
     source_position: int = 0
     first_batch_crc: int | None = None
     last_batch_crc: int | None = None
+    compacted_from: RawBatches | None = None
+
+    @property
+    def raw_batches(self) -> RawBatches | None:
+        """What of it can be looked up in the broker's log: its own batches if it is raw, else those it was made of."""
+        if self.generation:
+            return self.compacted_from
+        return RawBatches(self.base_offset, self.end_offset, self.first_batch_crc, self.last_batch_crc)
 
     def part(self, name: PartName) -> Part | None:
         """The part of this name, or None."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sidecar.archive.state import PartitionState
-from sidecar.model import ArchivedSegment, LeaderEpoch
+from sidecar.model import LeaderEpoch, RawBatches
 
 
 class Verdict(StrEnum):
@@ -61,8 +61,11 @@ class LocalLog:
 
 
 def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
-    """The batches worth comparing: of the newest raw segment that lies in the local log, else of one that reaches in."""
-    raw = [segment for segment in archived.segments if segment.generation == 0]
+    """The batches worth comparing: of the newest raw segment that lies in the local log, else of one that reaches in.
+
+    Of a compacted segment it is the raw one that it was made of: its own batches are nowhere in the broker's log.
+    """
+    raw = [found for segment in archived.segments if (found := segment.raw_batches) is not None]
     inside = [s for s in raw if local.start_offset <= s.base_offset and s.end_offset <= local.end_offset]
     if inside:
         newest = inside[-1]
@@ -74,9 +77,9 @@ def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
     return _probe(begins_inside[-1], last=False) if begins_inside else ()
 
 
-def _probe(segment: ArchivedSegment, *, last: bool) -> tuple[Probe, ...]:
-    crc = segment.last_batch_crc if last else segment.first_batch_crc
-    return () if crc is None else (Probe(segment.base_offset, segment.end_offset, last, crc),)
+def _probe(raw: RawBatches, *, last: bool) -> tuple[Probe, ...]:
+    crc = raw.last_crc if last else raw.first_crc
+    return () if crc is None else (Probe(raw.base_offset, raw.end_offset, last, crc),)
 
 
 def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Probe, int | None]) -> Seam:

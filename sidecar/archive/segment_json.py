@@ -14,6 +14,7 @@ from sidecar.model import (
     ObjectKey,
     Part,
     PartName,
+    RawBatches,
     SnapshotOrigin,
     SnapshotProvenance,
 )
@@ -51,6 +52,19 @@ def check_segment(segment: ArchivedSegment) -> None:
             f"segment {segment}: generation {segment.generation} with strategy {segment.strategy!r}: raw segments have "
             f"generation 0 and no strategy, compacted ones have both"
         )
+    _check_origin(segment)
+
+
+def _check_origin(segment: ArchivedSegment) -> None:
+    raw = segment.compacted_from
+    if raw is None:
+        return
+    if not segment.generation:
+        raise CommitRefused(f"segment {segment}: a raw segment is compacted from nothing")
+    if not segment.base_offset <= raw.base_offset < raw.end_offset <= segment.end_offset:
+        raise CommitRefused(
+            f"segment {segment}: compacted_from [{raw.base_offset}, {raw.end_offset}) does not lie within it"
+        )
 
 
 def _check_epochs(segment: ArchivedSegment) -> None:
@@ -63,7 +77,7 @@ def _check_epochs(segment: ArchivedSegment) -> None:
 
 def segment_to_json(segment: ArchivedSegment) -> Json:
     """The JSON form. Inverse: `segment_from_json`."""
-    return {
+    found: dict[str, Json] = {
         "base_offset": segment.base_offset,
         "end_offset": segment.end_offset,
         "segment_id": segment.segment_id,
@@ -94,6 +108,14 @@ def segment_to_json(segment: ArchivedSegment) -> Json:
         "first_batch_crc": _checksum_to_json(segment.first_batch_crc),
         "last_batch_crc": _checksum_to_json(segment.last_batch_crc),
     }
+    if raw := segment.compacted_from:
+        found["compacted_from"] = {
+            "base_offset": raw.base_offset,
+            "end_offset": raw.end_offset,
+            "first_batch_crc": _checksum_to_json(raw.first_crc),
+            "last_batch_crc": _checksum_to_json(raw.last_crc),
+        }
+    return found
 
 
 def _source_to_json(segment: ArchivedSegment) -> Json:
@@ -137,12 +159,24 @@ def segment_from_json(found: JsonObject) -> ArchivedSegment:
         source_position=(source.optional_integer("position") or 0) if source else 0,
         first_batch_crc=found.optional_checksum("first_batch_crc"),
         last_batch_crc=found.optional_checksum("last_batch_crc"),
+        compacted_from=_raw_from_json(found.optional_nested("compacted_from")),
     )
     try:
         check_segment(segment)
     except CommitRefused as error:
         raise CorruptFile(f"{found.path}{error}", file=found.file) from error
     return segment
+
+
+def _raw_from_json(found: JsonObject | None) -> RawBatches | None:
+    if found is None:
+        return None
+    return RawBatches(
+        found.integer("base_offset"),
+        found.integer("end_offset"),
+        found.optional_checksum("first_batch_crc"),
+        found.optional_checksum("last_batch_crc"),
+    )
 
 
 def _parts_from_json(found: JsonObject) -> tuple[Part, ...]:

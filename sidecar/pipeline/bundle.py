@@ -10,7 +10,7 @@ from sidecar.archive.keys import indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.logformat.leader_epochs import LeaderEpochs
-from sidecar.model import ArchivedSegment, Part, PartitionFiles, SegmentFiles
+from sidecar.model import ArchivedSegment, Part, PartitionFiles, RawBatches, SegmentFiles
 from sidecar.pipeline.compaction.copies import CompactedCopy
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.page_cache import NO_FOOTPRINT, CacheFootprint, footprint_before, give_back
@@ -60,10 +60,11 @@ class PreparedSegment:
         segment, epochs = self.segment, self.reading.leader_epochs
         built = self.reading.built if self.copy is None else self.copy.built
         covered = epochs.covers(segment.base_offset)
+        end_offset = segment.end_offset if self.lost is None else self.lost[0]
         return ArchivedSegment(
             segment_id=self.attempt.segment_id,
             base_offset=segment.base_offset,
-            end_offset=segment.end_offset if self.lost is None else self.lost[0],
+            end_offset=end_offset,
             log_key=self.attempt.log_key,
             indexes_key=self.attempt.indexes_key,
             parts=(log_part(self.log_source.size_bytes, log_crc32c), *self.index_parts),
@@ -86,7 +87,12 @@ class PreparedSegment:
             source_position=segment.start_position,
             first_batch_crc=built.first_batch_crc,
             last_batch_crc=built.last_batch_crc,
+            compacted_from=None if self.copy is None else self._raw_batches(end_offset),
         )
+
+    def _raw_batches(self, end_offset: int) -> RawBatches:
+        built = self.reading.built
+        return RawBatches(self.segment.base_offset, end_offset, built.first_batch_crc, built.last_batch_crc)
 
     def close(self) -> None:
         """Give the descriptor back, and the page cache that only we have filled."""

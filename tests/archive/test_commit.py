@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from sidecar.archive.commit import (
 from sidecar.archive.sealed import seal
 from sidecar.archive.state import empty_state
 from sidecar.errors import CorruptFile
-from sidecar.model import LeaderEpoch, SnapshotOrigin, SnapshotProvenance, TopicPartition
+from sidecar.model import LeaderEpoch, RawBatches, SnapshotOrigin, SnapshotProvenance, TopicPartition
 from tests.archive.builders import LINEAGE, TOPIC_ID, a_commit, a_compacted, a_segment, an_id
 
 KEY = "cluster/orders/3/0/commits/00000000000000000000.json"
@@ -52,6 +53,14 @@ segments = st.one_of(
         texts,
     ),
     st.builds(lambda span, generation: a_compacted(*span, generation), spans, st.integers(1, 9)),
+    st.builds(
+        lambda span, first, last: replace(
+            a_compacted(span[0], span[1]), compacted_from=RawBatches(span[0], span[1], first, last)
+        ),
+        spans,
+        st.none() | st.integers(0, 2**32 - 1),
+        st.integers(0, 2**32 - 1),
+    ),
 )
 actions = st.one_of(
     st.builds(Add, segments),
@@ -154,6 +163,15 @@ def segment_of(content: Any) -> Any:
     return content["actions"][0]["segment"]
 
 
+RAW = {"base_offset": 5, "end_offset": 100, "first_batch_crc": None, "last_batch_crc": "0000000a"}
+
+
+def compacted(content: Any) -> Any:
+    """The same as a compacted one."""
+    segment_of(content).update(generation=1, strategy="offset")
+    return segment_of(content)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -189,6 +207,11 @@ def segment_of(content: Any) -> Any:
         (lambda c: segment_of(c)["snapshot"].update(origin="guess"), "broker or rebuilt"),
         (lambda c: segment_of(c)["snapshot"].update(exact=1), "true or false"),
         (lambda c: segment_of(c).update(strategy_parameters={"a": 1}), r"strategy_parameters\.a"),
+        (lambda c: segment_of(c).update(compacted_from=RAW), "a raw segment is compacted from nothing"),
+        (lambda c: compacted(c).update(compacted_from=RAW | {"end_offset": 101}), "does not lie within"),
+        (lambda c: compacted(c).update(compacted_from=RAW | {"end_offset": 5}), "does not lie within"),
+        (lambda c: compacted(c).update(compacted_from=RAW | {"last_batch_crc": 7}), r"compacted_from\.last_batch_crc"),
+        (lambda c: compacted(c).update(compacted_from=[]), "compacted_from: expected an object"),
     ],
 )
 def test_a_wrong_field_is_named(change: Callable[[Any], object], message: str) -> None:

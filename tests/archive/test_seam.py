@@ -9,7 +9,7 @@ import pytest
 from sidecar.archive.commit import Add, Remove
 from sidecar.archive.seam import LocalLog, Probe, Verdict, epoch_at, judge_seam, probes
 from sidecar.archive.state import empty_state
-from sidecar.model import LeaderEpoch
+from sidecar.model import LeaderEpoch, RawBatches
 from tests.archive.builders import LINEAGE, a_compacted, a_segment, after
 
 EPOCHS = (LeaderEpoch(0, 0), LeaderEpoch(2, 150))
@@ -40,6 +40,22 @@ def test_compacted_segments_and_absent_checksums_are_not_probed() -> None:
     assert {probe.base_offset for probe in probes(compacted, local())} == {100}
     bare = after(empty_state(LINEAGE), [Add(a_segment(0, first_batch_crc=None, last_batch_crc=None))])
     assert probes(bare, local()) == ()
+
+
+def test_compacted_segments_are_known_by_the_raw_batches_they_were_made_of() -> None:
+    merged = replace(
+        a_compacted(0, 300),
+        leader_epochs=EPOCHS,
+        compacted_from=RawBatches(200, 300, 0xA, 0xB),
+        highest_batch_leader_epoch=2,
+    )
+    state = after(
+        ARCHIVED, [*(Remove(s.segment_id, s.base_offset, s.end_offset, "replaced") for s in (A, B, C)), Add(merged)]
+    )
+    assert probes(state, local()) == (Probe(200, 300, True, 0xB), Probe(200, 300, False, 0xA))
+    assert probes(state, local(start_offset=250)) == (Probe(200, 300, True, 0xB),)
+    assert judge_seam(state, local(), {Probe(200, 300, True, 0xB): 0xB}).verdict is Verdict.PROVEN
+    assert judge_seam(state, local(), {Probe(200, 300, True, 0xB): 0xC}).verdict is Verdict.CONTRADICTED
 
 
 def test_an_archived_batch_found_locally_proves_it() -> None:

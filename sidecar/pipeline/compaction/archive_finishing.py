@@ -136,6 +136,8 @@ def _finish(task: FinishTask) -> ArchivedSegment:
         },
         first_batch_crc=built.first_batch_crc,
         last_batch_crc=built.last_batch_crc,
+        # Another broker's log is known by the batches that the log had, not by those that were made of them.
+        compacted_from=next((raw for source in reversed(sources) if (raw := source.raw_batches)), None),
     )
 
 
