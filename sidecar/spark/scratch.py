@@ -1,4 +1,4 @@
-"""Spark's directory for files on this machine: gone when the JVM is, at the latest when the next one starts."""
+"""Directories for work files on this machine, of Spark and of others: gone with their process, or when the next one starts."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-_PREFIX: Final = "tiered-sidecar-spark-"
+_PREFIX: Final = "tiered-sidecar"
+_KINDS: Final = ("spark", "compaction", "copies")
+_RANDOM: Final = "?" * 8
+"""What `mkdtemp` adds."""
 _LOCK: Final = "lock"
 
 
 class Scratch:
     """A new directory below `parent` (None: where temporary files go). Those that killed processes left are removed."""
 
-    def __init__(self, parent: Path | None) -> None:
-        """Raises OSError."""
+    def __init__(self, parent: Path | None, kind: str = _KINDS[0]) -> None:
+        """Args: kind: what for, as part of its name. Raises OSError."""
         above = Path(tempfile.gettempdir()) if parent is None else parent
         above.mkdir(parents=True, exist_ok=True)
-        _sweep(above)
+        sweep(above)
         # Under its own name only when it is locked: else the sweep of another process could take it away.
-        nascent = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=above))
+        nascent = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}-{kind}-", dir=above))
         # Not inherited: the JVM must not keep it when we are killed.
         self._lock = os.open(nascent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -36,8 +39,9 @@ class Scratch:
         os.close(self._lock)
 
 
-def _sweep(above: Path) -> None:
-    for left in above.glob(f"{_PREFIX}*"):
+def sweep(above: Path) -> None:
+    """Remove those that no process holds any more. What may not be removed stays."""
+    for left in [path for kind in _KINDS for path in above.glob(f"{_PREFIX}-{kind}-{_RANDOM}")]:
         try:
             lock = os.open(left / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

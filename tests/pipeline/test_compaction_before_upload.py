@@ -79,7 +79,7 @@ def rig(
     found = store or MemoryStore()
     with tools_for(log_dir, found, tmp_path / "state", producer_id_expiration_ms=None) as tools:
         waiting = BeforeUpload(given, tools.clock)
-        compactor = GroupCompactor(waiting, tools, engines or LocalEngines(), copies)
+        compactor = GroupCompactor(waiting, tools, engines or LocalEngines(), lambda: copies)
         rounds = Rounds(tools, rounds_scan(log_dir), waiting)
         yield Rig(log_dir, found, tools, waiting, compactor, rounds, copies)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +20,20 @@ from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.config import Settings
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
+from sidecar.pipeline.compaction.work_files import WorkFiles
+from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 
 WAIT_S = 20.0
+ROOT = Path(__file__).parents[2]
 
 
 class Turns:
@@ -184,3 +193,61 @@ def test_partitions_that_are_not_led_are_not_offered(tmp_path: Path) -> None:
         assert [led.topic_partition.topic for led in archive(tools, log_dir).led] == ["orders"]
         follower = replace(tools, facts=FileBrokerFacts([log_dir]))
         assert archive(follower, log_dir).led == []
+
+
+def test_a_staging_directory_that_cannot_be_made_stops_nobody_who_needs_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    staging = {"staging_dir": str(tmp_path / "file" / "staging")}
+    settings = settings_for(tmp_path, gc={"enabled": True}, compaction={**staging, "topics": []})
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with (
+        tools_for(log_dir, store, tmp_path / "state") as tools,
+        compaction_in_run(settings, replace(tools, clock=SystemClock()), LocalEngines(), lambda _: None) as compaction,
+    ):
+        assert compaction.thread is not None
+        assert archive(tools, log_dir).errors == []
+        compaction.require_sound()
+    assert archived_states(store)["orders-0"].segments
+
+
+def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_alarm(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    staging = {"staging_dir": str(tmp_path / "file" / "staging")}
+    settings = settings_for(tmp_path, compaction={**staging, "when": "before_upload", "topics": [".*"]})
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    woken = threading.Event()
+    with structlog.testing.capture_logs() as logs, tools_for(log_dir, store, tmp_path / "state") as tools:
+        running = replace(tools, clock=SystemClock())
+        with compaction_in_run(settings, running, LocalEngines(), lambda _: None, wake=woken.set) as compaction:
+            rounds = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))), compaction.before_upload)
+            assert rounds.run_once().errors == []
+            assert archived_states(store) == {}
+            assert woken.wait(WAIT_S)
+            assert rounds.run_once().errors == []
+            compaction.require_sound()
+        exposed, _ = tools.metrics.exposition()
+        assert re.search(rb'errors_total\{kind="StagingFull"\} [1-9]', exposed)
+    assert {segment.generation for segment in archived_states(store)["orders-0"].segments} == {0}
+    (alarm,) = [entry for entry in logs if entry["event"] == "group_not_compacted"]
+    assert "Not a directory; make it a place" in alarm["error"]
+
+
+def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_use_stay(tmp_path: Path) -> None:
+    program = "import os, sys; from pathlib import Path; from sidecar.pipeline.compaction.work_files import WorkFiles\n"
+    program += "for kind in ('copies', 'compaction'):\n"
+    program += "    files = WorkFiles(Path(sys.argv[1]), kind); (files.directory() / 'x').write_bytes(b'x')\n"
+    program += "    globals()[kind] = files\n"
+    program += "os.kill(os.getpid(), 9)"
+    staging = tmp_path / "staging"
+    subprocess.run([sys.executable, "-c", program, str(staging)], cwd=ROOT, check=False)
+    assert len(list(staging.iterdir())) == 2
+    settings = settings_for(tmp_path, gc={"enabled": True}, compaction={"staging_dir": str(staging)})
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with WorkFiles(staging, "compaction") as other, tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        running = replace(tools, clock=SystemClock())
+        with compaction_in_run(settings, running, LocalEngines(), lambda _: None):
+            assert list(staging.iterdir()) == []
+        used = other.directory()
+        with compaction_in_run(settings, running, LocalEngines(), lambda _: None):
+            assert list(staging.iterdir()) == [used]
+    assert list(staging.iterdir()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,10 +24,10 @@ from sidecar.pipeline.compaction.archive_plan import ArchivePlan, plan_archive
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction, stays
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
-from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.stored_parts import StoredParts
+from sidecar.pipeline.compaction.work_files import WorkFiles
 from sidecar.ports import StageEngine
 from sidecar.store_settings import StoreSettings
 
@@ -249,11 +248,9 @@ class ArchiveCompactor:
                 with suppress(StoreError):
                     stored.forget_all()
             return
-        with cannot_be_written(self._staging):
-            self._staging.mkdir(parents=True, exist_ok=True)
-            scratch = tempfile.TemporaryDirectory(prefix="tiered-sidecar-compaction-", dir=self._staging)
-        with scratch as name:
-            yield LocalParts(Path(name)), Path(name)
+        with WorkFiles(self._staging, "compaction") as files:
+            directory = files.directory()
+            yield LocalParts(directory), directory
 
 
 def _settled(output: CompactedOutput[ArchivedLog]) -> CompactedOutput[ArchivedLog]:

@@ -25,6 +25,7 @@ from sidecar.pipeline.compaction.copies import CompactedCopy, remove_if_empty
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.log_file import LogFile
+from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.policy_rules import LAST_MODIFIED, parameters_of, rules_of
@@ -61,10 +62,15 @@ class GroupCompactor:
         waiting: BeforeUpload,
         tools: Tools,
         engines: CompactionEngines,
-        staging: Path,
+        staging: Callable[[], Path],
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Args: staging: an existing directory of ours; is_stopping: nothing is to be begun, and errors are of the end."""
+        """Build it.
+
+        Args:
+            staging: gives an existing directory of ours. May raise StagingFull.
+            is_stopping: nothing is to be begun, and errors are of the end.
+        """
         self._is_stopping = is_stopping
         self._waiting = waiting
         self._tools = tools
@@ -162,8 +168,9 @@ class GroupCompactor:
             for group, found in looked
         ]
         self._number += 1
-        parts = LocalParts(self._staging / f"{self._number:08d}")
-        parts.directory.mkdir()
+        parts = LocalParts(self._staging() / f"{self._number:08d}")
+        with cannot_be_written(parts.directory):
+            parts.directory.mkdir()
         try:
             engine = self._engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
             with scanned(jobs, engine) as run:

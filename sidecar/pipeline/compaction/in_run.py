@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from sidecar.config import Settings
@@ -19,10 +17,11 @@ from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.pipeline.compaction.waiting_list import LedPartition
+from sidecar.pipeline.compaction.work_files import WorkFiles
 from sidecar.pipeline.compaction.worker import CompactionWorker
 from sidecar.pipeline.tools import Tools
+from sidecar.spark.scratch import sweep
 
 DRAIN_SHARE: Final = 0.5
 """Of the time that there is for draining: what the rest is for is ending a JVM."""
@@ -78,7 +77,7 @@ def compaction_in_run(
         wake: called when segments that were held back may be archived.
         compact: default: in the archive, on an engine for the size of the work.
 
-    Raises StagingFull where there is no room for work files.
+    What killed processes left where work files lie is removed. A place that cannot be written to stops no upload.
     """
     ending = threading.Event()
 
@@ -101,13 +100,10 @@ def compaction_in_run(
         yield CompactionInRun(worker, waiting, clearing, None)
         return
     with ExitStack() as resources:
-        place = settings.compaction.staging_path
-        with cannot_be_written(place):
-            place.mkdir(parents=True, exist_ok=True)
-            staging = tempfile.TemporaryDirectory(prefix="tiered-sidecar-copies-", dir=place)
-        copies = Path(resources.enter_context(staging))
+        sweep(settings.compaction.staging_path)
+        copies = resources.enter_context(WorkFiles(settings.compaction.staging_path, "copies"))
         thread = BesideUploads(
-            _Both(GroupCompactor(waiting, tools, engines, copies, is_stopping), worker),
+            _Both(GroupCompactor(waiting, tools, engines, copies.directory, is_stopping), worker),
             chores,
             tools.clock,
             stop=tools.stop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import IO, Final
 from sidecar.errors import PartitionError, SegmentChanged, StagingFull
 
 _STEP_BYTES: Final = 4 * 1024 * 1024
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -19,9 +21,8 @@ def cannot_be_written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StagingFull(
-            f"{path}: cannot be written: {error.strerror}; free some space there, or name another place"
-        ) from error
+        remedy = "free some space there" if error.errno in _NO_ROOM else "make it a place that we may write to"
+        raise StagingFull(f"{path}: cannot be written: {error.strerror}; {remedy}, or name another place") from error
 
 
 def write_file(
