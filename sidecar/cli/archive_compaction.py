@@ -11,7 +11,7 @@ from sidecar.cli.engines import EngineName, stage_engine, wants_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark, size
 from sidecar.compaction.rules import CompactionRules, Strategy
-from sidecar.errors import PartitionError, SidecarError, StoreError
+from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SidecarError, StoreError
 from sidecar.pipeline.advice import advised
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compact_archive(
             results = compactor.compact(requests[first : first + _TOGETHER], dry_run=dry_run)
             _show(options, lineages[first : first + _TOGETHER], results, dry_run=dry_run)
             failed += [result.error for result in results if result.error is not None]
-    return max((error.exit_code for error in failed), default=0)
+    return max(map(_exit_code, failed), default=0)
 
 
 def _keep_raw_ms(settings: Settings, topic: str) -> int:
@@ -128,7 +128,21 @@ def _show(
     print_table("Compaction", [*columns, "without key#", "left alone#", "commit#"], rows, colors=options.colors)
     for lineage, result in zip(lineages, results, strict=True):
         if result.error is not None:
-            remark(f"{lineage.topic_partition} is as it was: {advised(result.error)}")
+            remark(f"{lineage.topic_partition} is as it was: {_told(result.error)}")
+
+
+def _exit_code(error: SidecarError) -> int:
+    """What is lost or damaged is its partition's own trouble: the store works."""
+    return PartitionError.exit_code if isinstance(error, ObjectMissing | ObjectDamaged) else error.exit_code
+
+
+def _told(error: SidecarError) -> str:
+    if isinstance(error, ObjectMissing | ObjectDamaged):
+        return (
+            f"{error}; `tiered-sidecar verify` names all that is missing or damaged: restore it from a replica of the bucket "
+            f"or an earlier version, then compact again"
+        )
+    return advised(error)
 
 
 def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
@@ -160,7 +174,7 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
             for output in result.outputs
         ],
         "commit": result.commit_number,
-        "problem": None if result.error is None else str(result.error),
+        "problem": None if result.error is None else _told(result.error),
     }
 
 
@@ -185,8 +199,8 @@ def _forecast(
             job = compactor.job_of(request)
             outlooks = () if job is None else tuple(what_if(job, strategies, runner))
         except (PartitionError, StoreError) as error:
-            remark(f"{name}: {advised(error)}")
-            code = max(code, error.exit_code)
+            remark(f"{name}: {_told(error)}")
+            code = max(code, _exit_code(error))
             continue
         everything += outlooks
         if options.json:

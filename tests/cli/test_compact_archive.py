@@ -73,6 +73,18 @@ def test_a_damaged_partition_stays_as_it_is_and_is_told(url: str) -> None:
     assert fine["problem"] is None
 
 
+def test_a_vanished_object_stops_its_partition_alone_and_is_told_with_what_to_do(url: str) -> None:
+    vanished = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]
+    vanished.unlink()
+    arguments = ("compact", "--archive", url, "--json", "--engine", "local")
+    found = in_this_process(*arguments, "--topic", "orders", "--quiet")
+    bad, fine = found.lines()
+    assert (found.code, bad["commit"], fine["problem"]) == (3, None, None)
+    assert vanished.name in bad["problem"]
+    assert "`tiered-sidecar verify` names all" in bad["problem"]
+    assert in_this_process(*arguments, "--what-if", "--quiet").code == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
