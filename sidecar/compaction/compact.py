@@ -175,12 +175,13 @@ def _scan(
     """Aborted data must be known before it is scanned, markers only afterwards: without aborts one reading is enough."""
     if not segments:
         return [], []
-    inflater = Inflater()
+    inflater, spares = Inflater(), table.rules.spares_deletes
     start, end = segments[0].base_offset, segments[-1].end_offset
     beforehand: list[SplitVerdicts] | None = None
     if any(found.aborted and found.last_offset >= start for found in aborted):
         read = [read_events(segments[split.segment], split) for split in splits]
-        beforehand = judge_splits([events for events, _ in read], [count for _, count in read], aborted, start, end)
+        events, counts = [found for found, _ in read], [count for _, count in read]
+        beforehand = judge_splits(events, counts, aborted, start, end, spares_deletes=spares)
     scans = [
         scan_split(
             segments[split.segment],
@@ -192,5 +193,6 @@ def _scan(
         for split in splits
     ]
     if beforehand is None:
-        beforehand = judge_splits([scan.events for scan in scans], [scan.batch_count for scan in scans], (), start, end)
+        events, counts = [scan.events for scan in scans], [scan.batch_count for scan in scans]
+        beforehand = judge_splits(events, counts, (), start, end, spares_deletes=spares)
     return scans, beforehand

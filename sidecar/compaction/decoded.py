@@ -99,7 +99,8 @@ class DecodedBatch:
         convert = legacy and rules.converts_legacy
         has_tombstone = any(record.value is None for record in kept)
         horizon_ms = self.delete_horizon_ms
-        sets_horizon = (not legacy or convert) and horizon_ms is None and (has_tombstone or idle_marker)
+        is_deletable = (not legacy or convert) and (has_tombstone or idle_marker)
+        sets_horizon = is_deletable and horizon_ms is None and not rules.spares_deletes
         unchanged = len(kept) == len(self.records) and all(record.magic == self.magic for record in self.records)
         if unchanged and not sets_horizon and not convert:
             return self.data

@@ -11,6 +11,7 @@ from producer_state.facts import CONTROL
 from sidecar.compaction.memory import copy, store_be_i16, store_be_i32, store_be_i64, store_be_u32, store_byte
 from sidecar.compaction.record_walk import behind_record, read_record
 from sidecar.compaction.rewrite_places import NEW_HORIZON_MS, NOTHING_LEFT, NOW_MS, UNCHANGED, UNDECODABLE
+from sidecar.compaction.rules import NO_HORIZON_MS
 from sidecar.logformat.crc32c import Word, address_of, crc32c, load_be_i16, load_be_i32, load_be_i64, load_u8
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, PREFIX_BYTES, BatchFlag
 
@@ -29,6 +30,7 @@ _APPENDED, _TRANSACTIONAL, _HORIZON = (
 )
 _KNOWN_FLAGS = _CODEC_MASK | _APPENDED | _TRANSACTIONAL | _CONTROL
 _NONE = -(2**63)
+_NO_HORIZON = NO_HORIZON_MS
 
 
 @native
@@ -146,7 +148,7 @@ def rebuild_at(
         return np.int64(UNDECODABLE), np.int64(0)
     if staying == np.int64(0):
         return np.int64(NOTHING_LEFT), staying
-    sets_horizon = not has_horizon and (tombstone or idle_marker)
+    sets_horizon = not has_horizon and (tombstone or idle_marker) and np.int64(new_horizon_ms) != np.int64(_NO_HORIZON)
     if staying == count and not sets_horizon:
         return np.int64(UNCHANGED), staying
     new_base_ms = first_ms

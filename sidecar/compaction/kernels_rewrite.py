@@ -168,7 +168,10 @@ def _left_of(
     at: Word, size: Word, count: Word, magic: Word, codec: Word, staying: Word, idle_marker: Word, kept_at: Word, to: Word,
     job: Any,
 ) -> tuple[Word, Word]:  # fmt: skip
-    """What is left of a batch of which so many records may stay, as `rebuild` says it or `LEFT_TO_PYTHON`; and how many do."""
+    """What is left of a batch of which so many records may stay, as `rebuild` says it or `LEFT_TO_PYTHON`; and how many do.
+
+    Tombstones and idle markers get a horizon unless the new one is `NO_HORIZON_MS`.
+    """
     written = np.int64(NOTHING_LEFT)
     if staying > np.int64(0) and magic < np.int64(2):
         tombstone = read_message(at, at + size)[6] < np.int64(0)

@@ -13,14 +13,15 @@ _DATA, _ABORT, _COMMIT, _EMPTY = 0, 1, 2, 4
 
 @native
 def judge(
-    last_offset: Any, producer: Any, kind: Any, first_offsets: Any, owners: Any, current: Any, seen: Any, committed: Any,
-    verdicts: Any, kept: Any,
+    last_offset: Any, producer: Any, kind: Any, first_offsets: Any, owners: Any, began_below: Any, current: Any, seen: Any,
+    committed: Any, verdicts: Any, kept: Any,
 ) -> None:  # fmt: skip
     """Judge events in log order.
 
     Args:
         last_offset, producer, kind: by event; producers as dense numbers.
         first_offsets, owners: the aborted transactions by ascending first offset, their producers by the same numbers.
+        began_below: uint8 by aborted transaction, not 0 where data of it may lie below the range: it counts as met.
         current, seen, committed: by producer, -1 and zeros: the aborted transaction it is in, whether data of that was met,
             whether other data was met.
         verdicts: uint8 by event, set to 1 for aborted data and for markers on which no data depends.
@@ -32,7 +33,7 @@ def judge(
             owner = owners[reached]
             if owner >= 0 and current[owner] < 0:
                 current[owner] = reached
-                seen[owner] = 0
+                seen[owner] = began_below[reached]
             reached += 1
         who = producer[event]
         idle = False

@@ -113,7 +113,7 @@ def clean(
     taken = [
         segment for segment in segments if segment.base_offset <= winners.latest_offset and segment.base_offset < end
     ]
-    tracker = TransactionTracker(aborted, start)
+    tracker = TransactionTracker(aborted, start, spares_deletes=rules.spares_deletes)
     rewriting = _Rewriting(rules, winners, first_dirty, end, last_batches or LastBatches(), legacy_horizon_ms, tracker)
     outputs = tuple(rewriting.group(sources, decoded) for sources in _grouped(taken, groups))
     return CleanedRange(outputs, winners.latest_offset + 1, rewriting.unkeyed_records, rewriting.legacy_losers_kept)
@@ -247,7 +247,7 @@ class _Rewriting:
                 batch.last_offset, batch.producer_id, batch.marker_type, len(batch.records)
             )
             horizon_ms = batch.delete_horizon_ms
-            discard = idle_marker and horizon_ms is not None and horizon_ms <= self.rules.now_ms
+            discard = idle_marker and horizon_ms is not None and horizon_ms <= self.rules.horizons_passed_ms
         else:
             transactional = batch.is_transactional
             discard = self.tracker.data_is_aborted(batch.last_offset, batch.producer_id, transactional=transactional)
@@ -278,4 +278,4 @@ class _Rewriting:
     def _protects_tombstones(self, segment: ReferenceSegment, batch: DecodedBatch) -> bool:
         if batch.magic < CURRENT_MAGIC:
             return segment.last_modified_ms > self.legacy_horizon_ms
-        return batch.delete_horizon_ms is None or self.rules.now_ms < batch.delete_horizon_ms
+        return batch.delete_horizon_ms is None or self.rules.horizons_passed_ms < batch.delete_horizon_ms

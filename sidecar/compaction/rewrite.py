@@ -97,7 +97,7 @@ class _Rewriting:
         self._scratch: Body = np.empty(0, dtype=np.uint8)
         keep_record = rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD
         job = self._job = np.zeros(places.JOB_WORDS, dtype=np.int64)
-        job[places.NOW_MS], job[places.NEW_HORIZON_MS] = rules.now_ms, rules.new_horizon_ms
+        job[places.NOW_MS], job[places.NEW_HORIZON_MS] = rules.horizons_passed_ms, rules.new_horizon_ms
         job[places.CONVERTS_LEGACY], job[places.KEEPS_LEGACY_RECORD] = rules.converts_legacy, keep_record
         job[places.KEEPS_LEGACY_TOMBSTONES] = keeps_legacy_tombstones
         job[places.LAST_POSITION], job[places.KEPT_NEXT_OFFSET] = ending.position, ending.next_offset

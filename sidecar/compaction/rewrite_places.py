@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 (
-    NOW_MS,
-    NEW_HORIZON_MS,
+    NOW_MS,  # delete horizons up to here have passed
+    NEW_HORIZON_MS,  # NO_HORIZON_MS: none is set
     CONVERTS_LEGACY,
     KEEPS_LEGACY_TOMBSTONES,
     LAST_POSITION,  # of the batch that ends the output, which stays even if empty; -1: it is in another split

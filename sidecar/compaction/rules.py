@@ -14,6 +14,9 @@ DAY_MS: Final = 86_400_000
 VERSION_BYTES: Final = 8
 """A version header holds a big-endian signed integer of exactly this size, as Kafka's long serializer writes it."""
 
+NO_HORIZON_MS: Final = -(2**63)
+"""Below every delete horizon: as a clock it has passed none, as a new horizon it is none."""
+
 MAP_SLOT_BYTES: Final = 24
 """A slot of Kafka's map: an MD5 and an offset. Source: SkimpyOffsetMap."""
 
@@ -50,6 +53,8 @@ class CompactionRules:
     and legacy messages become magic 2.
     `exact_keys`: keys are compared byte by byte. Otherwise their 128-bit hashes are, under a secret key: that any two of n
     keys have the same has a probability of n^2 / 2^129, of a billion keys 1.5e-21.
+    `spares_deletes`: tombstones and markers neither go nor age, for what they delete may lie where this compaction does not
+    look: below its range, or in a source that stays as it is. A later compaction of all sees to them.
     `max_map_bytes`: the reference only: a map of Kafka's size, which makes for partial rounds.
     """
 
@@ -67,6 +72,7 @@ class CompactionRules:
     legacy_last_batch: LegacyLastBatch = LegacyLastBatch.EMPTY_V2
     kafka_4_3: bool = False
     exact_keys: bool = False
+    spares_deletes: bool = False
     max_map_bytes: int | None = None
     map_load_factor: float = 0.9
 
@@ -103,8 +109,18 @@ class CompactionRules:
         return int(self.max_map_bytes // MAP_SLOT_BYTES * self.map_load_factor)
 
     @property
+    def horizons_passed_ms(self) -> int:
+        """Up to where delete horizons have passed."""
+        return NO_HORIZON_MS if self.spares_deletes else self.now_ms
+
+    @property
     def new_horizon_ms(self) -> int:
-        """The delete horizon of what becomes deletable now; a clock at the end of time must not wrap it around."""
+        """The delete horizon of what becomes deletable now, `NO_HORIZON_MS` for none.
+
+        A clock at the end of time must not wrap it around.
+        """
+        if self.spares_deletes:
+            return NO_HORIZON_MS
         return min(self.now_ms + self.delete_retention_ms, 2**63 - 1)
 
 

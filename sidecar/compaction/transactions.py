@@ -33,11 +33,15 @@ def still_marked(
 class TransactionTracker:
     """Follows the batches of a range in log order. `kept` gathers the aborted transactions of which something is left."""
 
-    def __init__(self, aborted: Iterable[CompletedTransaction], from_offset: int = 0) -> None:
+    def __init__(
+        self, aborted: Iterable[CompletedTransaction], from_offset: int = 0, *, spares_deletes: bool = False
+    ) -> None:
         """`aborted`: those that overlap the range, also where their marker lies behind its end.
 
         `from_offset`: where the range begins. The markers below it are never met, so their transactions must not count.
+        `spares_deletes`: data of transactions that began below it may be there, and no marker is idle that has a record.
         """
+        self._from_offset, self._spares_deletes = from_offset, spares_deletes
         self._pending = [
             (found.first_offset, number, found)
             for number, found in enumerate(aborted)
@@ -64,6 +68,9 @@ class TransactionTracker:
         self._reach(last_offset)
         if record_count == 0:
             return True
+        return self._ends_nothing(producer_id, marker_type) and not self._spares_deletes
+
+    def _ends_nothing(self, producer_id: int, marker_type: int) -> bool:
         if marker_type == MARKER_ABORT:
             transaction, seen_data = self._aborted.pop(producer_id, (None, False))
             if transaction is None or not seen_data:
@@ -78,4 +85,5 @@ class TransactionTracker:
     def _reach(self, offset: int) -> None:
         while self._pending and self._pending[0][0] <= offset:
             transaction = heappop(self._pending)[2]
-            self._aborted.setdefault(transaction.producer_id, (transaction, False))
+            began_below = self._spares_deletes and transaction.first_offset < self._from_offset
+            self._aborted.setdefault(transaction.producer_id, (transaction, began_below))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from producer_state.facts import Int64Column
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.kernels_transactions import judge
-from sidecar.compaction.scan import ABORT, NO_VERDICTS, TransactionEvents
+from sidecar.compaction.scan import ABORT, COMMIT, NO_VERDICTS, TransactionEvents
 from sidecar.compaction.transactions import still_marked
 
 
@@ -37,10 +37,14 @@ def judge_splits(
     aborted: Sequence[CompletedTransaction],
     start_offset: int,
     end_offset: int,
+    *,
+    spares_deletes: bool = False,
 ) -> list[SplitVerdicts]:
     """Judge the splits of the range `[start_offset, end_offset)` of a partition, in log order.
 
     `aborted`: every aborted transaction that overlaps the range; others are passed over.
+    `spares_deletes`: see CompactionRules; data of a transaction that began below the range counts as met, and no marker is
+    judged idle unless it is empty.
     """
     joined = TransactionEvents.joined(list(events))
     if not len(joined):
@@ -58,12 +62,15 @@ def judge_splits(
         joined.kind,
         np.array([found.first_offset for found in relevant], dtype=np.int64),
         _numbers_of([found.producer_id for found in relevant], producers),
+        np.array([spares_deletes and found.first_offset < start_offset for found in relevant], dtype=np.uint8),
         np.full(count, -1, dtype=np.int64),
         np.zeros(count, dtype=np.uint8),
         np.zeros(count, dtype=np.uint8),
         verdicts,
         kept,
     )
+    if spares_deletes:
+        verdicts[(joined.kind == ABORT) | (joined.kind == COMMIT)] = 0
     found: list[SplitVerdicts] = []
     begin = 0
     for part, batches in zip(events, batch_counts, strict=True):

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sidecar.compaction.compact import compact_partition
+from sidecar.compaction.decoded import decode_segment
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.outputs import CompactedSegment
 from sidecar.compaction.reference import ReferenceSegment, clean
@@ -114,6 +115,28 @@ def rules_for(seed: int, now_ms: int) -> CompactionRules:
         exact_keys=seed % 5 == 0,
         kafka_4_3=seed % 7 == 0,
     )
+
+
+@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 2])
+def test_parts_of_random_logs_that_spare_deletes_give_the_bytes_of_the_reference(seed: int) -> None:
+    log = random_log(seed, replace(CLEANER, legacy=seed % 3 == 1, cleanable=False))
+    partition = partition_of([(segment.base_offset, segment.log, log.now_ms) for segment in log.segments])
+    last_stable = partition.table.first_open_transaction_offset()
+    decided = [
+        segment for segment in partition.segments[:-1] if last_stable is None or segment.end_offset <= last_stable
+    ]
+    rules = replace(rules_for(seed, log.now_ms + 3 * DAY_MS), spares_deletes=True)
+    for begin in range(len(decided)):
+        held = replace(partition, segments=(*decided[begin:], partition.segments[-1]))
+        logs = compare(held, rules, split_bytes=(200, 1 << 26)[seed % 2], slots=1024)
+        left = [batch for output in logs for batch in decode_segment(output)]
+        markers = {
+            batch.last_offset
+            for segment in decided[begin:]
+            for batch in decode_segment(segment.log)
+            if batch.is_control and batch.records
+        }
+        assert markers <= {batch.last_offset for batch in left if batch.is_control and batch.records}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -111,7 +111,7 @@ def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_t
         assert 1 in held.generations(partition)
         policy = held.waiting.settings.of_topic("x")
         assert policy is not None
-        rules = rules_of(policy, NOW_MS, segment_bytes=ONE_BY_ONE)
+        rules = replace(rules_of(policy, NOW_MS, segment_bytes=ONE_BY_ONE), spares_deletes=True)
         out = tmp_path / "expected" / partition
         forgetting = Forgetting(NOW_MS, None)
         compact_directory(files_of(held.log_dir, partition), out, rules, LocalStages(), forgetting, hash_key=bytes(16))

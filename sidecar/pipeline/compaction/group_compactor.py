@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -161,7 +161,8 @@ class GroupCompactor:
                 tuple(found.files),
                 tuple(found.pieces),
                 tuple(found.completed),
-                rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE),
+                # What a tombstone or a marker deletes may be archived already, or go raw after all.
+                replace(rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE), spares_deletes=True),
                 LastBatches.of(found.tables[-1]),
                 secrets.token_bytes(16),
             )

@@ -56,6 +56,7 @@ class CompactionJob(Generic[SourceT]):
                 tuple(found for found in self.completed if found.aborted),
                 self.files[0].base_offset,
                 self.files[-1].end_offset,
+                spares_deletes=self.rules.spares_deletes,
             )
         )
 

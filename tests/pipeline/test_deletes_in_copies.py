@@ -1,0 +1,178 @@
+"""Copies of `before_upload` know only their own group: what deletes something below it must outlive them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sidecar.clock import ManualClock
+from sidecar.compaction.decoded import DecodedBatch, decode_segment
+from sidecar.compaction.rules import CompactionRules
+from sidecar.logformat.records import Record, build_batch, build_marker
+from sidecar.logformat.transaction_index import read_transaction_index
+from sidecar.model import PartName
+from sidecar.pipeline.verify import verify_archive
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.archives import compact_one, log_of, only_state, parts_of, records_of, reference_logs, use
+from tests.pipeline.rig import archive, tools_for
+from tests.pipeline.test_compaction_before_upload import DELAY_MS, NOW_MS, Rig, rig
+
+PRODUCER: Final = 7
+ABORT_MARKER_KEY: Final = bytes(4)
+ABORT_MARKER_VALUE: Final = bytes(6)
+"""Version 0, type 0 (abort); version 0, coordinator epoch 0."""
+LATER_MS: Final = NOW_MS + 30 * 86_400_000
+
+
+def batch(offset: int, key: bytes, value: bytes | None, *, horizon_ms: int | None = None) -> bytes:
+    return build_batch([record(offset, key, value)], leader_epoch=4, delete_horizon_ms=horizon_ms)
+
+
+def record(offset: int, key: bytes, value: bytes | None) -> Record:
+    return Record(offset, NOW_MS - 5_000_000, key, value, ())
+
+
+def written(offset: int, key: bytes, value: bytes, *, epoch: int = 0) -> bytes:
+    """A batch within a transaction."""
+    return build_batch(
+        [record(offset, key, value)],
+        leader_epoch=4,
+        producer_id=PRODUCER,
+        producer_epoch=epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+def commit(offset: int) -> bytes:
+    return build_marker(
+        offset,
+        commit=True,
+        producer_id=PRODUCER,
+        producer_epoch=1,
+        coordinator_epoch=0,
+        timestamp_ms=NOW_MS - 4_000_000,
+        leader_epoch=4,
+    )
+
+
+def abort(offset: int, *, horizon_ms: int | None = None) -> bytes:
+    if horizon_ms is None:
+        return build_marker(
+            offset,
+            commit=False,
+            producer_id=PRODUCER,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp_ms=NOW_MS - 4_000_000,
+            leader_epoch=4,
+        )
+    return build_batch(
+        [Record(offset, NOW_MS - 4_000_000, ABORT_MARKER_KEY, ABORT_MARKER_VALUE)],
+        leader_epoch=4,
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        transactional=True,
+        control=True,
+        delete_horizon_ms=horizon_ms,
+    )
+
+
+def roll(held: Rig, segments: dict[int, tuple[bytes, ...]], end_offset: int) -> None:
+    """The broker's log: these segments, of which the last is active."""
+    directory = held.log_dir / "orders-0"
+    for path in directory.iterdir():
+        if path.name[:20].isdigit():
+            path.unlink()
+    for base_offset, batches in segments.items():
+        path = directory / f"{base_offset:020d}.log"
+        path.write_bytes(b"".join(batches))
+        os.utime(path, ns=((NOW_MS - 60_000) * 1_000_000,) * 2)
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n4 0\n")
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (held.log_dir / name).write_text(f"0\n1\norders 0 {end_offset}\n")
+    (held.log_dir / "log-start-offset-checkpoint").write_text("0\n0\n")
+
+
+BELOW: Final = (written(0, b"k", b"aborted"), batch(1, b"k", b"old"))
+"""What is archived as it is: offsets 0 and 1."""
+PASSED_MS: Final = NOW_MS - 1000
+GROUPS: Final = {
+    "a tombstone of its own": ((batch(2, b"y", b"1"), abort(3), batch(4, b"k", None), batch(5, b"y", b"2")),) * 2,
+    "a tombstone whose time has passed": (
+        (batch(2, b"y", b"1"), abort(3), batch(4, b"k", None), batch(5, b"y", b"2")),
+        (batch(2, b"y", b"1"), abort(3), batch(4, b"k", None, horizon_ms=PASSED_MS), batch(5, b"y", b"2")),
+    ),
+    "a marker whose time has passed": (
+        (batch(2, b"y", b"1"), abort(3), batch(4, b"z", b"1"), batch(5, b"y", b"2")),
+        (batch(2, b"y", b"1"), abort(3, horizon_ms=PASSED_MS), batch(4, b"z", b"1"), batch(5, b"y", b"2")),
+    ),
+    "a transaction that goes on": (
+        (written(2, b"y", b"1"), abort(3), batch(4, b"z", b"1"), batch(5, b"y", b"2")),
+    ) * 2,
+}  # fmt: skip
+"""By what is in it: the segment at offset 2 when BELOW is archived, and as the broker has it when its turn comes."""
+
+
+@pytest.fixture(params=list(GROUPS))
+def held(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    """BELOW is archived raw, the segment behind it as a copy."""
+    then, now = GROUPS[request.param]
+    with rig(tmp_path, "orders-0") as found:
+        roll(found, {0: BELOW, 2: then}, 6)
+        found.round()
+        clock = found.tools.clock
+        assert isinstance(clock, ManualClock)
+        clock.advance_ms(DELAY_MS)
+        assert found.round().errors == []
+        # Its producer goes on behind, so that the marker is not kept for being its last batch.
+        roll(found, {0: BELOW, 2: now, 6: (written(6, b"w", b"1", epoch=1), commit(7)), 8: ()}, 8)
+        found.round()
+        assert found.compactor.turn()
+        assert found.round().errors == []
+        assert found.generations("orders-0")[:2] == [0, 1]
+        yield found
+
+
+def copied(held: Rig) -> tuple[DecodedBatch, ...]:
+    return tuple(decode_segment(held.stored_logs("orders-0")[2]))
+
+
+def test_tombstones_and_markers_stay_in_copies_as_they_are(held: Rig) -> None:
+    raw = (held.log_dir / "orders-0" / f"{2:020d}.log").read_bytes()
+    before = {found.base_offset: found for found in decode_segment(raw)}
+    after = {found.base_offset: found for found in copied(held)}
+    assert 2 not in after
+    assert {offset: found.data for offset, found in after.items()} == {
+        offset: found.data for offset, found in before.items() if offset > 2
+    }
+
+
+def test_readers_of_committed_records_are_told_of_transactions_that_began_below(held: Rig) -> None:
+    state = only_state(held.store)
+    index = read_transaction_index(parts_of(held.store, state, state.segments[1])[PartName.TRANSACTION_INDEX])
+    assert (index.producer_id.tolist(), index.first_offset.tolist(), index.last_offset.tolist()) == ([7], [0], [3])
+    assert [found.problems for found in verify_archive(held.store, held.tools.clock, deep=True)] == [()]
+
+
+def test_a_later_compaction_of_the_archive_leaves_what_it_would_of_the_raw_log(
+    held: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw_store = MemoryStore()
+    with tools_for(held.log_dir, raw_store, tmp_path / "raw", producer_id_expiration_ms=None) as tools:
+        assert archive(tools, held.log_dir).errors == []
+    use(monkeypatch, held.store)
+    rules = CompactionRules(LATER_MS)
+    result = compact_one(held.store, only_state(held.store), rules)
+    assert result.error is None
+    groups = [len(output.sources) for output in result.outputs]
+    after = only_state(held.store)
+    assert [log_of(held.store, after, segment) for segment in after.segments] == reference_logs(
+        raw_store, only_state(raw_store), rules, groups
+    )
+    values = [(found.key, found.value) for found in records_of(held.store, after) if isinstance(found, Record)]
+    assert (b"k", b"aborted") not in values
