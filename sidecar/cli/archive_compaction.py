@@ -17,6 +17,7 @@ from sidecar.pipeline.advice import advised
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
     from sidecar.config import Settings
+    from sidecar.model import TopicPartition
     from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
     from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
     from sidecar.pipeline.compaction.what_if import Outlook
@@ -108,6 +109,9 @@ def _show(
     for lineage, result in zip(lineages, results, strict=True):
         if options.json:
             print_json({"kind": "archive_compaction", "version": JSON_VERSION, **as_json(lineage, result)})
+        if result.error is not None:
+            rows.append((str(lineage.topic_partition), *[None] * 8, "failed"))
+            continue
         rows.append(
             (
                 str(lineage.topic_partition),
@@ -119,7 +123,7 @@ def _show(
                 result.records_after,
                 result.unkeyed,
                 result.left_alone,
-                "failed" if result.error else "would be" if dry_run else result.commit_number,
+                "would be" if dry_run else result.commit_number,
             )
         )
     if options.json:
@@ -190,9 +194,10 @@ def _forecast(
     from sidecar.pipeline.compaction.what_if import what_if, write_others
 
     code = 0
-    everything: list[Outlook] = []
+    everything: list[tuple[TopicPartition, Outlook]] = []
     for lineage, request in zip(lineages, requests, strict=True):
         name = lineage.topic_partition
+        place = {"topic": name.topic, "partition": name.partition}
         rules = request.rules
         strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
         try:
@@ -200,13 +205,15 @@ def _forecast(
             outlooks = () if job is None else tuple(what_if(job, strategies, runner))
         except (PartitionError, StoreError) as error:
             remark(f"{name}: {_told(error)}")
+            if options.json:
+                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, "problem": _told(error)})
             code = max(code, _exit_code(error))
             continue
-        everything += outlooks
+        everything += ((name, outlook) for outlook in outlooks)
         if options.json:
-            place = {"topic": name.topic, "partition": name.partition}
             for outlook in outlooks:
-                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, **outlook.to_json()})
+                found = {**outlook.to_json(), "problem": None}
+                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, **found})
         else:
             show_outlooks(str(name), outlooks, colors=options.colors)
     if keys_file is not None:

@@ -105,8 +105,10 @@ def compact(
             raise SettingsError(
                 "--out OUT says where to write, --dry-run and --what-if write nothing: give one of the three"
             )
-    elif out is not None or include_active or (dry_run and what_if):
-        raise SettingsError("--out and --include-active are for directories; of --dry-run and --what-if give one")
+    elif out is not None or include_active:
+        raise SettingsError("--out and --include-active are for a directory: an archive is compacted where it lies")
+    elif dry_run and what_if:
+        raise SettingsError("of --dry-run and --what-if give one")
     elif not (topic or dry_run or what_if):
         raise SettingsError(
             "--topic REGEX says which topics to compact: records without a key would be dropped from all others too ('.*' for all)"
@@ -181,7 +183,7 @@ def _what_if(
         include_active=include_active,
     )
     if keys_file is not None:
-        write_others(outlooks, keys_file)
+        write_others([(files.topic_partition, outlook) for outlook in outlooks], keys_file)
     if options.json:
         from sidecar.cli.output import print_json
 

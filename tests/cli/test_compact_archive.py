@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,12 @@ def test_what_if_says_which_keys_have_another_winner(url: str, tmp_path: Path) -
     found = in_this_process("compact", "--archive", url, "--what-if", "--json", "--quiet", "--keys-file", str(keys))
     assert found.code == 0
     assert {row["strategy"] for row in found.lines()} == {"offset", "timestamp"}
-    assert len(keys.read_text().splitlines()) == sum(row["keys_with_another_winner"] for row in found.lines())
+    others = [json.loads(line) for line in keys.read_text().splitlines()]
+    for row in found.lines():
+        name = {field: row[field] for field in ("topic", "partition", "strategy")}
+        assert sum(name.items() <= other.items() for other in others) == row["keys_with_another_winner"]
+    assert len(others) == sum(row["keys_with_another_winner"] for row in found.lines())
+    assert others
 
 
 def test_a_damaged_partition_stays_as_it_is_and_is_told(url: str) -> None:
@@ -82,7 +88,20 @@ def test_a_vanished_object_stops_its_partition_alone_and_is_told_with_what_to_do
     assert (found.code, bad["commit"], fine["problem"]) == (3, None, None)
     assert vanished.name in bad["problem"]
     assert "`tiered-sidecar verify` names all" in bad["problem"]
-    assert in_this_process(*arguments, "--what-if", "--quiet").code == 3
+    foreseen = in_this_process(*arguments, "--what-if", "--quiet")
+    assert foreseen.code == 3
+    problems = {row["partition"]: row["problem"] for row in foreseen.lines()}
+    assert vanished.name in problems.pop(0)
+    assert set(problems.values()) == {None}
+    table = in_this_process("compact", "--archive", url, "--topic", "orders", "--engine", "local").out
+    (shown,) = [line for line in table.splitlines() if "orders-0" in line]
+    assert "failed" in shown
+    assert " 0 " not in shown
+
+
+def test_gc_of_a_topic_that_is_not_there_is_wrong_usage(url: str) -> None:
+    found = in_this_process("gc", "--archive", url, "--topic", "nope")
+    assert (found.code, "orders" in found.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class ArchiveCompactor:
         self, requests: Sequence[CompactionRequest], *, dry_run: bool = False
     ) -> tuple[PartitionCompaction, ...]:
         """By request, how it ended. Raises only what ends all of them: StagingFull, and what the engine raises."""
-        begun_ms = self._clock.now_ms()
+        begun_s = self._clock.monotonic_s()
         partitions = [_Partition(request) for request in requests]
         running = self._jobs(partitions)
         if not running:
@@ -114,7 +114,7 @@ class ArchiveCompactor:
         else:
             self._tell("committing")
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
-                for _ in pool.map(lambda found: self._commit(found, begun_ms), _unsettled(running)):
+                for _ in pool.map(lambda found: self._commit(found, begun_s), _unsettled(running)):
                     continue
         return _results(partitions)
 
@@ -203,7 +203,7 @@ class ArchiveCompactor:
             if found.result is not None and found.result.error is not None:
                 self._discard(found)
 
-    def _commit(self, found: _Partition, begun_ms: int) -> None:
+    def _commit(self, found: _Partition, begun_s: float) -> None:
         request, plan = found.request, found.plan
         if plan is None:
             return
@@ -211,7 +211,7 @@ class ArchiveCompactor:
         gone = [output for output in found.outputs if not stays(output)]
         try:
             self._confirm(request)
-            if self._clock.now_ms() - begun_ms > COMMIT_WITHIN_MS:
+            if (self._clock.monotonic_s() - begun_s) * 1000 > COMMIT_WITHIN_MS:
                 raise PartitionError(
                     f"{request.root}: compacting took more than {COMMIT_WITHIN_MS // 3_600_000} hours; nothing was "
                     f"committed: compact fewer partitions at once, or on more cores"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.rules import Strategy
 from sidecar.compaction.segments import Split, chunks
 from sidecar.logformat.record import Record
+from sidecar.model import TopicPartition
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.other_winners import OtherWinner, OtherWinners, Pairing
 from sidecar.pipeline.compaction.output_files import write_file
@@ -100,11 +101,12 @@ def what_if(
         )
 
 
-def write_others(outlooks: Sequence[Outlook], path: Path) -> None:
+def write_others(outlooks: Iterable[tuple[TopicPartition, Outlook]], path: Path) -> None:
     """All keys with another winner, a JSON object on each line. Raises StagingFull."""
     lines = (
-        json.dumps({"strategy": str(outlook.strategy), **other.to_json()}, ensure_ascii=False).encode() + b"\n"
-        for outlook in outlooks
+        json.dumps({**place, "strategy": str(outlook.strategy), **other.to_json()}, ensure_ascii=False).encode() + b"\n"
+        for name, outlook in outlooks
+        for place in [{"topic": name.topic, "partition": name.partition}]
         for other in outlook.others
     )
     write_file(path, lines)
