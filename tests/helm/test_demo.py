@@ -62,8 +62,8 @@ class Demo:
     def command(self, name: str) -> list[str]:
         """Of a container; our image's entry point is the program."""
         container = self.containers[name]
-        own = container.get("command", [str(PROGRAM)] if is_ours(container) else [])
-        return [self._here(word) for word in [*own, *container.get("args", ())]]
+        named = [self._here(word) for word in [*container.get("command", ()), *container.get("args", ())]]
+        return [str(PROGRAM), *named] if is_ours(container) and "command" not in container else named
 
     def environment(self, name: str) -> dict[str, str]:
         """Of a container, with the secrets put in."""

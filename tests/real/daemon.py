@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.real.product import PROGRAM, environment
 from tests.servers.process import ServerProcess, free_port, port_answers
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 FAST = {
     "broker.assume_leader": "true",
     "broker.settle_ms": "200",

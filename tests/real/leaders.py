@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sidecar.broker.cluster_view import describe_topics
@@ -36,8 +37,17 @@ def three_replicas(cluster: KafkaCluster, topic: str, segment_bytes: int) -> Non
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     config = {"segment.bytes": str(segment_bytes), "min.insync.replicas": "2"}
     new = NewTopic(topic, num_partitions=1, replica_assignment=[[0, 1, 2]], config=config)
-    (created,) = admin.create_topics([new]).values()
-    created.result(60)
+
+    def is_created() -> bool:
+        (created,) = admin.create_topics([new]).values()
+        try:
+            created.result(60)
+        except KafkaException as error:
+            # A bootstrap connection ends when the broker's own name becomes known, and takes the request with it.
+            return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    wait_until("the topic is created", is_created)
     wait_until("there is a leader", lambda: leader_and_epoch(cluster.brokers[0], topic)[0] == 0)
 
 
