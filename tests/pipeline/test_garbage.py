@@ -169,6 +169,7 @@ def append_copy(store: MemoryStore, name: str, modified_ms: int) -> None:
         log_key=keys[0],
         indexes_key=keys[1],
         leader_epochs=(),
+        compacted_from=None,
     )
     log.append([Lost(end, end + 1, "a test"), Add(moved)], WRITER, state)
 
