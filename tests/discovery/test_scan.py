@@ -171,7 +171,7 @@ def test_a_log_dir_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None
     assert (problem.topic_partition, problem.path) == (None, tmp_path / "failed-disk")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; the next test stands in for it there")
 def test_a_partition_that_may_not_be_read_is_a_problem_of_its_own(tmp_path: Path) -> None:
     closed = a_partition(tmp_path, "closed-0", 0, 10)
     a_partition(tmp_path, "open-0", 0)
