@@ -13,11 +13,11 @@ from pydantic import Field, field_validator, model_validator
 
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.compaction import CompactionSettings, GarbageSettings
-from sidecar.config.section import MIB, Section, require_pattern
+from sidecar.config.http import HttpSettings
+from sidecar.config.section import Section, require_pattern
+from sidecar.config.spark import SparkSettings
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.store_settings import StoreSettings
-
-HTTP_PORT = 9308
 
 
 class LogLevel(StrEnum):
@@ -146,91 +146,6 @@ class RunSettings(Section):
         return self.state_dir.expanduser()
 
 
-_SPARK_PROPERTIES_OF_SETTINGS = {
-    "spark.master": "master",
-    "spark.driver.memory": "driver_memory_bytes",
-    "spark.executor.memory": "executor_memory_bytes",
-    "spark.executor.pyspark.memory": "worker_memory_bytes",
-}
-_SPARK_ENVIRONMENTS = ("spark.executorEnv.", "spark.kubernetes.driverEnv.", "spark.yarn.appMasterEnv.")
-_OF_A_SECRET = re.compile(r"(?:secret|password|token|access_?key|credential)(?!.*_FILE$)", re.IGNORECASE)
-
-
-class SparkSettings(Section):
-    """Apache Spark, for work on many segments at once. A JVM runs only while there is such work."""
-
-    master: str = "local[*]"
-    """Where the work runs. `local[*]`: in this container, on all its cores; `local[2]`: on two. `spark://host:7077`,
-    `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/spark.md."""
-    driver_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
-    """Largest heap of the JVM. It only moves bytes; the work is done in Python processes beside it."""
-    worker_memory_bytes: Annotated[int, Field(ge=512 * MIB)] | None = None
-    """Address space that one Python process may take; it begins with some 400 MiB. Default: no limit."""
-    executor_memory_bytes: Annotated[int, Field(ge=450 * MIB)] | None = None
-    """Heap of an executor's JVM on a cluster. Default: Spark's own, 1 GiB."""
-    executors_wait_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
-    """How long a cluster may take to give executors."""
-    worker_packages: str | None = None
-    """Archive that `spark-packages` has written, a path or a URL that executors can read: for clusters whose machines do
-    not have this program."""
-    worker_python: str | None = None
-    """Python on the executors, of the same minor version as here. Default: `PYSPARK_PYTHON`, else the path of the one
-    that runs this program."""
-    idle_stop_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
-    """How long the JVM is kept for more work after the last."""
-    local_dir: Path | None = None
-    """Directory for what is exchanged between steps. Default: the system's for temporary files."""
-    java_home: Path | None = None
-    """Where Java 17 or newer is installed. Default: `JAVA_HOME`, else the `java` on the path."""
-    options: tuple[str, ...] = ()
-    """Any other Spark properties, `name=value`."""
-
-    @field_validator("options")
-    @classmethod
-    def _options_are_spark_properties(cls, options: tuple[str, ...]) -> tuple[str, ...]:
-        for option in options:
-            name, equals, _ = option.partition("=")
-            if not equals or not name.startswith("spark."):
-                raise ValueError(f"{option!r} is no Spark property such as spark.executor.memory=2g")
-            if name in _SPARK_PROPERTIES_OF_SETTINGS:
-                raise ValueError(f"{name} is set by the setting `{_SPARK_PROPERTIES_OF_SETTINGS[name]}`")
-            if name.startswith(_SPARK_ENVIRONMENTS) and _OF_A_SECRET.search(name):
-                # Properties stand in Spark's pages and event logs, and in the JVM's arguments.
-                raise ValueError(f"{name} would show a secret: give it to the executors as docs/spark.md says")
-        return options
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the work runs in this container."""
-        return self.master == "local" or self.master.startswith("local[")
-
-
-class HttpSettings(Section):
-    """The read-only HTTP server of `run`: /metrics, /healthz, /readyz, /status."""
-
-    bind: str | None = f"127.0.0.1:{HTTP_PORT}"
-    """Address and port, `[::1]:9308` for IPv6, port 0 for any free one, `null` for no server. Scrapers and probes from
-    outside the pod need `0.0.0.0:9308`. There is nothing secret on it, and no authentication."""
-    heartbeat_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    """`/healthz` fails when the main loop has not come round for this long."""
-    request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 5.0
-    """How long a client may take to send its request or to take its answer."""
-    max_connections: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Clients served at once; more are turned away."""
-
-    @field_validator("bind")
-    @classmethod
-    def _bind_is_an_address_and_a_port(cls, value: str | None) -> str | None:
-        if value is not None:
-            split_address(value)
-        return value
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Host and port, None for no server."""
-        return None if self.bind is None else split_address(self.bind)
-
-
 class LogSettings(Section):
     """Logs go to stderr, one line per event. They never hold credentials or record contents."""
 
@@ -293,15 +208,3 @@ class Settings(Section):
                     f"compaction.topics names {name}, which topics.include, exclude and internal leave out"
                 )
         return self
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `:port` (all interfaces). Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError(f"{text!r} is no address and port such as 127.0.0.1:{HTTP_PORT}")
-    if host.startswith("[") and host.endswith("]"):
-        return host[1:-1], int(port)
-    if ":" in host:
-        raise ValueError(f"{text!r}: write an IPv6 address in brackets, such as [::1]:{HTTP_PORT}")
-    return host, int(port)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from sidecar.clock import Clock
-from sidecar.config.model import HttpSettings
+from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
 from sidecar.http.health import StatusSource
 from sidecar.http.pages import Answer, Pages, plain

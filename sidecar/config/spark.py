@@ -1,0 +1,69 @@
+"""Settings of Apache Spark: where its work runs, and what memory that may take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from sidecar.config.section import MIB, Section
+
+_SPARK_PROPERTIES_OF_SETTINGS = {
+    "spark.master": "master",
+    "spark.driver.memory": "driver_memory_bytes",
+    "spark.executor.memory": "executor_memory_bytes",
+    "spark.executor.pyspark.memory": "worker_memory_bytes",
+}
+_SPARK_ENVIRONMENTS = ("spark.executorEnv.", "spark.kubernetes.driverEnv.", "spark.yarn.appMasterEnv.")
+_OF_A_SECRET = re.compile(r"(?:secret|password|token|access_?key|credential)(?!.*_FILE$)", re.IGNORECASE)
+
+
+class SparkSettings(Section):
+    """Apache Spark, for work on many segments at once. A JVM runs only while there is such work."""
+
+    master: str = "local[*]"
+    """Where the work runs. `local[*]`: in this container, on all its cores; `local[2]`: on two. `spark://host:7077`,
+    `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/spark.md."""
+    driver_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
+    """Largest heap of the JVM. It only moves bytes; the work is done in Python processes beside it."""
+    worker_memory_bytes: Annotated[int, Field(ge=512 * MIB)] | None = None
+    """Address space that one Python process may take; it begins with some 400 MiB. Default: no limit."""
+    executor_memory_bytes: Annotated[int, Field(ge=450 * MIB)] | None = None
+    """Heap of an executor's JVM on a cluster. Default: Spark's own, 1 GiB."""
+    executors_wait_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
+    """How long a cluster may take to give executors."""
+    worker_packages: str | None = None
+    """Archive that `spark-packages` has written, a path or a URL that executors can read: for clusters whose machines do
+    not have this program."""
+    worker_python: str | None = None
+    """Python on the executors, of the same minor version as here. Default: `PYSPARK_PYTHON`, else the path of the one
+    that runs this program."""
+    idle_stop_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
+    """How long the JVM is kept for more work after the last."""
+    local_dir: Path | None = None
+    """Directory for what is exchanged between steps. Default: the system's for temporary files."""
+    java_home: Path | None = None
+    """Where Java 17 or newer is installed. Default: `JAVA_HOME`, else the `java` on the path."""
+    options: tuple[str, ...] = ()
+    """Any other Spark properties, `name=value`."""
+
+    @field_validator("options")
+    @classmethod
+    def _options_are_spark_properties(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        for option in options:
+            name, equals, _ = option.partition("=")
+            if not equals or not name.startswith("spark."):
+                raise ValueError(f"{option!r} is no Spark property such as spark.executor.memory=2g")
+            if name in _SPARK_PROPERTIES_OF_SETTINGS:
+                raise ValueError(f"{name} is set by the setting `{_SPARK_PROPERTIES_OF_SETTINGS[name]}`")
+            if name.startswith(_SPARK_ENVIRONMENTS) and _OF_A_SECRET.search(name):
+                # Properties stand in Spark's pages and event logs, and in the JVM's arguments.
+                raise ValueError(f"{name} would show a secret: give it to the executors as docs/spark.md says")
+        return options
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the work runs in this container."""
+        return self.master == "local" or self.master.startswith("local[")
