@@ -160,12 +160,7 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
         "strategy": str(rules.effective_strategy),
         "header": rules.header_name or None,
         "now_ms": rules.now_ms,
-        "bytes_before": result.bytes_before,
-        "bytes_after": result.bytes_after,
-        "records_before": result.records_before,
-        "records_after": result.records_after,
-        "unkeyed_records": result.unkeyed,
-        "malformed_versions": result.malformed_versions,
+        **result.figures_as_json(),
         "segments_left_alone": result.left_alone,
         "segments": [
             {

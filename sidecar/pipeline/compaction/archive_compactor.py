@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,16 +13,15 @@ from sidecar.archive.keys import fresh_id
 from sidecar.clock import Clock
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.errors import OutcomeUnknown, PartitionError, SidecarError, StoreError
-from sidecar.model import ArchivedSegment
 from sidecar.pipeline import process_store
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_commit import commit
 from sidecar.pipeline.compaction.archive_finishing import FinishTask, discard, finish_all
 from sidecar.pipeline.compaction.archive_look import Looked, look_at
-from sidecar.pipeline.compaction.archive_plan import ArchivePlan, plan_archive
+from sidecar.pipeline.compaction.archive_plan import plan_archive
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction, stays
+from sidecar.pipeline.compaction.archive_work import Job, PartitionInWork, results, unsettled
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.stored_parts import StoredParts
@@ -39,27 +37,6 @@ _THREADS: Final = 8
 __all__ = ["ArchiveCompactor", "CompactionRequest", "PartitionCompaction"]
 
 Confirm = Callable[[CompactionRequest], None]
-Job = CompactionJob[ArchivedLog]
-
-
-@dataclass(slots=True)
-class _Partition:
-    """A partition on its way. `result` is set as soon as it is settled."""
-
-    request: CompactionRequest
-    plan: ArchivePlan | None = None
-    job: Job | None = None
-    outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
-    figures: tuple[int, int, int] = (0, 0, 0)
-    finished: dict[int, ArchivedSegment] = field(default_factory=dict)
-    result: PartitionCompaction | None = None
-
-    def fail(self, error: SidecarError) -> None:
-        self.result = PartitionCompaction(self.request, error)
-
-    def succeed(self, commit_number: int | None) -> None:
-        left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
-        self.result = PartitionCompaction(self.request, None, self.outputs, left_alone, *self.figures, commit_number)
 
 
 class ArchiveCompactor:
@@ -98,10 +75,10 @@ class ArchiveCompactor:
     ) -> tuple[PartitionCompaction, ...]:
         """By request, how it ended. Raises only what ends all of them: StagingFull, and what the engine raises."""
         begun_s = self._clock.monotonic_s()
-        partitions = [_Partition(request) for request in requests]
+        partitions = [PartitionInWork(request) for request in requests]
         running = self._jobs(partitions)
         if not running:
-            return _results(partitions)
+            return results(partitions)
         with self._parts() as (parts, place):
             self._tell("comparing keys")
             with scanned([found.job for found in running if found.job is not None], self._engine) as run:
@@ -109,28 +86,28 @@ class ArchiveCompactor:
             if not dry_run:
                 self._finish(running, parts, place)
         if dry_run:
-            for found in _unsettled(running):
+            for found in unsettled(running):
                 found.succeed(None)
         else:
             self._tell("committing")
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
-                for _ in pool.map(lambda found: self._commit(found, begun_s), _unsettled(running)):
+                for _ in pool.map(lambda found: self._commit(found, begun_s), unsettled(running)):
                     continue
-        return _results(partitions)
+        return results(partitions)
 
     def job_of(self, request: CompactionRequest) -> Job | None:
         """What would be compacted; None where nothing may. Raises what `compact` has as that partition's error."""
-        partition = _Partition(request)
+        partition = PartitionInWork(request)
         self._jobs([partition])
         if partition.result is not None and partition.result.error is not None:
             raise partition.result.error
         return partition.job
 
-    def _jobs(self, partitions: Sequence[_Partition]) -> list[_Partition]:
+    def _jobs(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
         """Those of which there is something to compact, all their segments looked at."""
         store = process_store.store_of(self._settings)
 
-        def plan(found: _Partition) -> None:
+        def plan(found: PartitionInWork) -> None:
             try:
                 found.plan = plan_archive(store, found.request, self._clock)
                 if not found.plan.count:
@@ -153,39 +130,18 @@ class ArchiveCompactor:
         for answer in look_at(tasks, self._engine):
             looked[answer.job].append(answer)
         for found, answers in zip(planned, looked, strict=True):
-            self._make_job(found, sorted(answers, key=lambda answer: answer.number))
-        return _unsettled(planned)
+            found.make_job(self._settings, sorted(answers, key=lambda answer: answer.number))
+        return unsettled(planned)
 
-    def _make_job(self, found: _Partition, answers: Sequence[Looked]) -> None:
-        error = next((answer.error for answer in answers if answer.error is not None), None)
-        if error is not None or found.plan is None:
-            found.fail(error or PartitionError("nothing was planned"))
-            return
-        plan, state = found.plan, found.plan.state
-        found.job = CompactionJob(
-            tuple(ArchivedLog(self._settings, state.lineage.root, segment) for segment in plan.segments),
-            tuple(answer.pieces for answer in answers[: plan.count]),
-            tuple(transaction for answer in answers for transaction in answer.completed),
-            found.request.rules,
-            plan.last_batches,
-            secrets.token_bytes(16),
-            first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
-        )
-
-    def _rewrite(self, running: Sequence[_Partition], run: ScannedRun[ArchivedLog], parts: Parts | None) -> None:
+    def _rewrite(self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None) -> None:
         self._tell("writing what stays")
         for found, scan, outputs in zip(running, run.results, rewritten(run, parts), strict=True):
             if isinstance(outputs, SidecarError):
                 found.fail(outputs)
             elif not isinstance(scan, SidecarError):
-                found.outputs = tuple(_settled(output) for output in outputs)
-                found.figures = (
-                    sum(split.record_count for split in scan.scans),
-                    sum(split.unkeyed for split in scan.scans),
-                    sum(split.malformed_versions for split in scan.scans),
-                )
+                found.take(scan, outputs)
 
-    def _finish(self, running: Sequence[_Partition], parts: Parts, place: Path | None) -> None:
+    def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None) -> None:
         self._tell("uploading")
         tasks = [
             FinishTask(job, number, output, found.request.rules, parts, place)
@@ -203,7 +159,7 @@ class ArchiveCompactor:
             if found.result is not None and found.result.error is not None:
                 self._discard(found)
 
-    def _commit(self, found: _Partition, begun_s: float) -> None:
+    def _commit(self, found: PartitionInWork, begun_s: float) -> None:
         request, plan = found.request, found.plan
         if plan is None:
             return
@@ -233,7 +189,7 @@ class ArchiveCompactor:
         else:
             found.succeed(number)
 
-    def _discard(self, found: _Partition) -> None:
+    def _discard(self, found: PartitionInWork) -> None:
         store = process_store.store_of(self._settings)
         discard(store, found.request.root, list(found.finished.values()))
 
@@ -251,15 +207,3 @@ class ArchiveCompactor:
         with WorkFiles(self._staging, "compaction") as files:
             directory = files.directory()
             yield LocalParts(directory), directory
-
-
-def _settled(output: CompactedOutput[ArchivedLog]) -> CompactedOutput[ArchivedLog]:
-    return replace(output, unchanged=True, parts=()) if stays(output) else output
-
-
-def _unsettled(partitions: Sequence[_Partition]) -> list[_Partition]:
-    return [found for found in partitions if found.result is None]
-
-
-def _results(partitions: Sequence[_Partition]) -> tuple[PartitionCompaction, ...]:
-    return tuple(found.result for found in partitions if found.result is not None)

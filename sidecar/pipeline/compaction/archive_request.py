@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sidecar.archive.commit import Writer
-from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
+from sidecar.pipeline.compaction.figures import CompactionFigures
 from sidecar.pipeline.compaction.job import CompactedOutput
 
 
@@ -30,41 +30,17 @@ class CompactionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionCompaction:
+class PartitionCompaction(CompactionFigures[ArchivedLog]):
     """How it ended: with an error, for which nothing was committed; or with outputs, of which those that are `unchanged` stay.
 
     `left_alone`: live segments above what may be compacted. `commit_number`: None where there was nothing to commit, and in
-    a dry run. Bytes are those of `.log` objects; records count markers.
+    a dry run.
     """
 
     request: CompactionRequest
     error: SidecarError | None = None
-    outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
     left_alone: int = 0
-    records_before: int = 0
-    unkeyed: int = 0
-    malformed_versions: int = 0
     commit_number: int | None = None
-
-    @property
-    def bytes_before(self) -> int:
-        """Of the segments that were compacted."""
-        return sum(source.size_bytes for output in self.outputs for source in output.sources)
-
-    @property
-    def bytes_after(self) -> int:
-        """Of what came of them."""
-        return sum(output.size_bytes for output in self.outputs)
-
-    @property
-    def records_after(self) -> int:
-        """Of what came of them."""
-        return sum(output.counts.kept_records for output in self.outputs)
-
-    @property
-    def counts(self) -> RewriteCounts:
-        """What became of the batches of the segments that were rewritten."""
-        return sum((output.counts for output in self.outputs), RewriteCounts())
 
 
 def stays(output: CompactedOutput[ArchivedLog]) -> bool:

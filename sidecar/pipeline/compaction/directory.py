@@ -23,7 +23,8 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.figures import CompactionFigures
+from sidecar.pipeline.compaction.job import CompactionJob
 from sidecar.pipeline.compaction.log_dir_checkpoints import offset_in
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, sync_file, write_file
@@ -38,34 +39,15 @@ from sidecar.ports import StageEngine
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(CompactionFigures[LogFile]):
     """What came of a directory. `left_alone`: the segments behind the compacted ones, copied as they are.
 
-    `unkeyed`: records without key, which compaction drops. `out` is None where nothing was to be written.
+    `out` is None where nothing was to be written.
     """
 
     survey: Survey
-    outputs: tuple[CompactedOutput[LogFile], ...]
     left_alone: tuple[LogFile, ...]
-    records_before: int
-    unkeyed: int
-    malformed_versions: int
     out: Path | None
-
-    @property
-    def bytes_before(self) -> int:
-        """Of the segments that were compacted."""
-        return sum(source.size_bytes for output in self.outputs for source in output.sources)
-
-    @property
-    def bytes_after(self) -> int:
-        """Of what came of them."""
-        return sum(output.size_bytes for output in self.outputs)
-
-    @property
-    def records_after(self) -> int:
-        """Of what came of them, markers included, as in `records_before`."""
-        return sum(output.counts.kept_records for output in self.outputs)
 
 
 def named_partition(directory: Path) -> PartitionFiles:
@@ -172,18 +154,18 @@ def _compacted(
 ) -> Compaction:
     left_alone = tuple(segment.file for segment in surveyed.segments[count:])
     if not count:
-        return Compaction(surveyed, (), left_alone, 0, 0, 0, out)
+        return Compaction(surveyed, left_alone, out)
     with scanned([compaction_job(surveyed, count, rules, hash_key, staging)], engine) as run:
         found = only(run.results)
         outputs = only(rewritten(run, None if out is None else parts))
     return Compaction(
         surveyed,
-        outputs,
         left_alone,
-        sum(scan.record_count for scan in found.scans),
-        sum(scan.unkeyed for scan in found.scans),
-        sum(scan.malformed_versions for scan in found.scans),
         out,
+        outputs=outputs,
+        records_before=found.record_count,
+        unkeyed=found.unkeyed,
+        malformed_versions=found.malformed_versions,
     )
 
 

@@ -21,12 +21,7 @@ def as_json(compaction: Compaction, rules: CompactionRules) -> dict[str, Any]:
         "now_ms": rules.now_ms,
         "last_stable_offset": compaction.survey.last_stable_offset,
         "log_end_offset": compaction.survey.log_end_offset,
-        "bytes_before": compaction.bytes_before,
-        "bytes_after": compaction.bytes_after,
-        "records_before": compaction.records_before,
-        "records_after": compaction.records_after,
-        "unkeyed_records": compaction.unkeyed,
-        "malformed_versions": compaction.malformed_versions,
+        **compaction.figures_as_json(),
         "segments": [
             {
                 "base_offset": output.base_offset,

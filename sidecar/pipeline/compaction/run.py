@@ -55,6 +55,21 @@ class Scanned(Generic[SourceT]):
     verdicts: tuple[SplitVerdicts, ...]
     winner_counts: tuple[int, ...]
 
+    @property
+    def record_count(self) -> int:
+        """Markers included."""
+        return sum(scan.record_count for scan in self.scans)
+
+    @property
+    def unkeyed(self) -> int:
+        """Records without key."""
+        return sum(scan.unkeyed for scan in self.scans)
+
+    @property
+    def malformed_versions(self) -> int:
+        """Records whose version header is not there, or is none."""
+        return sum(scan.malformed_versions for scan in self.scans)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScannedRun(Generic[SourceT]):

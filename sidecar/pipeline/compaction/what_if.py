@@ -17,7 +17,8 @@ from sidecar.compaction.rules import Strategy
 from sidecar.compaction.segments import Split, chunks
 from sidecar.logformat.record import Record
 from sidecar.model import TopicPartition
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.figures import CompactionFigures
+from sidecar.pipeline.compaction.job import CompactionJob
 from sidecar.pipeline.compaction.other_winners import OtherWinner, OtherWinners, Pairing
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.run import Scanned, ScannedRun, only, rewritten, scanned
@@ -31,30 +32,11 @@ Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(CompactionFigures[CompactionSource]):
     """What one strategy would leave. `others` are all keys with another winner than by offset, in order of that winner."""
 
     strategy: Strategy
-    outputs: tuple[CompactedOutput[CompactionSource], ...]
-    records_before: int
-    unkeyed: int
-    malformed_versions: int
     others: OtherWinners
-
-    @property
-    def bytes_before(self) -> int:
-        """Of the segments that would be compacted."""
-        return sum(source.size_bytes for output in self.outputs for source in output.sources)
-
-    @property
-    def bytes_after(self) -> int:
-        """Of what would come of them."""
-        return sum(output.size_bytes for output in self.outputs)
-
-    @property
-    def records_after(self) -> int:
-        """Markers included, as in `records_before`."""
-        return sum(output.counts.kept_records for output in self.outputs)
 
     @property
     def samples(self) -> tuple[OtherWinner, ...]:
@@ -93,11 +75,11 @@ def what_if(
         by_offset = by_offset or winners
         yield Outlook(
             strategy,
-            outputs,
-            sum(scan.record_count for scan in found.scans),
-            sum(scan.unkeyed for scan in found.scans),
-            sum(scan.malformed_versions for scan in found.scans),
             _others(found, by_offset, winners) if strategy is not Strategy.OFFSET else OtherWinners(),
+            outputs=outputs,
+            records_before=found.record_count,
+            unkeyed=found.unkeyed,
+            malformed_versions=found.malformed_versions,
         )
 
 

@@ -1,0 +1,87 @@
+"""An archived partition between the request to compact it and what came of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from sidecar.errors import PartitionError, SidecarError
+from sidecar.model import ArchivedSegment
+from sidecar.pipeline.compaction.archive_look import Looked
+from sidecar.pipeline.compaction.archive_plan import ArchivePlan
+from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction, stays
+from sidecar.pipeline.compaction.archived_log import ArchivedLog
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.run import Scanned
+from sidecar.store_settings import StoreSettings
+
+Job: TypeAlias = CompactionJob[ArchivedLog]
+
+
+@dataclass(slots=True)
+class PartitionInWork:
+    """A partition on its way. `result` is set as soon as it is settled.
+
+    `figures`: records, records without key, and malformed versions before. `finished`: uploaded outputs by their number.
+    """
+
+    request: CompactionRequest
+    plan: ArchivePlan | None = None
+    job: Job | None = None
+    outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
+    figures: tuple[int, int, int] = (0, 0, 0)
+    finished: dict[int, ArchivedSegment] = field(default_factory=dict)
+    result: PartitionCompaction | None = None
+
+    def make_job(self, store: StoreSettings, answers: Sequence[Looked]) -> None:
+        """The job, from what was found in each live segment, in order; or the first error found."""
+        error = next((answer.error for answer in answers if answer.error is not None), None)
+        if error is not None or self.plan is None:
+            self.fail(error or PartitionError(f"{self.request.root}: nothing was planned"))
+            return
+        plan, state = self.plan, self.plan.state
+        self.job = CompactionJob(
+            tuple(ArchivedLog(store, state.lineage.root, segment) for segment in plan.segments),
+            tuple(answer.pieces for answer in answers[: plan.count]),
+            tuple(transaction for answer in answers for transaction in answer.completed),
+            self.request.rules,
+            plan.last_batches,
+            secrets.token_bytes(16),
+            first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
+        )
+
+    def take(self, found: Scanned[ArchivedLog], outputs: Sequence[CompactedOutput[ArchivedLog]]) -> None:
+        """What is to come of it. An output that is its own source counts as unchanged from here on."""
+        self.outputs = tuple(replace(out, unchanged=True, parts=()) if stays(out) else out for out in outputs)
+        self.figures = (found.record_count, found.unkeyed, found.malformed_versions)
+
+    def fail(self, error: SidecarError) -> None:
+        """Nothing comes of it."""
+        self.result = PartitionCompaction(self.request, error)
+
+    def succeed(self, commit_number: int | None) -> None:
+        """It is done, by that commit where one was needed."""
+        left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
+        records_before, unkeyed, malformed_versions = self.figures
+        self.result = PartitionCompaction(
+            self.request,
+            None,
+            left_alone,
+            commit_number,
+            outputs=self.outputs,
+            records_before=records_before,
+            unkeyed=unkeyed,
+            malformed_versions=malformed_versions,
+        )
+
+
+def unsettled(partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
+    """Those that go on."""
+    return [found for found in partitions if found.result is None]
+
+
+def results(partitions: Sequence[PartitionInWork]) -> tuple[PartitionCompaction, ...]:
+    """How those ended that have."""
+    return tuple(found.result for found in partitions if found.result is not None)
