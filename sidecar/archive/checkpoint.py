@@ -62,6 +62,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
                 for removed in state.removed
             ],
             "clean": None if state.clean is None else clean_to_json(state.clean),
+            **({"deleted_before_offset": state.deleted_before_offset} if state.deleted_before_offset else {}),
         }
     )
     return seal("checkpoint", inner)
@@ -99,6 +100,7 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
         holes=tuple(Hole(*read_span(hole), hole.text("reason")) for hole in found.objects("holes")),
         removed=tuple(_removed_from_json(removed) for removed in found.objects("removed")),
         clean=None if (clean := found.optional_nested("clean")) is None else clean_from_json(clean),
+        deleted_before_offset=found.optional_integer("deleted_before_offset") or 0,
     )
     _check_coverage(state, file)
     return state

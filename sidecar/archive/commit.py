@@ -91,7 +91,17 @@ class Clean:
     strategy_parameters: dict[str, str] = field(default_factory=dict)
 
 
-Action: TypeAlias = Add | Remove | AdoptTopicId | Lost | Purge | Clean
+@dataclass(frozen=True, slots=True)
+class DeleteRecords:
+    """The records below `before_offset` were deleted on purpose, by Kafka's request of this name.
+
+    Segments may still hold them. A restored log begins there, unless a person wants the records back.
+    """
+
+    before_offset: int
+
+
+Action: TypeAlias = Add | Remove | AdoptTopicId | Lost | Purge | Clean | DeleteRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +168,8 @@ def _action_to_json(action: Action) -> Json:
             return {"type": "purge", "segment_ids": list(segment_ids)}
         case Clean():
             return {"type": "clean", **clean_to_json(action)}
+        case DeleteRecords(before_offset):
+            return {"type": "delete_records", "before_offset": before_offset}
 
 
 def clean_to_json(clean: Clean) -> dict[str, Json]:
@@ -223,6 +235,8 @@ def _action_from_json(found: JsonObject) -> Action:
             return Purge(tuple(str(name) for name in ids))
         case "clean":
             return clean_from_json(found)
+        case "delete_records":
+            return DeleteRecords(found.integer("before_offset"))
         case _:
             raise CorruptFile(
                 f"{found.path}type: the action {kind!r} is unknown: a newer release wrote it, read this archive with that",

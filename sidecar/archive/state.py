@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sidecar.archive.commit import Add, AdoptTopicId, Clean, Commit, Lost, Purge, Remove
+from sidecar.archive.commit import Add, AdoptTopicId, Clean, Commit, DeleteRecords, Lost, Purge, Remove
 from sidecar.archive.coverage import Hole, find_defects, without
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.segment_json import check_segment
@@ -38,7 +38,8 @@ class PartitionState:
     `segments`: live, ascending. `end_offset`: exclusive end of what is covered or recorded as lost, None before the
     first segment. `highest_leader_epoch`: of all writers so far, -1 if none knew its own. `last_sha256`: of the exact
     bytes of commit `next_number - 1`, None before the first. `clean`: what the last compaction covered, cut off where
-    something was put in since; None before the first.
+    something was put in since; None before the first. `deleted_before_offset`: records below it were deleted on purpose on
+    the broker, though segments may still hold them; 0 for none.
     """
 
     lineage: Lineage
@@ -52,6 +53,7 @@ class PartitionState:
     holes: tuple[Hole, ...] = ()
     removed: tuple[RemovedSegment, ...] = ()
     clean: Clean | None = None
+    deleted_before_offset: int = 0
 
     @property
     def start_offset(self) -> int | None:
@@ -127,6 +129,7 @@ def fold(state: PartitionState, commits: Iterable[tuple[Commit, str]]) -> Partit
         holes=draft.holes,
         removed=tuple(draft.removed.values()),
         clean=draft.clean,
+        deleted_before_offset=draft.deleted_before_offset,
     )
 
 
@@ -140,6 +143,7 @@ class _Draft:
         self.removed = {segment.segment_id: segment for segment in state.removed}
         self.end_offset = state.end_offset
         self.clean = state.clean
+        self.deleted_before_offset = state.deleted_before_offset
 
     def apply(self, commit: Commit) -> None:
         self._check_succession(commit)
@@ -157,13 +161,15 @@ class _Draft:
                     self._adopt(topic_id)
                 case Purge(segment_ids):
                     self._purge(segment_ids)
-                case Remove() | Clean():
+                case Remove() | Clean() | DeleteRecords():
                     continue
         if rearranged:
             self._check_coverage(start_before or 0, end_before or 0)
         for action in commit.actions:
             if isinstance(action, Clean):
                 self._mark_clean(action, commit)
+            elif isinstance(action, DeleteRecords):
+                self._delete_before(action, commit)
         if commit.topic_id != self.state.topic_id:
             raise CommitRefused(
                 f"{self._where(commit)}: names topic id {commit.topic_id}, here it is {self.state.topic_id}"
@@ -253,6 +259,15 @@ class _Draft:
                 f"start {self._start_offset()} and the end of a live segment"
             )
         self.clean = action
+
+    def _delete_before(self, action: DeleteRecords, commit: Commit) -> None:
+        low, high = self.deleted_before_offset, self.end_offset or 0
+        if not low <= action.before_offset <= high:
+            raise CommitRefused(
+                f"{self._where(commit)}: says that records below {action.before_offset} were deleted: expected an offset from "
+                f"{low}, which was said before, to the archive's end {high}"
+            )
+        self.deleted_before_offset = action.before_offset
 
     def _lose(self, action: Lost) -> bool:
         if self.end_offset is None:

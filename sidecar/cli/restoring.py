@@ -13,6 +13,7 @@ from sidecar.cli.archiving import Archive
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import SettingsError
 from sidecar.pipeline.restore.request import (
+    DeletedRecordsMode,
     LeaderEpochMode,
     OpenTransactionMode,
     ProducerStateMode,
@@ -82,6 +83,13 @@ def restore(
         OpenTransactionMode,
         typer.Option(help="Transactions without a marker in what is restored. abort: append markers that end them."),
     ] = OpenTransactionMode.KEEP,
+    deleted_records: Annotated[
+        DeletedRecordsMode,
+        typer.Option(
+            help="Records that were deleted on purpose on the broker (DeleteRecords), as far as the archive knows. restore: bring "
+            "them back."
+        ),
+    ] = DeletedRecordsMode.LEAVE_OUT,
     cluster_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Where the archive has the topic of several clusters: which one.")
     ] = None,
@@ -108,6 +116,7 @@ def restore(
         leader_epochs=leader_epochs,
         producer_state=producer_state,
         open_transactions=open_transactions,
+        deleted_records=deleted_records,
         cluster_id=cluster_id,
         incarnation=incarnation,
     )
@@ -204,6 +213,11 @@ def _remarks(report: RestoreReport) -> list[str]:
         if outcome.decisions and outcome.decisions.reason and not outcome.is_done:
             texts.append(f"{name}: {outcome.decisions.reason}")
         texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
+        if outcome.plan.deleted_before_offset:
+            texts.append(
+                f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the broker and are "
+                f"left out; --deleted-records restore brings back what the archive has of them"
+            )
         if outcome.plan.asks_for_more:
             texts.append(f"{name}: the archive holds less than the offsets that were asked for")
         if log and log.open_transactions and not log.aborted:

@@ -19,6 +19,7 @@ from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segmen
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
+from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
 from sidecar.pipeline.journal import Attempt
@@ -188,10 +189,18 @@ class PartitionTurn:
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         lost = [] if prepared.lost is None else [Lost(*prepared.lost, NOT_ON_DISK)]
+        deleted = deleted_on_purpose(
+            self._outcome.files,
+            self._plan.facts,
+            self._tools.facts.policy(self._outcome.files.topic_partition.topic),
+            state,
+            entry.end_offset,
+            self._tools.clock.now_ms(),
+        )
         self._tools.journal.committing(entry.segment_id, state.next_number)
         self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
-            return commits.append([*actions, Add(entry), *lost], writer_of(self._tools, self._plan.facts), state)
+            return commits.append([*actions, Add(entry), *lost, *deleted], writer_of(self._tools, self._plan.facts), state)
         except SidecarError as error:
             if not isinstance(error, CommitConflict):
                 self._tools.metrics.segment_failed(Stage.COMMITTED)
@@ -206,5 +215,6 @@ class PartitionTurn:
         _log.error("offsets_lost", partition=str(plan.files.topic_partition), from_offset=hole[0], to_offset=hole[1])
         after = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
         self._tools.metrics.broker.offsets_lost(hole[1] - hole[0])
+        self._tools.board.grown(plan.files.topic_partition, after.segments, after.holes)
         self._known.position = None
         return self._known.keep(after, plan.files)

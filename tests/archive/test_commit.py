@@ -15,6 +15,7 @@ from sidecar.archive.commit import (
     Add,
     AdoptTopicId,
     Commit,
+    DeleteRecords,
     Lost,
     Purge,
     Remove,
@@ -68,6 +69,7 @@ actions = st.one_of(
     st.builds(AdoptTopicId, ids),
     st.builds(lambda span, reason: Lost(*span, reason), spans, texts),
     st.builds(Purge, st.lists(ids, max_size=3).map(tuple)),
+    st.builds(DeleteRecords, st.integers(0, 2**63 - 1)),
 )
 commits = st.builds(
     lambda number, actions, writer: Commit(

@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
-from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost, Purge, Remove, Writer, digest, encode_commit
+from sidecar.archive.commit import (
+    Action,
+    Add,
+    AdoptTopicId,
+    DeleteRecords,
+    Lost,
+    Purge,
+    Remove,
+    Writer,
+    digest,
+    encode_commit,
+)
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.state import PartitionState, empty_state, fold
 from sidecar.errors import CommitRefused, CorruptFile, CoverageHole, Fenced
@@ -150,6 +161,18 @@ def test_a_nameless_lineage_adopts_an_id_once() -> None:
         fold(state, [(lying, "00" * 32)])
 
 
+def test_deleted_records_are_known_from_then_on() -> None:
+    state = after(THREE, [DeleteRecords(150)])
+    assert (state.deleted_before_offset, state.start_offset, state.segments) == (150, 0, THREE.segments)
+    # In the commit of a segment it may lie inside that: what it says holds of the archive after the commit.
+    grown = after(state, [DeleteRecords(350), Add(a_segment(300))])
+    assert grown.deleted_before_offset == 350
+    assert after(grown, [removal(A), removal(B), Add(a_compacted(0, 200))]).deleted_before_offset == 350
+    for offset in (349, 401):
+        with pytest.raises(CommitRefused, match=f"records below {offset} were deleted: expected an offset from 350"):
+            after(grown, [DeleteRecords(offset)])
+
+
 def test_a_lower_leader_epoch_is_fenced() -> None:
     with pytest.raises(Fenced, match="another broker leads"):
         after(THREE, [Add(a_segment(300))], writer=Writer(2, 4, "stale"))
@@ -183,7 +206,7 @@ def histories(draw: st.DrawFn) -> PartitionState:
     for step in range(draw(st.integers(0, 12))):
         assert state.end_offset is not None
         live = state.segments
-        kind = draw(st.sampled_from(["add", "add", "lose", "merge", "expire", "purge"]))
+        kind = draw(st.sampled_from(["add", "add", "lose", "merge", "expire", "purge", "delete"]))
         length = draw(st.integers(1, 9))
         if kind == "add":
             actions: list[Action] = [Add(a_segment(state.end_offset, state.end_offset + length, step))]
@@ -201,6 +224,8 @@ def histories(draw: st.DrawFn) -> PartitionState:
             actions = [removal(live[0], "expired")]
         elif kind == "purge" and state.removed:
             actions = [Purge((state.removed[0].segment_id,))]
+        elif kind == "delete" and state.deleted_before_offset < (state.end_offset or 0):
+            actions = [DeleteRecords(draw(st.integers(state.deleted_before_offset, state.end_offset)))]
         else:
             continue
         state = after(state, actions)

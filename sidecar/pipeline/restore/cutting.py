@@ -98,7 +98,7 @@ def indexes_of(descriptor: int, size_bytes: int, base_offset: int, file: str) ->
     """The offset and time index of a file that was cut, as a broker's recovery would build them. Raises CorruptFile."""
     builder = IndexBuilder(base_offset)
     scanner = SegmentScanner(
-        lambda position, buffer: os.preadv(descriptor, [buffer], position),
+        PositionalFile(descriptor),
         size_bytes,
         base_offset=base_offset,
         file=file,

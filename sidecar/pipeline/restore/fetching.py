@@ -122,7 +122,7 @@ def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> Cut:
     _stream(work, segment, key, log)
     check, cut = BatchCheck(segment, key), Cut(plan)
     scanner = SegmentScanner(
-        lambda position, buffer: os.preadv(log.descriptor, [buffer], position),
+        PositionalFile(log.descriptor),
         log_size_bytes(segment),
         base_offset=segment.base_offset,
         file=key,
@@ -166,7 +166,7 @@ def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, lo
 def _first_problem(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> CorruptFile:
     """Where damage shows; a field outside of all batches' checksums shows nowhere."""
     scanner = SegmentScanner(
-        lambda position, buffer: os.preadv(log.descriptor, [buffer], position),
+        PositionalFile(log.descriptor),
         log_size_bytes(segment),
         base_offset=segment.base_offset,
         file=key,

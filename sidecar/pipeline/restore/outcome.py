@@ -47,6 +47,7 @@ class PartitionOutcome:
             "leader_epochs": str(decisions.leader_epochs) if decisions else None,
             "producer_state": str(decisions.producer_state) if decisions else None,
             "reason": decisions.reason if decisions else "",
+            "deleted_before_offset": plan.deleted_before_offset or None,
             "lost": [[hole.base_offset, hole.end_offset, hole.reason] for hole in plan.lost],
             "open_transactions": list(log.open_transactions) if log else [],
             "open_transactions_aborted": log.aborted if log else False,

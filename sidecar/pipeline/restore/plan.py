@@ -12,7 +12,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ArchivedSegment, PartName, TopicPartition
-from sidecar.pipeline.restore.request import NO_TOPIC_ID_WANTED, RestoreRequest
+from sidecar.pipeline.restore.request import NO_TOPIC_ID_WANTED, DeletedRecordsMode, RestoreRequest
 from sidecar.pipeline.restore.staging import CUT_SUFFIX
 
 INDEX_SUFFIXES = {
@@ -81,7 +81,8 @@ class PartitionPlan:
 
     `start_offset`: the log start, which may lie inside the first batch that is kept. `before`: the segment that ends where the
     last one begins, whose snapshot is needed where the last one is cut. `lost`: recorded holes in what is restored.
-    `asks_for_more`: the range asks for more than is archived.
+    `asks_for_more`: the range asks for more than is archived. `deleted_before_offset`: archived records below it are left out,
+    because they were deleted on purpose; 0 for none.
     """
 
     state: PartitionState
@@ -90,6 +91,7 @@ class PartitionPlan:
     before: ArchivedSegment | None
     lost: tuple[Hole, ...]
     asks_for_more: bool
+    deleted_before_offset: int = 0
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -112,9 +114,13 @@ def plan_partition(state: PartitionState, request: RestoreRequest) -> PartitionP
         raise SettingsError(
             f"{state.lineage}: the archive holds the offsets [{start}, {end}), asked was [{first}, {last_end})"
         )
-    start_offset, end_offset = max(first, start), min(last_end, end)
+    deleted = state.deleted_before_offset if request.deleted_records is DeletedRecordsMode.LEAVE_OUT else 0
+    end_offset = min(last_end, end)
+    start_offset = min(max(first, start, deleted), end_offset)
+    # Where all of it was deleted, an empty log begins and ends there; the last segment tells its producers and epochs.
+    reached = min(start_offset, end_offset - 1)
     chosen = [
-        segment for segment in state.segments if segment.end_offset > start_offset and segment.base_offset < end_offset
+        segment for segment in state.segments if segment.end_offset > reached and segment.base_offset < end_offset
     ]
     if not chosen:
         raise SettingsError(f"{state.lineage}: the offsets [{start_offset}, {end_offset}) are recorded as lost")
@@ -135,7 +141,9 @@ def plan_partition(state: PartitionState, request: RestoreRequest) -> PartitionP
     before = next((found for found in state.segments if found.end_offset == chosen[-1].base_offset), None)
     asked_beyond = request.offset_range is not None and (first < start or last_end > end)
     # Below the first segment there may be a hole: the log begins where records are.
-    return PartitionPlan(state, tuple(plans), max(start_offset, chosen[0].base_offset), before, holes, asked_beyond)
+    log_start_offset = max(start_offset, chosen[0].base_offset)
+    left_out = deleted if deleted > max(first, start) else 0
+    return PartitionPlan(state, tuple(plans), log_start_offset, before, holes, asked_beyond, left_out)
 
 
 def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) -> PartitionState:

@@ -31,6 +31,13 @@ class OpenTransactionMode(StrEnum):
     ABORT = "abort"
 
 
+class DeletedRecordsMode(StrEnum):
+    """Of records that DeleteRecords had removed on the broker. `LEAVE_OUT`: the log begins above them. `RESTORE`: with them."""
+
+    LEAVE_OUT = "leave-out"
+    RESTORE = "restore"
+
+
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """One call of `restore`.
@@ -50,5 +57,6 @@ class RestoreRequest:
     leader_epochs: LeaderEpochMode | None = None
     producer_state: ProducerStateMode | None = None
     open_transactions: OpenTransactionMode = OpenTransactionMode.KEEP
+    deleted_records: DeletedRecordsMode = DeletedRecordsMode.LEAVE_OUT
     cluster_id: str | None = None
     incarnation: str | None = None
