@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from sidecar.archive.bundle import cut_part, indexes_size_bytes
@@ -24,10 +22,12 @@ from sidecar.archive.keys import (
 )
 from sidecar.cli.file_kinds import SMALL_FILE_BYTES_MAX, Content, content_of, small_content
 from sidecar.clock import SystemClock
-from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError, StagingFull
+from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.compaction.output_files import write_file
+from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.ports import ObjectStore
 
 ROOT_ELEMENTS = 4
@@ -88,14 +88,9 @@ def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping
 
 
 def _log_rows(store: ObjectStore, key: ObjectKey, base_offset: int, *, records: bool) -> Iterator[Mapping[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="tiered-sidecar-inspect-") as directory:
-        path = Path(directory) / f"{base_offset:020d}.log"
-        try:
-            with path.open("wb") as file:
-                for chunk in store.stream(key):
-                    file.write(chunk)
-        except OSError as error:
-            raise StagingFull(f"{directory}: no room for a copy of {key}: {error.strerror or error}") from error
+    with work_directory("inspect") as directory:
+        path = directory / f"{base_offset:020d}.log"
+        write_file(path, store.stream(key), synced=False)
         try:
             yield from content_of(path, records=records, base_offset=base_offset).rows
         except CorruptFile as error:

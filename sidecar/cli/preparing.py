@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -55,13 +54,13 @@ def _train(options: GlobalOptions, archive: Path) -> None:
     from sidecar.pipeline.snapshots.folding import Forgetting
     from sidecar.spark.embedded import EmbeddedSpark
     from sidecar.spark.java import SparkUnavailable
+    from sidecar.spark.scratch import Scratch
     from sidecar.spark.stages import SparkStages
 
     settings = options.settings({"store.url": NO_ARCHIVE, "spark.master": "local[1]"}, calm=True)
     try:
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=archive.parent) as name:
-            partition, written = Path(name) / "training-0", Path(name) / "classes.jsa"
+        with Scratch(archive.parent, "prepare") as directory:
+            partition, written = directory / "training-0", directory / "classes.jsa"
             partition.mkdir()
             for offset in range(3):
                 (partition / f"{offset:020d}.log").write_bytes(build_batch([Record(offset, 0, b"k", b"v")]))

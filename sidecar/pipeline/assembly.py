@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -18,7 +17,9 @@ from sidecar.config import Settings
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
+from sidecar.http import Board
 from sidecar.metrics import MeteredStore, Metrics
+from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
@@ -82,6 +83,7 @@ def open_tools(
     repeats: bool = False,
     clock: Clock | None = None,
     metrics: Metrics | None = None,
+    board: Board | None = None,
     stop: Event | None = None,
     beat: Callable[[], None] = lambda: None,
 ) -> Iterator[Tools]:
@@ -89,7 +91,7 @@ def open_tools(
 
     Args:
         repeats: see `policy_of`.
-        stop, beat: see `Tools`.
+        board, stop, beat: see `Tools`.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
     Raises SettingsError, StoreError.
@@ -101,7 +103,7 @@ def open_tools(
         store = MeteredStore(open_store(settings.store, clock), metrics)
         resources.callback(store.close)
         if read_only:
-            directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="tiered-sidecar-")))
+            directory = resources.enter_context(work_directory("dry-run")) / "journal"
         else:
             directory = journal_directory(settings)
             # `run` may have nothing to do for hours: there the first segment loads them.
@@ -119,4 +121,5 @@ def open_tools(
             instance=f"{socket.gethostname()}/{os.getpid()}",
             stop=stop or Event(),
             beat=beat,
+            board=board or Board(clock),
         )

@@ -151,7 +151,7 @@ class EmbeddedSpark:
 
         self._process = None
         try:
-            self._scratch = Scratch(self._settings.local_dir)
+            self._scratch = Scratch(self._settings.local_dir, "spark")
             (self._scratch.path / LOGGING_FILE).write_text(LOGGING)
             conf = SparkConf(loadDefaults=False)
             properties = spark_properties(self._settings, self._scratch.path, self._preload)

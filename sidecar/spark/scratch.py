@@ -6,21 +6,28 @@ import fcntl
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 _PREFIX: Final = "tiered-sidecar"
-_KINDS: Final = ("spark", "compaction", "copies")
+_KINDS: Final = ("spark", "compaction", "copies", "compact", "what-if", "inspect", "dry-run", "prepare")
 _RANDOM: Final = "?" * 8
 """What `mkdtemp` adds."""
 _LOCK: Final = "lock"
 
 
 class Scratch:
-    """A new directory below `parent` (None: where temporary files go). Those that killed processes left are removed."""
+    """A new directory below `parent` (None: where temporary files go). Those that killed processes left are removed.
 
-    def __init__(self, parent: Path | None, kind: str = _KINDS[0]) -> None:
-        """Args: kind: what for, as part of its name. Raises OSError."""
+    Also a context manager that gives the directory and removes it.
+    """
+
+    def __init__(self, parent: Path | None, kind: str) -> None:
+        """Args: kind: what for, one of `_KINDS`, as part of its name. Raises OSError."""
+        if kind not in _KINDS:
+            raise ValueError(f"{kind}: expected one of {', '.join(_KINDS)}, for which there is a sweep")
         above = Path(tempfile.gettempdir()) if parent is None else parent
         above.mkdir(parents=True, exist_ok=True)
         sweep(above)
@@ -30,6 +37,12 @@ class Scratch:
         self._lock = os.open(nascent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = nascent.rename(above / nascent.name.removeprefix("."))
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.remove()
 
     def remove(self) -> None:
         """With all that is in it."""
@@ -44,9 +57,13 @@ def sweep(above: Path) -> None:
     for left in [path for kind in _KINDS for path in above.glob(f"{_PREFIX}-{kind}-{_RANDOM}")]:
         try:
             lock = os.open(left / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            # Another user's, or one that is being removed this moment.
+        except FileNotFoundError:
+            # Being removed this moment, or by a process that was killed over it. Not ours if anything is in it.
+            with suppress(OSError):
+                left.rmdir()
             continue
+        except OSError:
+            continue  # Another user's.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.spark.scratch import Scratch
-
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
@@ -49,20 +47,3 @@ def test_what_is_killed_is_told_and_replaced_and_nothing_is_left(tmp_path: Path)
     assert next(facts) == "gone True True 0"
     assert next(facts) == "works True"
     assert next(facts) == "left 0 0"
-
-
-def test_what_killed_processes_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from sidecar.spark.scratch import Scratch\n"
-    program += "Scratch(Path(sys.argv[1])).path.joinpath('blocks').write_bytes(b'x'); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, check=False)
-    (left,) = tmp_path.iterdir()
-    mine = Scratch(tmp_path)
-    try:
-        assert not left.exists()
-        # One that is in use stays.
-        other = Scratch(tmp_path)
-        assert mine.path.is_dir()
-        other.remove()
-    finally:
-        mine.remove()
-    assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,7 @@ from typing import IO, Any, Final, Self
 from sidecar.compaction.rules import CompactionRules, version_of
 from sidecar.logformat.record import Record
 from sidecar.pipeline.compaction.output_files import cannot_be_written
+from sidecar.spark.scratch import Scratch
 
 _FILES: Final = 256
 """Keys are told apart by so many files: memory holds the keys of one at a time."""
@@ -94,15 +95,14 @@ class Pairing:
 
     def __enter__(self) -> Self:
         with cannot_be_written(self._place):
-            self._folder = tempfile.TemporaryDirectory(prefix="tiered-sidecar-what-if-")
-            folder = Path(self._folder.name)
-            self._files = [(folder / str(number)).open("w+b") for number in range(_FILES)]
+            self._scratch = Scratch(self._place, "what-if")
+            self._files = [(self._scratch.path / str(number)).open("w+b") for number in range(_FILES)]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for file in self._files:
             file.close()
-        self._folder.cleanup()
+        self._scratch.remove()
 
     def put(self, record: Record, *, wins: bool) -> None:
         """A record that only the strategy keeps, or (`wins` False) only the offset."""

@@ -11,24 +11,35 @@ from sidecar.errors import SettingsError
 from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.output_files import cannot_be_written
+from sidecar.spark.scratch import Scratch
 
 
 @contextmanager
 def workplace(files: PartitionFiles, out: Path | None) -> Iterator[Path]:
-    """A directory that is gone afterwards, on the file system of `out`; None: anywhere.
+    """A directory that is gone afterwards, on the file system of `out`; None: anywhere. A killed process's goes with the next.
 
     Raises SettingsError for an `out` that cannot be, StagingFull where nothing can be written there.
     """
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="tiered-sidecar-compact-") as name:
-            yield Path(name)
-        return
-    _require_free(files, out)
-    with cannot_be_written(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}-", suffix=".tmp", dir=out.parent)
-    with scratch as name:
-        yield Path(name)
+    if out is not None:
+        _require_free(files, out)
+    with work_directory("compact", None if out is None else out.parent) as directory:
+        yield directory
+
+
+@contextmanager
+def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
+    """A directory for a command's work files, gone afterwards; a killed process's goes with the next one made there.
+
+    Args:
+        kind: see `Scratch`.
+        above: where to make it; None: where temporary files go.
+
+    Raises StagingFull where none can be made.
+    """
+    with cannot_be_written(Path(tempfile.gettempdir()) if above is None else above):
+        scratch = Scratch(above, kind)
+    with scratch as directory:
+        yield directory
 
 
 def _require_free(files: PartitionFiles, out: Path) -> None:
