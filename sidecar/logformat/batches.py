@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat import kernels
-from sidecar.logformat.columns import BatchColumns, allocate, columns_of
+from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
 from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES
-from sidecar.logformat.kernels import Stop
+from sidecar.logformat.kernels import Stop, walk_batches
+from sidecar.logformat.kernels_reading import walk_file
 from sidecar.logformat.lazy_file import LazyFile
+from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.window import ReadAt, Window
 
 __all__ = ["BatchColumns", "ScanEnd", "SegmentScanner", "scan_bytes", "scan_file"]
@@ -97,15 +98,31 @@ class SegmentScanner:
                 if len(chunk):
                     yield chunk
         finally:
+            self._window.close()
             self._close()
 
     def _next_chunk(self) -> BatchColumns:
         blocks = allocate(min(self._max_batches, self._window.remaining_bytes // SMALLEST_MESSAGE_BYTES[0] + 1))
         rows = 0
         while self._end is None:
-            window = self._window
-            begin = window.cursor
-            at, rows, self._smallest_offset, code, detail = kernels.walk_batches(
+            rows, code, detail = self._walk(blocks, rows)
+            self._wide_batch_crc = -1
+            self.valid_bytes = self._window.position
+            if code == Stop.COLUMNS_FULL:
+                break
+            self._go_on(Stop(code), int(detail))
+        return columns_of(blocks, int(rows))
+
+    def _walk(self, blocks: Blocks, rows: int) -> tuple[int, int, int]:
+        """Fill the columns as far as the window goes, or the file where the kernel can read it: (rows, stop, detail)."""
+        window, source = self._window, self._read_at
+        limits = self._largest_offset, self._check_crc, self._largest_held_bytes, self._wide_batch_crc
+        begin = window.cursor
+        if isinstance(source, PositionalFile):
+            at, rows, self._smallest_offset, code, detail, window.filled, window.position = walk_file(
+                source.descriptor,
+                source.start_position,
+                self._size_bytes,
                 window.buffer,
                 begin,
                 window.filled,
@@ -113,18 +130,15 @@ class SegmentScanner:
                 *blocks,
                 rows,
                 self._smallest_offset,
-                self._largest_offset,
-                self._check_crc,
-                self._largest_held_bytes,
-                self._wide_batch_crc,
+                *limits,
+            )
+            window.cursor = at
+        else:
+            at, rows, self._smallest_offset, code, detail = walk_batches(
+                window.buffer, begin, window.filled, window.position, *blocks, rows, self._smallest_offset, *limits
             )
             window.advance(at - begin)
-            self._wide_batch_crc = -1
-            self.valid_bytes = window.position
-            if code == Stop.COLUMNS_FULL:
-                break
-            self._go_on(Stop(code), int(detail))
-        return columns_of(blocks, int(rows))
+        return rows, code, detail
 
     def _go_on(self, stop: Stop, detail: int) -> None:
         """Do what the walk needs next, or settle how the file ends."""

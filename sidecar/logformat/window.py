@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -16,6 +17,27 @@ ReadAt = Callable[[int, memoryview], int]
 """(position, buffer) -> bytes put into the buffer; fewer than asked is fine, 0 means the file ends there."""
 
 _STEP_BYTES: Final = 1024 * 1024
+_KEPT_BYTES: Final = 2 * 1024 * 1024
+
+
+class _Kept(threading.local):
+    """The last window's memory, for the next window of the thread: the kernel clears new pages, half as slowly as it reads."""
+
+    memory: npt.NDArray[np.uint8] | None = None
+
+    def taken(self, size_bytes: int) -> npt.NDArray[np.uint8]:
+        memory, self.memory = self.memory, None
+        if memory is None or memory.shape[0] < size_bytes:
+            memory = np.empty(size_bytes, dtype=np.uint8)
+        return memory[:size_bytes]
+
+    def given_back(self, buffer: npt.NDArray[np.uint8]) -> None:
+        memory = buffer if buffer.base is None else buffer.base
+        if isinstance(memory, np.ndarray) and memory.shape[0] <= _KEPT_BYTES:
+            self.memory = memory
+
+
+_kept = _Kept()
 
 
 class Window:
@@ -29,7 +51,12 @@ class Window:
         self.cursor = 0
         self.filled = 0
         capacity = min(capacity_bytes, max(end_position - position, 1))
-        self.buffer: npt.NDArray[np.uint8] = np.empty(capacity, dtype=np.uint8)
+        self.buffer: npt.NDArray[np.uint8] = _kept.taken(capacity)
+
+    def close(self) -> None:
+        """Let go of the memory; nothing may look at the buffer any more."""
+        _kept.given_back(self.buffer)
+        self.buffer, self.filled = np.empty(0, dtype=np.uint8), 0
 
     @property
     def held_bytes(self) -> int:

@@ -18,7 +18,7 @@ from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.time_index import TimeIndexCheck
 from sidecar.logformat.transaction_index import TransactionIndexCheck, merged
 from sidecar.model import FileIdentity, SegmentFiles
-from sidecar.pipeline.sources import SMALL_FILE_BYTES_MAX, read_unless_deleted, reader
+from sidecar.pipeline.sources import SMALL_FILE_BYTES_MAX, ListedFile, read_unless_deleted
 
 WINDOW_BYTES = 2 * 1024 * 1024
 """As fast as larger windows, and each worker has one of its own."""
@@ -65,7 +65,7 @@ def read_segment(
     """
     name = segment.log_name
     scanner = SegmentScanner(
-        reader(descriptor, segment.log, segment.start_position),
+        ListedFile(descriptor, segment.log, segment.start_position),
         segment.size_bytes,
         base_offset=segment.base_offset,
         file=name,

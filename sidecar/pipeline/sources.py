@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sidecar.discovery.partition_directory import list_log_bases
 from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.logformat.positional import PositionalFile
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -53,22 +54,24 @@ def opened(file: FileIdentity) -> Iterator[int]:
         os.close(descriptor)
 
 
-def reader(descriptor: int, file: FileIdentity, start_position: int = 0) -> Callable[[int, memoryview], int]:
-    """Fills a buffer from a position of an open file, and says how far. It raises PartitionError for a failing disk.
+class ListedFile(PositionalFile):
+    """An open file that was listed, in whose errors it is named. The caller owns the descriptor."""
 
-    Args:
-        start_position: where in the file the function's positions begin.
-    """
+    __slots__ = ("_path",)
 
-    def read_at(position: int, buffer: memoryview) -> int:
+    def __init__(self, descriptor: int, file: FileIdentity, start_position: int = 0) -> None:
+        """Args: start_position: where in the file the positions of reads begin."""
+        super().__init__(descriptor, start_position)
+        self._path = file.path
+
+    def __call__(self, position: int, buffer: memoryview) -> int:
+        """See `ReadAt`. Raises PartitionError for a failing disk."""
         try:
-            return os.preadv(descriptor, [buffer], start_position + position)
+            return super().__call__(position, buffer)
         except OSError as error:
             raise PartitionError(
-                f"{file.path}, at byte {position}: cannot be read ({error.strerror}): check the disk; the partition stops here"
+                f"{self._path}, at byte {position}: cannot be read ({error.strerror}): check the disk; the partition stops here"
             ) from error
-
-    return read_at
 
 
 def read_whole(file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MAX) -> bytes | None:
@@ -81,7 +84,7 @@ def read_whole(file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MA
     content = bytearray(file.size_bytes + 1)
     filled = 0
     with opened(file) as descriptor:
-        read_at = reader(descriptor, file)
+        read_at = ListedFile(descriptor, file)
         while filled < len(content) and (count := read_at(filled, memoryview(content)[filled:])):
             filled += count
     del content[filled:]

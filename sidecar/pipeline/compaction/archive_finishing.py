@@ -16,6 +16,7 @@ from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.segments import SegmentInput, Split, chunks
 from sidecar.errors import PartitionError, SidecarError, StoreError
 from sidecar.logformat.leader_epochs import epochs_of
+from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
 from sidecar.pipeline import process_store
@@ -158,7 +159,7 @@ def _indexes(output: CompactedOutput[ArchivedLog], file: IO[bytes], size_bytes: 
         output.base_offset,
         output.end_offset,
         size_bytes,
-        lambda position, buffer: os.preadv(file.fileno(), [buffer], position),
+        PositionalFile(file.fileno()),
         file=f"compacted segment at {output.base_offset}",
     )
     for chunk in chunks(written, Split(0, 0, 0, size_bytes)):

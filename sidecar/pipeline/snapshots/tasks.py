@@ -18,6 +18,7 @@ from producer_state.facts import BatchFacts
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SidecarError
 from sidecar.logformat.names import Suffix
+from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.window import ReadAt
 
 _LENGTHS = struct.Struct(">II")
@@ -77,7 +78,7 @@ class LocalSegment:
                 raise SegmentChanged(
                     f"{self.name}: {size_bytes} bytes, {self.size_bytes} when it was listed; look again"
                 )
-            yield lambda position, buffer: os.preadv(descriptor, [buffer], position)
+            yield PositionalFile(descriptor)
         except OSError as error:
             raise PartitionError(f"{self.name}: cannot be read: {error.strerror}") from error
         finally:

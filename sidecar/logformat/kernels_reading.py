@@ -1,0 +1,102 @@
+"""The walk over batch headers that reads the file by itself, so that a small window costs no more than a large one.
+
+Each read is looked at while the processor's cache still holds it. From Python a window of that size would cost as much in
+calls as in reading.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from producer_state.compiling import native
+from sidecar.logformat.crc32c import Word, address_of
+from sidecar.logformat.kernels import Stop, walk_batches
+
+_MORE_BYTES = int(Stop.MORE_BYTES)
+
+# The C library's own; numba finds both among the symbols of the process. Its size_t and off_t have 64 bits on every
+# platform that pyspark runs on.
+_pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.uint64, types.int64))
+_memmove: Any = types.ExternalFunction("memmove", types.int64(types.int64, types.int64, types.uint64))
+
+
+@native
+def _slid(descriptor: Word, file_position: Word, buffer: Any, cursor: Word, filled: Word, wanted: Word) -> Word:
+    """Move what is held from `cursor` on to the buffer's beginning and read behind it: how many of `wanted` are held then.
+
+    Fewer: the file ends there or cannot be read, which Python finds out again and puts into words.
+    """
+    origin = address_of(buffer)
+    held = max(np.int64(filled) - np.int64(cursor), np.int64(0))
+    _memmove(origin, origin + np.int64(cursor), np.uint64(held))
+    while held < np.int64(wanted):
+        position = np.int64(file_position) + held
+        count = _pread(np.int32(descriptor), origin + held, np.uint64(np.int64(wanted) - held), position)
+        if count <= 0:
+            break
+        held += count
+    return held
+
+
+@native
+def walk_file(
+    descriptor: Word,
+    start_position: Word,
+    end_position: Word,
+    buffer: Any,
+    cursor: Word,
+    filled: Word,
+    position: Word,
+    wide: Any,
+    words: Any,
+    halves: Any,
+    bytes_: Any,
+    row: Word,
+    smallest_offset: Word,
+    largest_offset: Word,
+    check_crc: Word,
+    largest_held_bytes: Word,
+    wide_batch_crc: Word,
+) -> tuple[Word, Word, Word, Word, Word, Word, Word]:
+    """`walk_batches` over a file whose bytes from `position` on are `buffer[cursor:filled]`, reading on where it needs more.
+
+    Args:
+        start_position: where in the file of `descriptor` position 0 lies.
+        end_position: where the walk ends.
+    Returns: what `walk_batches` returns, then how far the buffer is filled, and the file's position at the returned one.
+        A `Stop.MORE_BYTES` is one that this function could not meet.
+    """
+    at, filled, position = np.int64(cursor), np.int64(filled), np.int64(position)
+    row, smallest, known_crc = np.int64(row), np.int64(smallest_offset), np.int64(wide_batch_crc)
+    while True:
+        begin = at
+        at, row, smallest, stop, detail = walk_batches(
+            buffer,
+            begin,
+            max(filled, begin),
+            position,
+            wide,
+            words,
+            halves,
+            bytes_,
+            row,
+            smallest,
+            largest_offset,
+            check_crc,
+            largest_held_bytes,
+            known_crc,
+        )
+        known_crc = np.int64(-1)
+        position += at - begin
+        remaining = np.int64(end_position) - position
+        if stop != np.int64(_MORE_BYTES) or detail > remaining or detail > buffer.shape[0]:
+            break
+        wanted = min(np.int64(buffer.shape[0]), remaining)
+        filled = np.int64(_slid(descriptor, np.int64(start_position) + position, buffer, at, filled, wanted))
+        at = np.int64(0)
+        if filled < wanted:
+            break
+    return at, row, smallest, stop, detail, filled, position
