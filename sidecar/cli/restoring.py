@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli.answering import JSON_VERSION, answering_json
 from sidecar.cli.archiving import Archive
 from sidecar.cli.options import GlobalOptions
+from sidecar.cli.restore_report import as_json, show
 from sidecar.errors import SettingsError
 from sidecar.pipeline.restore.request import (
     DeletedRecordsMode,
@@ -21,7 +23,8 @@ from sidecar.pipeline.restore.request import (
 )
 
 if TYPE_CHECKING:
-    from sidecar.pipeline.restore.restore import RestoreReport
+    from sidecar.config import Settings
+    from sidecar.pipeline.restore.cluster import TargetCluster
 
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 _OFFSET_MAX = 2**63 - 1
@@ -62,7 +65,14 @@ def restore(
         typer.Option(
             metavar="ID",
             help="The id that the cluster gave the topic (kafka-topics --describe); none for brokers before 2.8. Default: "
-            "what the topic's directories in LOG_DIR say.",
+            "what --bootstrap-server tells, or else the topic's directories in LOG_DIR.",
+        ),
+    ] = None,
+    bootstrap_server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A running broker of LOG_DIR's cluster, to ask for the topic's id and leader epochs. May be given several times.",
         ),
     ] = None,
     leader_epochs: Annotated[
@@ -126,13 +136,17 @@ def restore(
         )
     if request.offset_range and until_timestamp:
         raise SettingsError("--offset-range and --until-timestamp: give one of them")
-    settings = options.settings({"store.url": archive}, calm=True)
+    settings = options.settings(
+        {"store.url": archive, "broker.connection.bootstrap_servers": bootstrap_server or None}, calm=True
+    )
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.clock import SystemClock
     from sidecar.pipeline.restore.restore import plan_restore
     from sidecar.pipeline.restore.restore import restore as restore_topic
     from sidecar.storage import open_existing
 
+    if bootstrap_server:
+        request = replace(request, cluster=_asked(settings, topic))
     store = open_existing(settings.store)
     try:
         if dry_run:
@@ -145,10 +159,21 @@ def restore(
     if options.json:
         from sidecar.cli.output import print_json
 
-        print_json({"kind": "restore", "version": JSON_VERSION, "dry_run": dry_run, **_as_json(report)})
+        print_json({"kind": "restore", "version": JSON_VERSION, "dry_run": dry_run, **as_json(report)})
     else:
-        _show(report, colors=options.colors, dry_run=dry_run)
+        show(report, colors=options.colors, dry_run=dry_run)
     return report.exit_code
+
+
+def _asked(settings: Settings, topic: str) -> TargetCluster:
+    from sidecar.broker.connection import BrokerConnection
+    from sidecar.pipeline.restore.cluster import ask_cluster
+
+    connection = BrokerConnection(settings.broker.connection)
+    try:
+        return ask_cluster(connection, topic)
+    finally:
+        connection.close()
 
 
 def _offset_range(text: str | None) -> tuple[int, int] | None:
@@ -177,58 +202,3 @@ def _timestamp_ms(text: str | None) -> int | None:
     if found.tzinfo is None:
         raise SettingsError(f"--until-timestamp {text}: in which zone? Add Z, or +01:00")
     return int(found.timestamp() * 1000)
-
-
-def _as_json(report: RestoreReport) -> dict[str, Any]:
-    return {
-        "log_dir": str(report.log_dir),
-        "free_bytes": report.free_bytes,
-        "partitions": [outcome.to_json() for outcome in report.outcomes],
-    }
-
-
-def _show(report: RestoreReport, *, colors: bool, dry_run: bool) -> None:
-    from sidecar.cli.output import print_table, remark, size
-
-    rows = []
-    for outcome in report.outcomes:
-        row = outcome.to_json()
-        name = f"{row['topic']}-{row['partition']}"
-        offsets = (row["start_offset"], row["end_offset"])
-        modes = (row["topic_id"], row["leader_epochs"], row["producer_state"])
-        rows.append(
-            (name, row["state"], *offsets, row["segments"], row["segments_resumed"], size(outcome.size_bytes), *modes)
-        )
-    columns = ["partition", "", "from#", "to#", "segments#", "resumed#", "size#", "topic id", "epochs", "producers"]
-    title = f"Plan for {report.log_dir} (nothing was done)" if dry_run else f"Restored into {report.log_dir}"
-    print_table(title, columns, rows, colors=colors)
-    for text in _remarks(report):
-        remark(text)
-
-
-def _remarks(report: RestoreReport) -> list[str]:
-    texts = []
-    for outcome in report.outcomes:
-        name, log = outcome.plan.topic_partition, outcome.log
-        if outcome.decisions and outcome.decisions.reason and not outcome.is_done:
-            texts.append(f"{name}: {outcome.decisions.reason}")
-        texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
-        if outcome.plan.deleted_before_offset:
-            texts.append(
-                f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the broker and are "
-                f"left out; --deleted-records restore brings back what the archive has of them"
-            )
-        if outcome.plan.asks_for_more:
-            texts.append(f"{name}: the archive holds less than the offsets that were asked for")
-        if log and log.open_transactions and not log.aborted:
-            texts.append(
-                f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "
-                f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions abort` ends them "
-                f"(or restore with --open-transactions abort)"
-            )
-        if outcome.problem:
-            texts.append(
-                f"{name} stopped: {outcome.problem}. {name}.restoring stays, and no broker starts beside it: run the same command "
-                f"again once the cause is removed, or remove that directory"
-            )
-    return texts

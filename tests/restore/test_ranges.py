@@ -54,7 +54,7 @@ def assert_loadable(directory: Path, end_offset: int) -> None:
         assert offsets.finish(rebuilt.offset_index) == times.finish(rebuilt.time_index) == FINE, name
     for path in directory.glob("*.txnindex"):
         transaction_index.check_as_broker(path.read_bytes(), int(path.stem))
-    assert not list(directory.glob("*.cut")) + list(directory.glob("*.part"))
+    assert not list(directory.glob("*.note")) + list(directory.glob("*.part"))
 
 
 @pytest.mark.parametrize("topic", ["orders", "transactions", "codecs-java", "compacted"])

@@ -16,7 +16,13 @@ from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.model import TopicPartition
-from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, ProducerStateMode, RestoreRequest
+from sidecar.pipeline.restore.request import (
+    DeletedRecordsMode,
+    LeaderEpochMode,
+    OpenTransactionMode,
+    ProducerStateMode,
+    RestoreRequest,
+)
 from sidecar.pipeline.restore.restore import plan_restore, restore
 from tests.golden import VERSIONS, golden, manifest
 from tests.pipeline.rig import archived_states
@@ -39,7 +45,8 @@ def test_every_golden_partition_comes_back_byte_for_byte(version: str, tmp_path:
     store, log_dir = archived(version), own_log_dir(tmp_path, version)
     topics = [topic for topic in manifest(version)["topics"] if topic not in {"single", "empty"}]
     for topic in topics:
-        request = RestoreRequest(topic, log_dir, topic_id=golden_topic_id(topic, version))
+        everything = {"topic_id": golden_topic_id(topic, version), "deleted_records": DeletedRecordsMode.RESTORE}
+        request = RestoreRequest(topic, log_dir, **everything)  # type: ignore[arg-type]
         report = restore(store, CLOCK, request)
         assert report.exit_code == 0, [outcome.problem for outcome in report.outcomes]
     states = archived_states(store)
@@ -75,7 +82,19 @@ def test_every_golden_partition_comes_back_byte_for_byte(version: str, tmp_path:
     for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         entries = read_offset_checkpoint((log_dir / checkpoint).read_bytes())
         assert {str(partition): offset for partition, offset in entries.items()} == ends
+    # No log starts inside its first file, and none lacks offsets.
     assert not (log_dir / LOG_START_CHECKPOINT).exists()
+    assert not (log_dir / CLEANER_CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_the_broker_had_deleted_stays_deleted(version: str, tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path, version)
+    outcome = restored(archived(version), log_dir, "trimmed", version)
+    entries = read_offset_checkpoint((golden(version) / "logs" / LOG_START_CHECKPOINT).read_bytes())
+    assert outcome.log is not None
+    assert outcome.log.start_offset == entries[TopicPartition("trimmed", 0)] > outcome.log.first_base_offset - 1
+    assert all(batch.last_offset >= outcome.log.start_offset for batch in batches_of(log_dir / "trimmed-0"))
 
 
 def test_flattened_epochs_change_these_four_bytes_and_no_others(tmp_path: Path) -> None:

@@ -23,18 +23,21 @@ def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, Finished
 
     Recovery point = log end: every byte was checked and synced, so that also a start after a crash replays only the empty
     active segment (with dropped producer state a replay would bring it back). High watermark = log end: an archive has
-    nothing above it. Log start: only where it lies above the first file's base. No cleaner offset: all of it is dirty.
-    Source: LogManager.loadLogs, Partition.createLog.
+    nothing above it. Log start: only where it lies above the first file's base. Cleaner offset: of a compacted log its start,
+    so that the broker's cleaner takes all of it for dirty, and whoever looks for lost offsets knows why some are missing; of
+    another one none.
+    Source: LogManager.loadLogs, Partition.createLog, LogCleanerManager.cleanableOffsets.
     """
     ends = {partition: log.end_offset for partition, log in logs.items()}
     starts = {
         partition: log.start_offset for partition, log in logs.items() if log.start_offset > log.first_base_offset
     }
+    cleaned = {partition: log.start_offset for partition, log in logs.items() if log.compacted}
     for name, new in (
         (RECOVERY_POINT_CHECKPOINT, ends),
         (HIGH_WATERMARK_CHECKPOINT, ends),
         (LOG_START_CHECKPOINT, starts),
-        (CLEANER_CHECKPOINT, {}),
+        (CLEANER_CHECKPOINT, cleaned),
     ):
         _update(log_dir / name, new, logs)
     sync_directory(log_dir)

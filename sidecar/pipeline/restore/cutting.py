@@ -10,6 +10,7 @@ import numpy as np
 from producer_state.facts import Int64Column
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import CURRENT_MAGIC
+from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.pipeline.restore.plan import SegmentPlan
 from sidecar.pipeline.restore.staging import translating

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sidecar.archive.keys import is_id
 from sidecar.errors import LineageUnknown, SettingsError
+from sidecar.pipeline.restore.cluster import TargetCluster
 from sidecar.pipeline.restore.plan import PartitionPlan
 from sidecar.pipeline.restore.request import (
     NO_TOPIC_ID_WANTED,
@@ -30,17 +31,18 @@ class Decisions:
 def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRequest) -> Decisions:
     """Settle what the request leaves open. Raises SettingsError, LineageUnknown where it may not be guessed."""
     topic_id = _topic_id(plan, target, request)
-    danger = _epoch_danger(plan, target, place, topic_id)
+    _require_cluster_agrees(plan, request)
+    danger = _epoch_danger(plan, target, place, topic_id, request.cluster)
     epochs = _leader_epochs(plan, target, request, danger)
     return Decisions(topic_id, epochs, _producer_state(plan, target, request, epochs), danger)
 
 
 def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> str | None:
-    given = request.topic_id
+    given = request.wanted_topic_id
     settled = {name: found for name, found in target.topic_ids.items() if not name.endswith(STAGING_SUFFIX)}
     if given is not None:
         if given == NO_TOPIC_ID_WANTED:
-            if target.is_kraft:
+            if target.is_kraft and request.topic_id is not None:
                 raise SettingsError(
                     f"--topic-id none: {target.log_dir} is a KRaft broker's, where every topic has an id"
                 )
@@ -50,8 +52,8 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
         for name, found in settled.items():
             if found != given:
                 raise LineageUnknown(
-                    f"{target.log_dir / name}: partition.metadata says topic id {found}, --topic-id says {given}: a broker "
-                    f"would set one of them aside as stray. Leave --topic-id out, or correct it"
+                    f"{target.log_dir / name}: partition.metadata says topic id {found}, {_source(request)} says {given}: a broker "
+                    f"would set one of them aside as stray. {_cure(request)}"
                 )
         return given
     found_ids = set(settled.values()) or set(target.topic_ids.values())
@@ -69,11 +71,40 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
     raise SettingsError(
         f"{plan.topic_partition}: the topic id is unknown, and a KRaft broker sets a directory with another id aside as stray. "
         f"{own}Create the topic, let `kafka-topics --describe` show its TopicId, stop the broker, and give it: --topic-id ID "
-        f"(--topic-id none for a broker before 2.8)"
+        f"(--topic-id none for a broker before 2.8), or name a broker of the cluster that runs: --bootstrap-server HOST:PORT"
     )
 
 
-def _epoch_danger(plan: PartitionPlan, target: Target, place: Place, topic_id: str | None) -> str:
+def _source(request: RestoreRequest) -> str:
+    return "--topic-id" if request.topic_id is not None or request.cluster is None else "the cluster"
+
+
+def _cure(request: RestoreRequest) -> str:
+    if request.topic_id is not None or request.cluster is None:
+        return "Leave --topic-id out, or correct it"
+    return "The directory is of a topic that was deleted: move it out of the log dir"
+
+
+def _require_cluster_agrees(plan: PartitionPlan, request: RestoreRequest) -> None:
+    """Raise SettingsError if the cluster has another topic id than was given, or fewer partitions than are restored."""
+    cluster, number = request.cluster, plan.topic_partition.partition
+    if cluster is None:
+        return
+    if request.topic_id not in {None, cluster.topic_id or NO_TOPIC_ID_WANTED}:
+        raise SettingsError(
+            f"--topic-id {request.topic_id}: in the cluster of {cluster.servers} the topic has id {cluster.topic_id}; leave "
+            f"--topic-id out, or correct it"
+        )
+    if number not in cluster.leader_epochs:
+        raise SettingsError(
+            f"{plan.topic_partition}: in the cluster of {cluster.servers} the topic has only {len(cluster.leader_epochs)} "
+            f"partitions: add the others first, or give --partition"
+        )
+
+
+def _epoch_danger(
+    plan: PartitionPlan, target: Target, place: Place, topic_id: str | None, cluster: TargetCluster | None
+) -> str:
     """Why the target's leader epoch is, or may be, lower than what is archived; "" where nothing says so."""
     highest = plan.highest_leader_epoch
     archived = plan.state.lineage.cluster_id
@@ -86,6 +117,9 @@ def _epoch_danger(plan: PartitionPlan, target: Target, place: Place, topic_id: s
             f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was made anew, and its leader "
             f"epochs with it"
         )
+    led_under = -1 if cluster is None else cluster.leader_epochs[plan.topic_partition.partition]
+    if 0 <= led_under < highest:
+        return f"the cluster leads the partition under leader epoch {led_under}, the archive has {highest}"
     if 0 <= place.leader_epoch < highest:
         return f"the empty log there has seen leader epoch {place.leader_epoch}, the archive {highest}"
     return ""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 
 from crc32c import crc32c
@@ -15,6 +14,7 @@ from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarError
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.pipeline.restore.cutting import Cut, indexes_of, keep_only
@@ -35,11 +35,12 @@ class RestoreStopped(SidecarError):
 
 @dataclass(frozen=True, slots=True)
 class RestoredSegment:
-    """The range that a restored file stands for. `resumed`: an earlier run fetched it."""
+    """The range that a restored file stands for. `resumed`: an earlier run fetched it. `has_gaps`: offsets are missing."""
 
     base_offset: int
     end_offset: int
     resumed: bool = False
+    has_gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +74,25 @@ class PartitionRestore:
 
     def _files(self, plan: SegmentPlan, present: Mapping[str, int]) -> frozenset[str]:
         if not plan.is_cut:
-            return frozenset(plan.expected_sizes())
-        if plan.cut_name not in present:
+            return frozenset({plan.note_name, *plan.expected_sizes()})
+        if plan.note_name not in present:
             return frozenset()
-        restored = _read_cut(self.staged, plan)
+        restored = _read_note(self.staged, plan)
         if restored is None:
             return frozenset()
         names = {file_name(restored.base_offset, suffix) for suffix in (Suffix.LOG, *INDEX_SUFFIXES.values())}
-        return frozenset({plan.cut_name, *names, file_name(restored.end_offset, Suffix.SNAPSHOT)})
+        return frozenset({plan.note_name, *names, file_name(restored.end_offset, Suffix.SNAPSHOT)})
 
     def earlier(self, plan: SegmentPlan, present: Mapping[str, int]) -> RestoredSegment | None:
         """The segment as an earlier run left it, None if it is to be fetched. `present`: sizes by name."""
         if plan.is_cut:
-            found = _read_cut(self.staged, plan) if plan.cut_name in present else None
+            found = _read_note(self.staged, plan) if plan.note_name in present else None
             return found if found and file_name(found.base_offset, Suffix.LOG) in present else None
         for name, size_bytes in plan.expected_sizes().items():
             if name not in present or size_bytes not in {None, present[name]}:
                 return None
-        return RestoredSegment(plan.segment.base_offset, plan.segment.end_offset, resumed=True)
+        has_gaps = plan.note_name in present
+        return RestoredSegment(plan.segment.base_offset, plan.segment.end_offset, resumed=True, has_gaps=has_gaps)
 
 
 def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
@@ -102,21 +104,26 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
     parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
     work.beat(sum(map(len, parts.values())))
     with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log:
-        cut = _fetch_log(work, plan, log)
+        cut, has_gaps = _fetch_log(work, plan, log)
         restored, indexes = _cut_to(plan, cut, log, parts)
+        restored = replace(restored, has_gaps=has_gaps)
         for name, content in indexes.items():
             staged.place(file_name(restored.base_offset, INDEX_SUFFIXES[name]), content)
         if not plan.is_cut_at_end:
             snapshot = EMPTY_SNAPSHOT if work.drops_producers else parts[PartName.PRODUCER_SNAPSHOT]
             staged.place(file_name(segment.end_offset, Suffix.SNAPSHOT), snapshot)
+        if plan.is_cut or has_gaps:
+            note = [restored.base_offset, restored.end_offset, has_gaps]
+            staged.place(plan.note_name, json.dumps(note).encode())
         log.path = staged.directory / file_name(restored.base_offset, Suffix.LOG)
-    if plan.is_cut:
-        staged.place(plan.cut_name, json.dumps([restored.base_offset, restored.end_offset]).encode())
     return restored
 
 
-def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> Cut:
-    """The `.log` object into the file, every byte and every batch checked; the epochs made flat where that is asked for."""
+def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> tuple[Cut, bool]:
+    """The `.log` object into the file, every byte and every batch checked; the epochs made flat where that is asked for.
+
+    Returns where it is to be cut, and whether offsets are missing in it.
+    """
     segment = plan.segment
     key = below(work.plan.state.lineage.root, segment.log_key)
     _stream(work, segment, key, log)
@@ -133,7 +140,7 @@ def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> Cut:
         if work.flattens:
             flatten_epochs(log.descriptor, log.path, columns)
     check.finish(scanner)
-    return cut
+    return cut, check.has_gaps
 
 
 def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, log: NewFile) -> None:
@@ -196,9 +203,9 @@ def _cut_to(
     return RestoredSegment(base, end), indexes
 
 
-def _read_cut(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | None:
+def _read_note(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | None:
     try:
-        base_offset, end_offset = json.loads((staged.directory / plan.cut_name).read_bytes())
+        base_offset, end_offset, has_gaps = json.loads((staged.directory / plan.note_name).read_bytes())
     except (OSError, ValueError, TypeError):
         return None  # It is fetched again.
-    return RestoredSegment(int(base_offset), int(end_offset), resumed=True)
+    return RestoredSegment(int(base_offset), int(end_offset), resumed=True, has_gaps=bool(has_gaps))

@@ -26,7 +26,8 @@ from sidecar.pipeline.restore.segment_check import fetch_parts
 class FinishedLog:
     """A partition's log as it was restored. `open_transactions`: first offsets of those that were open at its end.
 
-    `start_offset`, `end_offset`: of the log, the latter exclusive. `first_base_offset`: of its first file.
+    `start_offset`, `end_offset`: of the log, the latter exclusive. `first_base_offset`: of its first file. `compacted`: offsets
+    are missing as compaction leaves it.
     """
 
     first_base_offset: int
@@ -34,6 +35,7 @@ class FinishedLog:
     end_offset: int
     open_transactions: tuple[int, ...]
     aborted: bool
+    compacted: bool
 
 
 def finish_partition(
@@ -63,7 +65,8 @@ def finish_partition(
     for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
         work.staged.place(file_name(table.end_offset, suffix), b"")
     work.staged.place(LEADER_EPOCH_CHECKPOINT, epochs.to_text())
-    return FinishedLog(restored[0].base_offset, start_offset, table.end_offset, first_offsets, aborts)
+    compacted = any(found.has_gaps for found in restored)
+    return FinishedLog(restored[0].base_offset, start_offset, table.end_offset, first_offsets, aborts, compacted)
 
 
 def _place_snapshot(work: PartitionRestore, table: ProducerTable) -> None:

@@ -13,7 +13,7 @@ from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ArchivedSegment, PartName, TopicPartition
 from sidecar.pipeline.restore.request import NO_TOPIC_ID_WANTED, DeletedRecordsMode, RestoreRequest
-from sidecar.pipeline.restore.staging import CUT_SUFFIX
+from sidecar.pipeline.restore.staging import NOTE_SUFFIX
 
 INDEX_SUFFIXES = {
     PartName.OFFSET_INDEX: Suffix.OFFSET_INDEX,
@@ -50,9 +50,12 @@ class SegmentPlan:
         return self.is_cut_at_start or self.is_cut_at_end
 
     @property
-    def cut_name(self) -> str:
-        """The file that says where a cut segment begins and ends, once it is whole."""
-        return f"{self.segment.segment_id}{CUT_SUFFIX}"
+    def note_name(self) -> str:
+        """The file that says, until all is done, where a cut segment begins and ends, and whether offsets are missing in it.
+
+        Only where it is cut, or some are.
+        """
+        return f"{self.segment.segment_id}{NOTE_SUFFIX}"
 
     @property
     def identity(self) -> str:
@@ -152,9 +155,9 @@ def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) ->
     Raises LineageUnknown if several could be.
     """
     fitting = list(states)
-    if request.topic_id not in {None, NO_TOPIC_ID_WANTED} and len(fitting) > 1:
+    if request.wanted_topic_id not in {None, NO_TOPIC_ID_WANTED} and len(fitting) > 1:
         # The target's id tells only if one of them is of that very topic.
-        fitting = [state for state in fitting if state.topic_id == request.topic_id] or fitting
+        fitting = [state for state in fitting if state.topic_id == request.wanted_topic_id] or fitting
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(_described(state.lineage, state) for state in fitting)

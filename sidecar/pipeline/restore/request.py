@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from sidecar.pipeline.restore.cluster import TargetCluster
+
 NO_TOPIC_ID_WANTED = "none"
 """A broker before 2.8: its directories have no `partition.metadata`."""
 
@@ -45,7 +47,7 @@ class RestoreRequest:
     `partitions`: empty for all that are archived. `offset_range`: first offset, and exclusive end. `until_timestamp_ms`: the
     log ends before the first batch with a record later than that. `topic_id`: NO_TOPIC_ID_WANTED for none; None: to be
     found. The modes are None where the target is to decide. `cluster_id`, `incarnation`: which of several archived
-    histories.
+    histories. `cluster`: what the target's cluster says, None where nobody was asked.
     """
 
     topic: str
@@ -60,3 +62,11 @@ class RestoreRequest:
     deleted_records: DeletedRecordsMode = DeletedRecordsMode.LEAVE_OUT
     cluster_id: str | None = None
     incarnation: str | None = None
+    cluster: TargetCluster | None = None
+
+    @property
+    def wanted_topic_id(self) -> str | None:
+        """The given one, else the cluster's; NO_TOPIC_ID_WANTED where that has none; None where nobody told."""
+        if self.topic_id is not None or self.cluster is None:
+            return self.topic_id
+        return self.cluster.topic_id or NO_TOPIC_ID_WANTED

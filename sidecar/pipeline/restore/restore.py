@@ -21,7 +21,7 @@ from sidecar.pipeline.restore.plan import choose_lineage, plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.running import WORKERS, Run
 from sidecar.pipeline.restore.staging import translating
-from sidecar.pipeline.restore.target import place_of, read_target
+from sidecar.pipeline.restore.target import place_of, read_target, within
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import sync_directory
 from sidecar.ports import ObjectStore
@@ -88,7 +88,7 @@ def restore(
 
 
 def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
-    target = read_target(request.log_dir, request.topic)
+    target = within(read_target(request.log_dir, request.topic), request.cluster)
     outcomes = [PartitionOutcome(plan_partition(state, request)) for state in _states(store, clock, request)]
     for outcome in outcomes:
         place = place_of(target, outcome.plan.topic_partition)

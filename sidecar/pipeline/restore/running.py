@@ -71,9 +71,7 @@ class Run:
     def fetch(self) -> None:
         """Fetch every segment that an earlier run has not. Raises StagingFull, StoreError."""
         # All of them before the first byte: a broker that is started too early refuses to, whichever was finished.
-        for job in self._jobs:
-            job.work.begin()
-        missing = [(job, plan) for job in self._jobs for plan in self._missing(job)]
+        missing = [(job, plan) for job in self._jobs for plan in self._begun(job)]
         self._total, self._bytes_total = len(missing), sum(plan.size_bytes for _, plan in missing)
         self._require_room()
         self._show("")
@@ -86,8 +84,14 @@ class Run:
             self._stop.set()
             pool.shutdown(cancel_futures=True)
 
-    def _missing(self, job: _Job) -> list[SegmentPlan]:
-        present = job.work.staged.sizes()
+    def _begun(self, job: _Job) -> list[SegmentPlan]:
+        """Make the partition's directory, or go on in it; the segments that are missing there."""
+        try:
+            job.work.begin()
+            present = job.work.staged.sizes()
+        except PartitionError as error:
+            job.outcome.problem = advised(error)
+            return []
         for plan in job.work.plan.segments:
             if found := job.work.earlier(plan, present):
                 job.restored[plan.segment.base_offset] = found
@@ -142,7 +146,10 @@ class Run:
             enter_into_checkpoints(self._request.log_dir, logs)
             self._note.add({job.work.plan.topic_partition: job.work.staged.directory_id for job in whole})
         for job in whole:
-            job.work.staged.swap_in()
+            try:
+                job.work.staged.swap_in()
+            except PartitionError as error:
+                job.outcome.log, job.outcome.problem = None, advised(error)
         if any(outcome.problem for outcome in self._outcomes):
             return  # The note stays: a further run must know what was done.
         for outcome in self._outcomes:

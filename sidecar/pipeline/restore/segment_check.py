@@ -13,11 +13,12 @@ from sidecar.logformat import offset_index, time_index, transaction_index
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ArchivedSegment, PartName
+from sidecar.pipeline.snapshots.gaps import rows_with_gaps
 from sidecar.ports import ObjectStore
 
 
 class BatchCheck:
-    """A fold over a segment's batches, in file order."""
+    """A fold over a segment's batches, in file order. `has_gaps`: offsets are missing, as compaction leaves it."""
 
     def __init__(self, segment: ArchivedSegment, key: str) -> None:
         self._segment = segment
@@ -26,10 +27,12 @@ class BatchCheck:
         self._last_crc: int | None = None
         self._last_offset = segment.base_offset - 1
         self._highest_epoch = -1
+        self.has_gaps = False
 
     def add(self, columns: BatchColumns) -> None:
         """Take the next batches."""
         self._first_crc = int(columns.crc[0]) if self._first_crc is None else self._first_crc
+        self.has_gaps |= len(rows_with_gaps(columns, self._last_offset + 1)) > 0
         self._last_crc, self._last_offset = int(columns.crc[-1]), int(columns.last_offset[-1])
         self._highest_epoch = max(self._highest_epoch, int(columns.leader_epoch.max()))
 
@@ -37,6 +40,7 @@ class BatchCheck:
         """Raise CorruptFile unless these were the batches that were committed."""
         scanner.require_exact()
         segment = self._segment
+        self.has_gaps |= self._last_offset + 1 < segment.end_offset
         found = (scanner.batch_count, self._highest_epoch, self._first_crc, self._last_crc)
         expected = (
             segment.batch_count,

@@ -23,7 +23,7 @@ from sidecar.pipeline.snapshots.placing import sync_directory
 
 STAGING_SUFFIX: Final = ".restoring"
 TEMPORARY_SUFFIX: Final = ".part"
-CUT_SUFFIX: Final = ".cut"
+NOTE_SUFFIX: Final = ".note"
 RECORD: Final = ".restore.json"
 RECORD_VERSION: Final = 1
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -173,7 +173,7 @@ class StagedPartition:
 
     def swap_in(self) -> None:
         """Give the directory its final name, in place of the empty log that may be there. Raises PartitionError."""
-        self.remove(frozenset(name for name in self.sizes() if name.endswith(CUT_SUFFIX)))
+        self.remove(frozenset(name for name in self.sizes() if name.endswith(NOTE_SUFFIX)))
         sync_directory(self.directory)
         with translating(self.final):
             if self.final.exists():
@@ -200,5 +200,5 @@ def _is_ours(name: str) -> bool:
     return (
         parse_file_name(whole) is not None
         or whole in {RECORD, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA}
-        or whole.endswith(CUT_SUFFIX)
+        or whole.endswith(NOTE_SUFFIX)
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, SettingsError
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import read_meta_properties
 from sidecar.logformat.names import (
@@ -27,6 +27,7 @@ from sidecar.logformat.names import (
 )
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition
+from sidecar.pipeline.restore.cluster import TargetCluster
 from sidecar.pipeline.restore.note import PREFIX, CommandNote
 from sidecar.pipeline.restore.staging import STAGING_SUFFIX
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
@@ -48,7 +49,8 @@ _OWN_FILES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A log dir. `cluster_id` and `is_kraft` are None where there is no `meta.properties`: nobody's directory yet.
+    """A log dir. `is_kraft` is None where there is no `meta.properties`: nobody's directory yet. `cluster_id` too, unless the
+    cluster was asked.
 
     `topic_ids`: what the topic's directories here say, by their names; unfinished ones of a restore included.
     """
@@ -117,6 +119,18 @@ def _require_own(log_dir: Path, names: list[str]) -> None:
                 f"{log_dir}: is not empty (it holds {name}) and no broker's log dir ({META_PROPERTIES} is missing); give "
                 f"an empty directory, or a log dir"
             )
+
+
+def within(target: Target, cluster: TargetCluster | None) -> Target:
+    """The log dir as one of this cluster. Raises SettingsError if it says that it is another's."""
+    if cluster is None or cluster.cluster_id is None:
+        return target
+    if target.cluster_id not in {None, cluster.cluster_id}:
+        raise SettingsError(
+            f"{target.log_dir} belongs to cluster {target.cluster_id}, --bootstrap-server {cluster.servers} is of cluster "
+            f"{cluster.cluster_id}: one of them is wrong"
+        )
+    return replace(target, cluster_id=cluster.cluster_id)
 
 
 def place_of(target: Target, topic_partition: TopicPartition) -> Place:

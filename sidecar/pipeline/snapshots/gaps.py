@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from producer_state.digest import END_GAP, OFFSET_GAP, SHORT_BATCH, SegmentDigest
+from producer_state.facts import Int64Column
 from sidecar.errors import SidecarError
 from sidecar.model import TopicPartition
 from sidecar.pipeline.snapshots.tasks import SegmentTask
+
+if TYPE_CHECKING:
+    from sidecar.logformat.batches import BatchColumns
 
 _MISSING: Final = SHORT_BATCH | OFFSET_GAP | END_GAP
 
@@ -37,6 +41,14 @@ def describe_gap(topic_partition: TopicPartition, task: SegmentTask, digest: Seg
     )
 
 
+def rows_with_gaps(columns: BatchColumns, expected_offset: int) -> Int64Column:
+    """The batches before which, or inside of which, offsets are missing. `expected_offset`: where the first one should begin."""
+    before = np.concatenate(([expected_offset], columns.last_offset[:-1] + 1))
+    # Of a compressed legacy message neither the count nor the first offset is known.
+    is_short = columns.record_count <= columns.last_offset - columns.base_offset
+    return np.flatnonzero((columns.record_count >= 0) & ((columns.base_offset != before) | is_short))
+
+
 def _first_gap(task: SegmentTask) -> str:
     from sidecar.logformat.batches import SegmentScanner  # loads numba
 
@@ -47,14 +59,12 @@ def _first_gap(task: SegmentTask) -> str:
         )
         for columns in scanner:
             base, last, count = columns.base_offset, columns.last_offset, columns.record_count
-            before = np.concatenate(([expected], last[:-1] + 1))
-            # Of a compressed legacy message neither the count nor the first offset is known.
-            found = np.flatnonzero((count >= 0) & ((base != before) | (count <= last - base)))
+            found = rows_with_gaps(columns, expected)
             if len(found):
                 row = int(found[0])
-                position = int(columns.position[row])
-                if base[row] != before[row]:
-                    return f"no batch has the offsets {before[row]} to {base[row] - 1}, before byte {position}"
+                position, before = int(columns.position[row]), int(last[row - 1]) + 1 if row else expected
+                if base[row] != before:
+                    return f"no batch has the offsets {before} to {base[row] - 1}, before byte {position}"
                 return f"the batch of the offsets {base[row]} to {last[row]} at byte {position} has only {count[row]} records"
             if len(columns):
                 expected = int(last[-1]) + 1
