@@ -47,6 +47,9 @@ class CompactionMetrics:
             "compaction_job_duration_seconds", "How long jobs took, of one partition or of many."
         )
         self._removed = declare.counter("gc_objects_total", "Objects that were deleted since no reader can need them.")
+        self._aborted = declare.counter(
+            "gc_uploads_aborted_total", "Multipart uploads that were aborted since nobody had ended them for a day."
+        )
         self._gc_success = declare.gauge(
             "gc_last_success_timestamp_seconds", "When `run` last looked for such objects without an error; 0 before."
         )
@@ -87,6 +90,10 @@ class CompactionMetrics:
     def failed(self) -> None:
         """One partition could not be compacted."""
         self._partitions.labels("failed").inc()
+
+    def uploads_aborted(self, uploads: int) -> None:
+        """So many multipart uploads are ended without an object."""
+        self._aborted.inc(uploads)
 
     def garbage_removed(self, objects: int) -> None:
         """A look for garbage is over; so many objects are gone."""

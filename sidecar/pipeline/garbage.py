@@ -87,19 +87,27 @@ def collect_parts(store: ObjectStore, clock: Clock, *, grace_period_ms: int, dry
 
 
 def abort_uploads(
-    store: ObjectStore, roots: Collection[ObjectKey], clock: Clock, *, grace_period_ms: int, dry_run: bool = False
+    store: ObjectStore,
+    roots: Collection[ObjectKey],
+    clock: Clock,
+    *,
+    grace_period_ms: int,
+    in_progress: Collection[str] = (),
+    dry_run: bool = False,
 ) -> Counter[str]:
     """Abort multipart uploads of segments and work files that nobody has ended for as long as orphans are kept.
 
-    How many by root, and by `STAGING` for work files. Uploads below other roots, and of other keys, are left alone. Raises
-    StoreError; StoreDenied where we may not list them.
+    How many by root, and by `STAGING` for work files. Uploads below other roots, of other keys, and of the segments
+    `in_progress` are left alone. Raises StoreError; StoreDenied where we may not list them.
     """
     older_than_ms = clock.now_ms() - max(grace_period_ms, ORPHAN_MS)
     aborted = Counter[str]()
     for upload in list(store.unfinished_uploads("")):
         place = STAGING if is_staged_part(upload.key) else "/".join(upload.key.split("/", 4)[:4])
-        if place != STAGING and (place not in roots or _segment_id(place, upload.key) is None):
-            continue
+        if place != STAGING:
+            segment_id = _segment_id(place, upload.key) if place in roots else None
+            if segment_id is None or segment_id in in_progress:
+                continue
         if upload.started_ms <= older_than_ms:
             if not dry_run:
                 store.abort_upload(upload)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -331,39 +329,6 @@ def test_the_bandwidth_limit_holds_for_parts_and_small_objects(s3_endpoint: str)
     assert store.read(ObjectKey("small")) == BODY
     assert clock.monotonic_s() >= 11.9
     store.close()
-
-
-KILLED = """
-import os, signal, sys
-from sidecar.clock import ManualClock
-from tests.storage.s3_servers import s3_store
-
-class Fatal:
-    size_bytes = 20 << 20
-    def read_at(self, position, size_bytes):
-        if position >= 10 << 20:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return bytes(size_bytes)
-
-with s3_store(sys.argv[1], sys.argv[2], concurrency=1) as store:
-    store.upload("topic/0/segments/killed.log", Fatal())
-"""
-
-
-@pytest.mark.real
-def test_a_killed_upload_shows_only_as_unfinished(versitygw_endpoint: str) -> None:
-    bucket = new_bucket(versitygw_endpoint)
-    command = [sys.executable, "-c", KILLED, versitygw_endpoint, bucket]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=60, check=False)
-    assert done.returncode == -9, done.stderr
-    with s3_store(versitygw_endpoint, bucket) as store:
-        assert list(store.list("")) == []
-        assert list(store.list_folders("")) == []
-        (unfinished,) = store.unfinished_uploads("topic/0/")
-        assert unfinished.key == "topic/0/segments/killed.log"
-        assert unfinished.started_ms > 1_600_000_000_000
-        store.abort_upload(unfinished)
-        assert list(store.unfinished_uploads("")) == []
 
 
 def test_many_unfinished_uploads_are_listed_page_by_page(moto_endpoint: str) -> None:

@@ -8,9 +8,9 @@ import structlog
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
-from sidecar.errors import Fenced, PartitionError
+from sidecar.errors import Fenced, PartitionError, StoreDenied
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.garbage import collect_garbage, collect_parts
+from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +34,7 @@ class ClearingUp:
         """Once through all. A partition that cannot be read is passed over, and told. Raises StoreError."""
         tools = self._tools
         objects = collect_parts(tools.store, tools.clock, grace_period_ms=self._grace_period_ms)
+        self._abort_uploads()
         for led in self._led:
             if self._is_stopping():
                 return
@@ -43,6 +44,22 @@ class ClearingUp:
                 tools.metrics.failed(type(error).__name__)
                 _log.error("garbage_not_removed", partition=str(led.topic_partition), error=str(error))
         tools.metrics.compaction.garbage_removed(objects)
+
+    def _abort_uploads(self) -> None:
+        """Of which the journal knows nothing: it was lost, or another broker began them and leads no more."""
+        tools, roots = self._tools, {led.root for led in self._led}
+        known = {attempt.segment_id for root in roots for attempt in tools.journal.attempts(root)}
+        try:
+            aborted = abort_uploads(
+                tools.store, roots, tools.clock, grace_period_ms=self._grace_period_ms, in_progress=known
+            ).total()
+        except StoreDenied as error:
+            # Whoever may not list uploads has a lifecycle rule that ends them; the rest of the garbage goes all the same.
+            _log.warning("unfinished_uploads_not_listed", reason=str(error))
+            return
+        if aborted:
+            _log.info("unfinished_uploads_aborted", uploads=aborted)
+        tools.metrics.compaction.uploads_aborted(aborted)
 
     def _clear(self, led: LedPartition) -> int:
         tools = self._tools
