@@ -33,7 +33,7 @@ RUN /opt/tiered-sidecar/bin/pip install --no-cache-dir --no-compile --no-deps --
 COPY docker/trim.py /build/docker/
 ARG SPARK_JARS=local
 RUN python3 /build/docker/trim.py /opt/tiered-sidecar/lib/python3.11/site-packages ${SPARK_JARS}
-COPY pyproject.toml docker/place.py /build/
+COPY pyproject.toml docker/place.py docker/launch.py /build/
 COPY producer_state /build/producer_state
 COPY sidecar /build/sidecar
 # No build backend: it would be one more thing to fetch. The packages are pure Python and go where pip would put them.
@@ -59,6 +59,7 @@ COPY docker/smoke.py /opt/tiered-sidecar/smoke.py
 ENV PATH=/opt/tiered-sidecar/bin:/opt/java/bin:/usr/local/bin:/usr/bin:/bin \
     JAVA_HOME=/opt/java \
     HOME=/tmp \
+    XDG_CACHE_HOME=/opt/tiered-sidecar/cache \
     NUMBA_CACHE_DIR=/tmp/kernels \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -74,9 +75,13 @@ LABEL org.opencontainers.image.title="tiered-sidecar" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.source="${SOURCE}"
+# Kernels and the JVM's classes are made ready once, here: else each new pod compiles for half a minute of a processor. And the
+# image does not come to be unless everything works, Spark too, with what the trimming left.
+RUN NUMBA_CACHE_DIR=/opt/tiered-sidecar/kernels tiered-sidecar prepare \
+ && NUMBA_CACHE_DIR=/opt/tiered-sidecar/kernels /opt/tiered-sidecar/bin/python /opt/tiered-sidecar/smoke.py \
+ && chmod -R a+rX /opt/tiered-sidecar/kernels /opt/tiered-sidecar/cache \
+ && rm -rf /tmp/*
 USER 10001:0
-# The image does not come to be unless a Spark job works with what the trimming left.
-RUN ["/opt/tiered-sidecar/bin/python", "/opt/tiered-sidecar/smoke.py"]
 WORKDIR /tmp
 EXPOSE 9308
 ENTRYPOINT ["/usr/bin/tini", "-s", "-g", "--", "tiered-sidecar"]

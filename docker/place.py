@@ -1,21 +1,13 @@
 # ruff: noqa: INP001 - scripts of the image build, no package
-"""Puts the two packages and the command into a virtual environment: `place.py SOURCE ENVIRONMENT`."""
+"""Puts the two packages, and `launch.py` as the command, into a virtual environment: `place.py SOURCE ENVIRONMENT`."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tomllib
 from pathlib import Path
-
-COMMAND = """\
-#!{python}
-import sys
-
-from {module} import {function}
-
-sys.exit({function}())
-"""
 
 
 def main() -> None:
@@ -25,15 +17,18 @@ def main() -> None:
     packages = environment / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     for name in ("producer_state", "sidecar"):
         shutil.copytree(source / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for path in (packages / name).rglob("*.py"):
+            # Compiled kernels hold for a file of one time, of which the layers of an image only keep the seconds.
+            os.utime(path, (int(path.stat().st_mtime),) * 2)
     information = packages / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     information.mkdir()
     fields = {"Metadata-Version": "2.1", "Name": project["name"], "Version": project["version"]}
     (information / "METADATA").write_text("".join(f"{name}: {value}\n" for name, value in fields.items()))
     (information / "INSTALLER").write_text("image\n")
-    for command, target in project["scripts"].items():
-        module, _, function = target.partition(":")
+    launcher = (Path(__file__).parent / "launch.py").read_text(encoding="utf-8")
+    for command in project["scripts"]:
         path = environment / "bin" / command
-        path.write_text(COMMAND.format(python=environment / "bin" / "python", module=module, function=function))
+        path.write_text(f"#!{environment / 'bin' / 'python'}\n{launcher}", encoding="utf-8")
         path.chmod(0o755)
 
 

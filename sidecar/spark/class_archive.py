@@ -21,7 +21,8 @@ def class_archive(java: str, jars: Sequence[Path], environment: Mapping[str, str
             status = path.stat()
         except OSError:
             continue
-        found.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+        # In whole seconds, as the JVM itself compares them: the layers of an image keep no more.
+        found.update(f"{path} {status.st_size} {int(status.st_mtime)}\n".encode())
     return cache_folder(environment) / f"spark-classes-{found.hexdigest()[:16]}.jsa"
 
 

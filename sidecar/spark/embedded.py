@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _STOP_TIMEOUT_S: Final = 20.0
+_TRAINING_STOP_TIMEOUT_S: Final = 600.0
+"""The JVM writes its class archive when it ends: ten seconds of work, and a machine that builds an image may be busy."""
 
 
 class EmbeddedSpark:
@@ -181,7 +183,7 @@ class EmbeddedSpark:
         # pyspark keeps its JVM for ever; there is no other handle to it than these two.
         gateway = SparkContext._gateway  # noqa: SLF001
         if gateway is not None:
-            _end_jvm(gateway)
+            _end_jvm(gateway, _STOP_TIMEOUT_S if self._train is None else _TRAINING_STOP_TIMEOUT_S)
             # Else the next context would talk to a JVM that is no more.
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
         if self._scratch is not None:
@@ -219,13 +221,13 @@ def _stop_context(context: Any) -> None:
             context.stop()
 
 
-def _end_jvm(gateway: Any) -> None:
+def _end_jvm(gateway: Any, timeout_s: float) -> None:
     process = gateway.proc
     gateway.shutdown()
     # The JVM ends when its stdin does.
     process.stdin.close()
     try:
-        process.wait(_STOP_TIMEOUT_S)
+        process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -28,6 +28,7 @@ _ENVIRONMENT = {
     "PATH": "/opt/tiered-sidecar/bin:/opt/java/bin:/usr/local/bin:/usr/bin:/bin",
     "JAVA_HOME": "/opt/java",
     "HOME": "/tmp",
+    "XDG_CACHE_HOME": "/opt/tiered-sidecar/cache",
     "NUMBA_CACHE_DIR": "/tmp/kernels",
     "PYTHONDONTWRITEBYTECODE": "1",
     "LANG": "C.UTF-8",
@@ -108,6 +109,20 @@ def check(box: Box) -> None:
         )
     box.run("diff", "-r", f"/tmp/spark/{partition}", f"/tmp/local/{partition}")
     box.run("/opt/tiered-sidecar/bin/python", "/opt/tiered-sidecar/smoke.py")
+    check_preparation(box)
+
+
+def check_preparation(box: Box) -> None:
+    """What the build made ready was used by all of the above, and can be made again where it can be written."""
+    (line,) = (json.loads(line) for line in box.run(*PROGRAM, "--json", "prepare").splitlines())
+    assert line["made"] is False, line
+    kernels = "cd {} && find . -type f -name '*.nbc' | sort"
+    shipped, present = (
+        set(box.run("sh", "-c", kernels.format(place)).split())
+        for place in ("/opt/tiered-sidecar/kernels", "/tmp/kernels")
+    )
+    assert shipped == present, f"compiled again in the image: {sorted(present - shipped)}"
+    box.run("sh", "-c", "XDG_CACHE_HOME=/tmp/cache tiered-sidecar prepare && test -s /tmp/cache/tiered-sidecar/*.jsa")
 
 
 _UNTIL_HEALTHY = """

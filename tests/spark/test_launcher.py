@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sidecar.config import SparkSettings
+from sidecar.spark import embedded
 from sidecar.spark.class_archive import class_archive
 from sidecar.spark.launcher import archive_path, direct_start
 from sidecar.spark.properties import spark_properties
@@ -64,6 +66,26 @@ def test_another_java_and_other_jars_have_another_archive(tmp_path: Path) -> Non
     assert len(set(found)) == 4
     assert {path.parent for path in found} == {tmp_path / "tiered-sidecar"}
     assert class_archive(str(java), [jar], {"HOME": str(tmp_path)}).parent.name == "tiered-sidecar"
+
+
+def test_layers_of_an_image_round_times_and_the_archive_is_found_all_the_same(tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"1")
+    found = []
+    for time_ns in (1_700_000_000_987_654_321, 1_700_000_000_000_000_000, 1_700_000_001_000_000_000):
+        os.utime(jar, ns=(time_ns, time_ns))
+        found.append(class_archive("java", [jar], {"XDG_CACHE_HOME": str(tmp_path)}))
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_jvm_in_training_is_given_the_time_to_write_its_archive(tmp_path: Path) -> None:
+    written = tmp_path / "classes"
+    slow = f"cat > {tmp_path / 'stdin'}; sleep 0.5; touch {written}"
+    for timeout_s, is_written in ((0.05, False), (60.0, True)):
+        process = subprocess.Popen(["sh", "-c", slow], stdin=subprocess.PIPE)
+        embedded._end_jvm(SimpleNamespace(proc=process, shutdown=lambda: None), timeout_s)
+        assert process.returncode is not None
+        assert written.exists() is is_written
 
 
 @pytest.mark.real
