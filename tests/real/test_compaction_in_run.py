@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,14 @@ import pytest
 
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
-from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.record import Record
-from sidecar.logformat.records import read_records
-from sidecar.model import ObjectKey
-from sidecar.pipeline.verify import verify_partition
-from tests.golden import golden
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges
+from tests.pipeline.rig import ranges, rolled_ranges
+from tests.real.compacted_archives import LOGS, assert_compacted, clean_end, state_of
 from tests.real.daemon import Daemon, GrowingLog, eventually
-from tests.real.product import store_of
+from tests.real.product import s3_settings
+from tests.servers.versitygw import VersityGateway
 
 pytestmark = pytest.mark.real
 
-LOGS = golden("4.3.0") / "logs"
 ODD, WHOLE, GROWING, LATER = "orders-1", "append-time-0", "orders-0", "codecs-java-0"
 FAST = {
     "compaction.topics": json.dumps(
@@ -47,41 +40,6 @@ FAST = {
 }
 
 
-def records(log: bytes, base_offset: int) -> Iterable[Record]:
-    """All data records of a log."""
-    for columns in scan_bytes(log, base_offset=base_offset):
-        for position, size_bytes in zip(columns.position.tolist(), columns.size_bytes.tolist(), strict=True):
-            yield from (r for r in read_records(memoryview(log)[position : position + size_bytes]) if r.control is None)
-
-
-def table(found: Iterable[Record]) -> dict[bytes, tuple[int, bytes | None]]:
-    """What a consumer has who read them all. Records without key are dropped by compaction, as by Kafka's."""
-    return {record.key: (record.offset, record.value) for record in found if record.key is not None}
-
-
-def archived_records(settings: Mapping[str, str], partition: str) -> list[Record]:
-    with store_of(settings) as store:
-        state = archived_states(store)[partition]
-        logs = [(store.read(below(state.lineage.root, s.log_key)), s.base_offset) for s in state.segments]
-    return [record for log, base_offset in logs for record in records(log, base_offset)]
-
-
-def rolled_records(partition: str, end_offset: int) -> list[Record]:
-    logs = [(path.read_bytes(), int(path.name[:20])) for path in sorted((LOGS / partition).glob("*.log"))]
-    return [record for log, base in logs for record in records(log, base) if record.offset < end_offset]
-
-
-def state_of(settings: Mapping[str, str], partition: str) -> PartitionState:
-    with store_of(settings) as store:
-        return archived_states(store)[partition]
-
-
-def clean_end(settings: Mapping[str, str], partition: str) -> int:
-    """0 before the first compaction."""
-    clean = state_of(settings, partition).clean
-    return 0 if clean is None else clean.end_offset
-
-
 def rows(daemon: Daemon) -> dict[str, dict[str, Any]]:
     found = json.loads(daemon.get("/status")[1]).get("compaction", {}).get("partitions", [])
     return {f"{row['topic']}-{row['partition']}": row for row in found}
@@ -93,19 +51,6 @@ def jvms(daemon: Daemon) -> int:
         ["ps", "-o", "args=", "--ppid", str(daemon.process.pid)], capture_output=True, text=True, check=False
     )
     return sum("java" in line.split(" ")[0] for line in found.stdout.splitlines())
-
-
-def assert_compacted(settings: Mapping[str, str], partition: str) -> None:
-    """One record per key, each key's last; nothing of the coverage is lost, and all of it can be read back."""
-    state = state_of(settings, partition)
-    assert state.end_offset is not None
-    after = archived_records(settings, partition)
-    expected = table(rolled_records(partition, state.end_offset))
-    assert table(after) == expected
-    assert len(after) == len(expected)
-    with store_of(settings) as store:
-        found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
-    assert found.problems == ()
 
 
 def damage(archive: Path, state: PartitionState) -> str:
@@ -182,3 +127,31 @@ def test_compaction_beside_uploads(tmp_path: Path) -> None:
         eventually(lambda: jvms(daemon) == 0)
         assert daemon.process.stop() == 0
         assert [e["event"] for e in daemon.events() if e["level"] == "critical"] == []
+
+
+def test_compaction_in_a_real_store(tmp_path: Path) -> None:
+    """Before the upload and after it, in this process: objects, commits and garbage are those of a directory."""
+    log_dir = tmp_path / "logs"
+    for partition in (WHOLE, LATER):
+        shutil.copytree(LOGS / partition, log_dir / partition)
+    for name in ("meta.properties", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        shutil.copy(LOGS / name, log_dir)
+    ends = {partition: rolled_ranges(log_dir, partition)[-1][1] for partition in (WHOLE, LATER)}
+    with VersityGateway(tmp_path / "versitygw", options=["--quiet"]) as gateway:
+        settings = {
+            **FAST,
+            **s3_settings(gateway),
+            "compaction.engine": "local",
+            "store.url": f"s3://{gateway.bucket}/kafka",
+            "broker.log_dirs": str(log_dir),
+            "topics.include": "append-time,codecs-java",
+        }
+        with Daemon(tmp_path, settings) as daemon:
+            eventually(lambda: all(daemon.archived_end(partition) == end for partition, end in ends.items()))
+            eventually(lambda: all(clean_end(settings, partition) == end for partition, end in ends.items()))
+            # Replaced segments are garbage at once here: their objects go, and a commit says so.
+            eventually(lambda: not any(state_of(settings, partition).removed for partition in ends))
+            assert daemon.metric("gc_objects_total") > 0
+            assert daemon.process.stop() == 0
+        for partition in ends:
+            assert_compacted(settings, partition)
