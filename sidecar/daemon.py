@@ -18,7 +18,7 @@ import structlog
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.errors import SettingsError, SidecarError
-from sidecar.http import Health, HttpServer
+from sidecar.http import Board, Health, HttpServer
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.round_loop import CONDITIONS, RoundLoop
@@ -52,17 +52,17 @@ def run(settings: Settings, clock: Clock | None = None, engines: CompactionEngin
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
     clock = clock or SystemClock()
-    metrics, health, flags = Metrics(clock), Health(clock, conditions=CONDITIONS), _Flags()
+    metrics, health, flags, board = Metrics(clock), Health(clock, conditions=CONDITIONS), _Flags(), Board(clock)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
     with ExitStack() as resources:
         resources.enter_context(_signals(flags))
         if settings.http.address is not None:
-            server = resources.enter_context(HttpServer(settings.http, health, metrics, clock))
+            server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, board))
             _log.info("http_listening", port=server.port)
-        worker = _Worker(RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines))
+        worker = _Worker(RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines, board))
         worker.start()
-        _supervise(worker, health, metrics, flags, settings.run.drain_timeout_s, clock)
+        _supervise(worker, health, metrics, board, flags, settings.run.drain_timeout_s, clock)
         if worker.is_alive():
             _log.error("drain_timed_out", drain_timeout_s=settings.run.drain_timeout_s, left="the journal knows it")
             _end_at_once(EXIT_NOT_DRAINED)
@@ -76,7 +76,13 @@ def run(settings: Settings, clock: Clock | None = None, engines: CompactionEngin
 
 
 def _supervise(
-    worker: _Worker, health: Health, metrics: Metrics, flags: _Flags, drain_timeout_s: float, clock: Clock
+    worker: _Worker,
+    health: Health,
+    metrics: Metrics,
+    board: Board,
+    flags: _Flags,
+    drain_timeout_s: float,
+    clock: Clock,
 ) -> None:
     """Wait for the worker's end; after the signal to drain, for so long."""
 
@@ -84,6 +90,7 @@ def _supervise(
         # The worker beats while it works. A call to the store ends by its own time limits: waiting for it is no stall.
         if metrics.store_calls_in_progress():
             health.beat()
+        board.tick()
         worker.join(seconds)
 
     while worker.is_alive() and not flags.stop.is_set():

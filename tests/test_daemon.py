@@ -17,7 +17,8 @@ from sidecar import daemon
 from sidecar.clock import SystemClock
 from sidecar.config import Settings
 from sidecar.errors import SettingsError, StoreUnavailable, StoreUnsafe
-from sidecar.http import Health
+from sidecar.http import Board, Health
+from sidecar.http.status_json import board_json
 from sidecar.metrics import Metrics
 from sidecar.pipeline import assembly, round_loop
 from sidecar.pipeline.round_loop import RoundLoop
@@ -57,14 +58,15 @@ class Loop:
         self.health = Health(clock, conditions=round_loop.CONDITIONS)
         self.metrics = Metrics(clock)
         self.stop, self.wake = threading.Event(), threading.Event()
-        loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake)
+        self.board = Board(clock)
+        loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake, board=self.board)
         self.thread = threading.Thread(target=loop.run)
 
     def sample(self, name: str) -> float:
         return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}") or 0.0
 
     def row(self, partition: int = 0) -> dict[str, Any]:
-        rows = [row for row in self.health.status().get("partitions", []) if row["partition"] == partition]
+        rows = [row for row in board_json(self.board)["partitions"] if row["partition"] == partition]
         return rows[0] if rows else {}
 
 
@@ -218,5 +220,5 @@ def test_only_a_hang_outside_of_the_store_is_a_stall(
 def test_status_is_json(tmp_path: Path, store: MemoryStore) -> None:
     with looping(settings_for(tmp_path)) as loop:
         eventually(lambda: not loop.health.not_ready())
-        (row,) = json.loads(json.dumps(loop.health.status()))["partitions"]
+        (row,) = json.loads(json.dumps(board_json(loop.board)))["partitions"]
     assert (row["topic"], row["partition"], row["error"], row["reason"]) == ("append-time", 0, None, "")

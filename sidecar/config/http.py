@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -13,11 +14,14 @@ HTTP_PORT = 9308
 
 
 class HttpSettings(Section):
-    """The read-only HTTP server of `run`: /metrics, /healthz, /readyz, /status."""
+    """The read-only HTTP server of `run`: the status page at /, and /metrics, /healthz, /readyz, /status."""
 
     bind: str | None = f"127.0.0.1:{HTTP_PORT}"
     """Address and port, `[::1]:9308` for IPv6, port 0 for any free one, `null` for no server. Scrapers and probes from
-    outside the pod need `0.0.0.0:9308`. There is nothing secret on it, and no authentication."""
+    outside the pod need `0.0.0.0:9308`. There is nothing secret on it; `token_file` keeps it from others all the same."""
+    token_file: Path | None = None
+    """File with a token of 16 to 4096 bytes, without which only `/healthz` is answered: as `Authorization: Bearer`, or as the
+    password of any user, which is what browsers ask for. Read anew for each request. Default: everybody may look."""
     heartbeat_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
     """`/healthz` fails when the main loop has not come round for this long."""
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 5.0

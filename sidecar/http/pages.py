@@ -1,28 +1,59 @@
-"""What each path answers. Pure: a path in, status, content type and bytes out."""
+"""What each path answers. Pure: a request in, status, content type and bytes out."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
 
 from sidecar import __version__
+from sidecar.clock import Clock
+from sidecar.config.http import HttpSettings
+from sidecar.http.access import CHALLENGES, Access, Verdict
+from sidecar.http.board import Board
 from sidecar.http.health import StatusSource
+from sidecar.http.page import StatusPage
+from sidecar.http.page.rendering import asset
+from sidecar.http.status_json import board_json
 from sidecar.metrics import Metrics
 
 STATUS_VERSION = 1
 TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
 JSON = "application/json"
+ASSETS = {"/page.css": "text/css; charset=utf-8", "/page.js": "text/javascript; charset=utf-8"}
+HEALTH_PATH = "/healthz"
+NOTHING_POLICY = "default-src 'none'; frame-ancestors 'none'"
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A GET or HEAD: path and query of its target, and the headers that matter ("" for one that is not there)."""
+
+    path: str
+    query: str = ""
+    accept: str = ""
+    authorization: str = ""
+    if_none_match: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer without its headers."""
+    """An HTTP answer. `content_policy`: what a browser may load for it. `headers`: besides those that every answer has."""
 
     status: HTTPStatus
     content_type: str
     body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    entity_tag: str = ""
+    content_policy: str = NOTHING_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +62,32 @@ class Pages:
 
     source: StatusSource
     metrics: Metrics
+    board: Board
+    page: StatusPage
+    access: Access
     heartbeat_timeout_s: float
 
-    def answer(self, path: str, accept: str) -> Answer:
-        """The answer to a GET of this path."""
-        match path:
+    def answer(self, request: Request) -> Answer:
+        """The answer to a GET. Without the token, where there is one, only `/healthz` tells anything."""
+        if request.path != HEALTH_PATH:
+            match self.access.verdict(request.authorization):
+                case Verdict.UNKNOWN:
+                    challenges = tuple(("WWW-Authenticate", challenge) for challenge in CHALLENGES)
+                    text = "a token is needed: as Bearer, or as the password of any user"
+                    return plain(HTTPStatus.UNAUTHORIZED, text, challenges)
+                case Verdict.CLOSED:
+                    return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the token cannot be read: see the log")
+        return self._known(request)
+
+    def _known(self, request: Request) -> Answer:
+        match request.path:
+            case "/":
+                return self._page(request)
+            case "/page.css" | "/page.js":
+                tag, body = _tagged_asset(request.path)
+                return _tagged(request, tag, ASSETS[request.path], body)
             case "/metrics":
-                body, content_type = self.metrics.exposition(accept)
+                body, content_type = self.metrics.exposition(request.accept)
                 return Answer(HTTPStatus.OK, content_type, body)
             case "/healthz":
                 return self._health()
@@ -46,7 +96,13 @@ class Pages:
             case "/status":
                 return Answer(HTTPStatus.OK, JSON, _json({"version": STATUS_VERSION, **self._status()}))
             case _:
-                return plain(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz, /readyz and /status")
+                return plain(HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz, /readyz and /status")
+
+    def _page(self, request: Request) -> Answer:
+        if request.if_none_match and self.page.entity_tag(request.query) == request.if_none_match:
+            return _tagged(request, request.if_none_match, HTML, b"")
+        tag, body = self.page.render(request.query)
+        return _tagged(request, tag, HTML, body)
 
     def _health(self) -> Answer:
         age_s = self.source.heartbeat_age_s()
@@ -69,13 +125,34 @@ class Pages:
             "program": f"tiered-sidecar {__version__}",
             "heartbeat_age_s": round(self.source.heartbeat_age_s(), 3),
             "not_ready": dict(self.source.not_ready()),
+            **board_json(self.board),
             **self.source.status(),
         }
 
 
-def plain(status: HTTPStatus, text: str) -> Answer:
+def pages_of(settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock, board: Board) -> Pages:
+    """The pages that these settings ask for. Raises SettingsError if the token cannot be read."""
+    timeout_s = settings.heartbeat_timeout_s
+    page = StatusPage(board, source, clock, timeout_s)
+    return Pages(source, metrics, board, page, Access(settings.token_file), timeout_s)
+
+
+def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
     """A line of text."""
-    return Answer(status, TEXT, f"{text}\n".encode())
+    return Answer(status, TEXT, f"{text}\n".encode(), headers)
+
+
+def _tagged(request: Request, tag: str, content_type: str, body: bytes) -> Answer:
+    """The body, or that the client has it already."""
+    is_known = request.if_none_match == tag
+    status = HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK
+    return Answer(status, content_type, b"" if is_known else body, entity_tag=tag, content_policy=PAGE_POLICY)
+
+
+@cache
+def _tagged_asset(path: str) -> tuple[str, bytes]:
+    body = asset(path.removeprefix("/"))
+    return f'"{sha256(body).hexdigest()[:16]}"', body
 
 
 def _json(value: Any) -> bytes:

@@ -15,29 +15,38 @@ import structlog
 from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
+from sidecar.http.board import Board
 from sidecar.http.health import StatusSource
-from sidecar.http.pages import Answer, Pages, plain
+from sidecar.http.pages import Answer, Pages, Request, pages_of, plain
 from sidecar.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
 POLL_S = 0.25
 BACKLOG = 64
+SECURITY_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
 TURNED_AWAY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class HttpServer:
     """Serves until `close`. A context manager."""
 
-    def __init__(self, settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock, board: Board | None = None
+    ) -> None:
         """Bind and begin to serve in a thread of its own.
 
-        Raises SettingsError if `http.bind` is unset, or cannot be listened on.
+        Raises SettingsError if `http.bind` is unset or cannot be listened on, or the token cannot be read.
         """
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: there is no address to listen on")
-        pages = Pages(source, metrics, settings.heartbeat_timeout_s)
+        pages = pages_of(settings, source, metrics, clock, board or Board(clock))
         try:
             self._server = _server_class(address[0])(address, settings, pages, clock)
         except (OSError, UnicodeError) as error:
@@ -177,17 +186,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> Answer:
         try:
-            path = urlsplit(self.path).path
+            target = urlsplit(self.path)
         except ValueError:
             return plain(HTTPStatus.BAD_REQUEST, "no request target")
-        return self.server.pages.answer(path, self.headers.get("Accept", ""))
+        names = ("Accept", "Authorization", "If-None-Match")
+        return self.server.pages.answer(Request(target.path, target.query, *(self.headers.get(n, "") for n in names)))
 
     def _send(self, answer: Answer, *, with_body: bool = True) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        # With a tag a browser may keep it, and asks whether it is still true.
+        self.send_header("Cache-Control", "private, no-cache" if answer.entity_tag else "no-store")
+        if answer.entity_tag:
+            self.send_header("ETag", answer.entity_tag)
+        self.send_header("Content-Security-Policy", answer.content_policy)
+        for name, value in (*SECURITY_HEADERS, *answer.headers):
+            self.send_header(name, value)
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")
         self.end_headers()

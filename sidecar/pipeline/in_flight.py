@@ -17,6 +17,8 @@ from sidecar.pipeline.upload import discard_quietly
 
 _log = structlog.get_logger(__name__)
 
+SNAPSHOT_MISMATCH = "SnapshotMismatch"
+
 InFlight: TypeAlias = deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]
 """In offset order: the segment, its transfer, and where the preparation stood after it."""
 
@@ -25,6 +27,7 @@ def report_commit(tools: Tools, prepared: PreparedSegment, entry: ArchivedSegmen
     """Log and count a segment that has been committed."""
     result = prepared.snapshot.result
     tools.metrics.committed(entry, result)
+    tools.board.committed(prepared.segment, entry, result)
     fields = {
         "topic": prepared.segment.topic_partition.topic,
         "partition": prepared.segment.topic_partition.partition,
@@ -37,6 +40,7 @@ def report_commit(tools: Tools, prepared: PreparedSegment, entry: ArchivedSegmen
     _log.info("segment_committed", **fields, replaced_indexes=list(prepared.reading.replaced_indexes))
     if result in {Conformance.WRONG, "corrupt"}:
         _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
+        tools.board.failed(str(prepared.segment), SNAPSHOT_MISMATCH, prepared.snapshot.note)
 
 
 def finish_transfers(in_flight: InFlight) -> None:

@@ -57,6 +57,7 @@ class KnownArchive:
         if self.state is None:
             self._commits, state, self.adopt_topic_id = open_lineage(self._tools, files)
             self._largest_archived_ms = -1
+            self._tools.board.opened(self._topic_partition, state)
             return self.keep(state, files)
         return self.state
 
@@ -80,12 +81,14 @@ class KnownArchive:
 
     def overtaken(self, state: PartitionState, files: PartitionFiles) -> None:
         """Another writer has committed, and this is the state now."""
+        self._tools.board.opened(self._topic_partition, state)
         self.keep(state, files)
         self.position, self._reached = None, None
 
     def committed(self, state: PartitionState, files: PartitionFiles, log: FileIdentity, position: LogPosition) -> bool:
         """We have committed `log`, and this is the state now; whether it is the first since the lineage was opened."""
         is_first, self._newest = self._newest is None, log
+        self._tools.board.grown(self._topic_partition, state.segments, state.holes)
         self.keep(state, files)
         self.adopt_topic_id, self.position = None, position
         return is_first

@@ -8,6 +8,7 @@ from functools import partial
 
 from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SidecarError
+from sidecar.http import PartitionLook
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.commit_log import CommitConflict
@@ -15,6 +16,7 @@ from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.known_archive import KnownArchive
+from sidecar.pipeline.partition_look import look_of
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_turn import Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
@@ -35,6 +37,7 @@ class PartitionArchiver:
         self._held_back = HeldBack(tools)
         self._first_seen_ms: dict[int, int] = {}
         self._led_epoch: int | None = None
+        self._stable_end_offset: int | None = None
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now, and until when. Reads the archive only the first time."""
@@ -53,6 +56,7 @@ class PartitionArchiver:
 
     def _plan(self, files: PartitionFiles) -> PartitionPlan:
         facts = self._tools.facts.partition(files)
+        self._stable_end_offset = facts.stable_end_offset
         led_epoch = facts.leader_epoch if facts.leads else None
         if led_epoch != self._led_epoch:
             self._known.forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
@@ -91,6 +95,12 @@ class PartitionArchiver:
         first_seen_ms = self._first_seen_ms
         self._first_seen_ms = {s.end_offset: first_seen_ms.get(s.end_offset, now_ms) for s in files.segments}
         return self._first_seen_ms
+
+    def look(
+        self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
+    ) -> PartitionLook:
+        """The partition for people who look. `plan`: None where none could be made; `outcome`: None before its turn."""
+        return look_of(self._tools, files, self._known.end_offset, plan, outcome, self._stable_end_offset)
 
     def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
         """Rolled segments above what is known to be archived, for a partition that cannot be planned now."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from threading import Event
-from typing import Any
 
 import structlog
 
@@ -15,20 +12,20 @@ from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
-from sidecar.errors import SidecarError, StoreError, StoreUnsafe
-from sidecar.http import Health
+from sidecar.errors import BrokerUnavailable, SidecarError, StoreError, StoreUnsafe
+from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
-from sidecar.model import TopicPartition
+from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import open_tools, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.rounds import RoundReport, Rounds
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
 
+CLEANER_STALLED = "CleanerStalled"
 CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
 START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
@@ -51,10 +48,12 @@ class RoundLoop:
         stop: Event,
         wake: Event,
         engines: CompactionEngines | None = None,
+        board: Board | None = None,
     ) -> None:
         """Build the loop.
 
         Args:
+            board: is told what people may want to see.
             stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
             engines: where compactions happen. Default: in this process.
         """
@@ -65,7 +64,7 @@ class RoundLoop:
         self._stop = stop
         self._wake = wake
         self._engines = engines or LocalEngines()
-        self._archived: Counter[TopicPartition] = Counter()
+        self._board = board or Board(clock)
         self._cleaner_stalled = False
 
     def run(self) -> None:
@@ -80,17 +79,20 @@ class RoundLoop:
                     repeats=True,
                     clock=self._clock,
                     metrics=self._metrics,
+                    board=self._board,
                     stop=self._stop,
                     beat=self._health.beat,
                 ) as tools:
                     self._health.met("settings")
                     self._health.met("store")
+                    self._board.about(tools.store.url, tools.instance)
                     self._rounds(tools)
                 return
             except StoreError as error:
                 # The store may come back; a process that ends would only be started again.
                 self._metrics.failed(type(error).__name__)
                 self._health.unmet("store", str(error))
+                self._board.failed("store", type(error).__name__, str(error))
                 if isinstance(error, StoreUnsafe) or (not error.retryable and wait_s >= START_WAIT_S_MAX):
                     raise
                 _log.error("store_not_usable", error=str(error), next_try_s=wait_s)
@@ -139,6 +141,7 @@ class RoundLoop:
         self._health.publish_section("broker_cleaner", report.as_json())
         if self._cleaner_stalled and not was_stalled:
             _log.error("broker_cleaner_stalled", finding=report.line)
+            self._board.failed("broker", CLEANER_STALLED, report.line)
 
     def _pause(self, seconds: float, deaf_s: float = 0.0) -> None:
         """Wait for that long, or until woken, but not woken within the first `deaf_s` except to stop."""
@@ -159,6 +162,7 @@ class RoundLoop:
             # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
             self._metrics.failed(type(error).__name__)
             self._health.unmet("log_dirs", str(error))
+            self._board.failed("log_dirs", type(error).__name__, advised(error))
             _log.error("round_failed", error=str(error))
             return RoundReport(is_complete=False)
         self._health.met("first_round")
@@ -167,8 +171,6 @@ class RoundLoop:
 
     def _show(self, report: RoundReport) -> None:
         outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
-        for outcome in report.outcomes:
-            self._archived[outcome.files.topic_partition] += len(outcome.archived)
         away = [report.broker_away] if report.broker_away else []
         unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
         store_errors = [str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)]
@@ -177,23 +179,7 @@ class RoundLoop:
                 self._health.unmet(condition, reasons[0])
             else:
                 self._health.met(condition)
-        self._health.publish(
-            {
-                "round_ended_ms": self._clock.now_ms(),
-                "partitions": [_row(outcome, self._archived) for outcome in outcomes],
-                "problems": [str(problem.error) for problem in report.problems],
-            }
-        )
-
-
-def _row(outcome: PartitionOutcome, archived_since_start: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    topic_partition = outcome.files.topic_partition
-    return {
-        "topic": topic_partition.topic,
-        "partition": topic_partition.partition,
-        "archived_end_offset": outcome.end_offset,
-        "segments_archived": archived_since_start[topic_partition],
-        "segments_waiting": outcome.waiting,
-        "reason": outcome.reason,
-        "error": type(outcome.error).__name__ if outcome.error else None,
-    }
+        for reason in away:
+            self._board.failed("broker", BrokerUnavailable.__name__, reason)
+        problems = [str(problem.error) for problem in report.problems]
+        self._health.publish({"round_ended_ms": self._clock.now_ms(), "problems": problems})

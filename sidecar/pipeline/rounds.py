@@ -13,6 +13,7 @@ import structlog
 from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
+from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.waiting_list import LedPartition
@@ -91,6 +92,7 @@ class Rounds:
         found = self._scan()
         for problem in found.problems:
             _log.error("scan_problem", path=str(problem.path), error=str(problem.error))
+            self._tools.board.failed(str(problem.path), type(problem.error).__name__, advised(problem.error))
         report = RoundReport(problems=found.problems)
         now_s = self._tools.clock.monotonic_s()
         present = {files.topic_partition: files for files in found.partitions}
@@ -100,16 +102,19 @@ class Rounds:
         work: list[tuple[PartitionArchiver, PartitionPlan]] = []
         stopped = [segment for tp in self._resting for segment in self._archivers[tp].unarchived(present[tp])]
         deadlines = [self._archivers[tp].deadline_ms(present[tp]) for tp in self._resting]
+        looks = [self._archivers[tp].look(present[tp], None, rest.outcome) for tp, rest in self._resting.items()]
         with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
             awake = [files for files in found.partitions if files.topic_partition not in self._resting]
             planned = pool.map(self._plan_one, awake)
             for archiver, plan, outcome in planned:
+                looks.append(archiver.look(outcome.files, plan, outcome if plan is None else None))
                 if plan is not None:
                     work.append((archiver, plan))
                 else:
                     report.outcomes.append(outcome)
                     stopped += archiver.unarchived(outcome.files)
                     deadlines.append(archiver.deadline_ms(outcome.files))
+        self._tools.board.looked(looks)
         state = self._tools.facts.state()
         report.broker_away = state.away
         self._tools.metrics.broker.facts(state)
@@ -207,6 +212,8 @@ class Rounds:
                 outcome = PartitionOutcome(plan.files, reason=str(error), error=error)
             outcome.archived[:0] = before.archived
             outcome.conformance.update(before.conformance)
+        if plan.segments or plan.hole or outcome.error is not None:
+            self._tools.board.turned(archiver.look(plan.files, plan, outcome))
         return outcome
 
     def _tell(self, outcome: PartitionOutcome) -> None:
@@ -214,7 +221,9 @@ class Rounds:
             self._tools.metrics.failed(type(outcome.error).__name__)
             until_s = self._tools.clock.monotonic_s() + self._tools.policy.retry_wait_s
             self._resting[outcome.files.topic_partition] = _Rest(until_s, outcome)
-            _log.error("partition_stopped", partition=str(outcome.files.topic_partition), error=str(outcome.error))
+            partition = str(outcome.files.topic_partition)
+            _log.error("partition_stopped", partition=partition, error=str(outcome.error))
+            self._tools.board.failed(partition, type(outcome.error).__name__, advised(outcome.error))
         elif outcome.reason:
             _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=outcome.reason)
 

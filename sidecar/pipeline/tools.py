@@ -9,6 +9,7 @@ from threading import Event
 
 from sidecar.archive.keys import fresh_id
 from sidecar.clock import Clock
+from sidecar.http import Board
 from sidecar.metrics import Metrics
 from sidecar.pipeline.disk_turns import DiskTurns
 from sidecar.pipeline.held_files import HeldFiles
@@ -52,7 +53,7 @@ class Tools:
     """Components, clock and policy. `stop` is set when the process should drain.
 
     `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
-    store, at least once per file that is read through.
+    store, at least once per file that is read through. `board` is told what people may want to see.
     """
 
     store: ObjectStore
@@ -66,6 +67,7 @@ class Tools:
     new_id: Callable[[], str] = random_id
     beat: Callable[[], None] = lambda: None
     held: HeldFiles = field(default_factory=HeldFiles)
+    board: Board = field(default_factory=Board)
     turns: DiskTurns = field(init=False)
 
     def __post_init__(self) -> None:

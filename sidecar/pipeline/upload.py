@@ -26,7 +26,8 @@ def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     Raises StoreError, SegmentChanged.
     """
     try:
-        return _upload(tools, prepared)
+        with tools.board.uploading(prepared.segment):
+            return _upload(tools, prepared)
     except SidecarError:
         tools.metrics.segment_failed(Stage.UPLOADED)
         raise

@@ -5,8 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from sidecar.clock import ManualClock
-from sidecar.http import Health
-from sidecar.http.pages import Pages
+from sidecar.config import HttpSettings
+from sidecar.http import Board, Health
+from sidecar.http.pages import Request, pages_of
 from sidecar.metrics import Metrics
 
 
@@ -19,6 +20,8 @@ def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:
 
 
 def test_an_unready_process_is_healthy() -> None:
-    pages = Pages(Health(ManualClock(), conditions=("archive",)), Metrics(ManualClock()), 10.0)
-    assert pages.answer("/healthz", "").status is HTTPStatus.OK
-    assert pages.answer("/readyz", "").status is HTTPStatus.SERVICE_UNAVAILABLE
+    clock = ManualClock()
+    health = Health(clock, conditions=("archive",))
+    pages = pages_of(HttpSettings(), health, Metrics(clock), clock, Board(clock))
+    assert pages.answer(Request("/healthz")).status is HTTPStatus.OK
+    assert pages.answer(Request("/readyz")).status is HTTPStatus.SERVICE_UNAVAILABLE

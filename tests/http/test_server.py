@@ -92,7 +92,7 @@ def test_status_is_json_with_a_version(server: HttpServer, health: Health) -> No
     assert shown["not_ready"] == {"archive": "not known yet"}
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/../etc/passwd"])
+@pytest.mark.parametrize("path", ["/index.html", "/metrics/", "/../etc/passwd", "/page/page.html"])
 def test_other_paths_are_not_found(server: HttpServer, path: str) -> None:
     status, body, _ = request(server, path)
     assert status == 404

@@ -1,0 +1,236 @@
+"""What the pipeline has in hand, for people who look: partitions, uploads, errors, snapshots, and the last hour."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sidecar.archive.coverage import Hole
+from sidecar.archive.extent import ArchiveExtent, extent_of
+from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock, SystemClock
+from sidecar.http.history import History, Sample
+from sidecar.model import ArchivedSegment, SegmentFiles, TopicPartition
+
+ERRORS_MAX = 20
+ERROR_TEXT_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLook:
+    """A partition as the last look at the broker's disk found it.
+
+    Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that are
+    not archived. `deadline_ms`: when the broker deletes the first of them, None for never; `at_risk_end_offset`: up to where
+    that is near. `hole`: `[from, to)` that is on no disk of ours, and not archived. `error`: class name of what stopped it.
+    """
+
+    topic_partition: TopicPartition
+    leads: bool
+    local_start_offset: int | None
+    local_end_offset: int | None
+    archived_end_offset: int | None = None
+    pending_segments: int = 0
+    pending_bytes: int = 0
+    deadline_ms: int | None = None
+    at_risk_end_offset: int | None = None
+    hole: tuple[int, int] | None = None
+    reason: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A segment on its way."""
+
+    topic_partition: TopicPartition
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    begun_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecentError:
+    """Something that went wrong, and how often it did so in the same words."""
+
+    where: str
+    kind: str
+    text: str
+    first_ms: int
+    last_ms: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    """One partition: the last look, what is archived of it, what is on its way, and how much came since the start."""
+
+    look: PartitionLook
+    extent: ArchiveExtent
+    uploads: tuple[Upload, ...]
+    segments_archived: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoardFigures:
+    """All of it at one moment. `partitions` ascend; `errors` begin with the latest; `snapshots` count since the start."""
+
+    archive: str
+    instance: str
+    began_ms: int
+    partitions: tuple[PartitionFigures, ...]
+    uploads: tuple[Upload, ...]
+    errors: tuple[RecentError, ...]
+    snapshots: Counter[str]
+    samples: tuple[Sample, ...]
+
+
+class Board:
+    """Fed by the pipeline, asked by the HTTP server. Thread-safe, of bounded size per partition."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._version = 0
+        self._archive, self._instance = "", ""
+        self._began_ms = self._clock.now_ms()
+        self._looks: dict[TopicPartition, PartitionLook] = {}
+        self._extents: dict[TopicPartition, ArchiveExtent] = {}
+        self._archived: Counter[TopicPartition] = Counter()
+        self._uploads: dict[int, Upload] = {}
+        self._upload_number = 0
+        self._errors: OrderedDict[tuple[str, str, str], RecentError] = OrderedDict()
+        self._snapshots: Counter[str] = Counter()
+        self._history = History(self._clock)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        with self._lock:
+            return self._version
+
+    def about(self, archive: str, instance: str) -> None:
+        """Where the archive is (without credentials), and who we are."""
+        with self._lock:
+            self._archive, self._instance = archive, instance
+            self._version += 1
+
+    def looked(self, looks: Iterable[PartitionLook]) -> None:
+        """A look at the disks is over, and these are all partitions."""
+        with self._lock:
+            self._looks = {look.topic_partition: look for look in looks}
+            self._extents = {name: extent for name, extent in self._extents.items() if name in self._looks}
+            self._version += 1
+
+    def turned(self, look: PartitionLook) -> None:
+        """A partition's turn is over."""
+        with self._lock:
+            self._looks[look.topic_partition] = look
+            self._version += 1
+
+    def opened(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        """The whole state of a partition's archive, as just read."""
+        extent = extent_of(state)
+        with self._lock:
+            self._extents[topic_partition] = extent
+            self._version += 1
+
+    def grown(
+        self, topic_partition: TopicPartition, segments: Iterable[ArchivedSegment], holes: Iterable[Hole]
+    ) -> None:
+        """These segments and losses were committed, among others that are known."""
+        with self._lock:
+            extent = self._extents.get(topic_partition, ArchiveExtent())
+            self._extents[topic_partition] = extent.grown(segments, holes)
+            self._version += 1
+
+    def committed(self, segment: SegmentFiles, entry: ArchivedSegment, conformance: str) -> None:
+        """A segment is archived; `conformance`: how the broker's snapshot compared, see `Metrics.committed`."""
+        topic_partition = segment.topic_partition
+        with self._lock:
+            self._archived[topic_partition] += 1
+            self._snapshots[str(entry.snapshot.origin)] += 1
+            self._snapshots[conformance] += 1
+            self._history.archived(entry.size_bytes)
+            look = self._looks.get(topic_partition)
+            if look is not None:
+                self._looks[topic_partition] = replace(
+                    look,
+                    archived_end_offset=entry.end_offset,
+                    pending_segments=max(0, look.pending_segments - 1),
+                    pending_bytes=max(0, look.pending_bytes - segment.size_bytes),
+                )
+            self._version += 1
+
+    @contextmanager
+    def uploading(self, segment: SegmentFiles) -> Iterator[None]:
+        """The segment is on its way for as long as this lasts."""
+        upload = Upload(
+            segment.topic_partition,
+            segment.base_offset,
+            segment.end_offset,
+            segment.size_bytes,
+            self._clock.now_ms(),
+        )
+        with self._lock:
+            number = self._upload_number = self._upload_number + 1
+            self._uploads[number] = upload
+            self._version += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._uploads[number]
+                self._version += 1
+
+    def failed(self, where: str, kind: str, text: str) -> None:
+        """Something went wrong. What was said before in the same words is counted."""
+        key = (where, kind, text[:ERROR_TEXT_MAX])
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            known = self._errors.pop(key, None)
+            first_ms, count = (now_ms, 1) if known is None else (known.first_ms, known.count + 1)
+            self._errors[key] = RecentError(*key, first_ms, now_ms, count)
+            while len(self._errors) > ERRORS_MAX:
+                self._errors.popitem(last=False)
+            self._version += 1
+
+    def tick(self) -> None:
+        """Time goes by: keep a sample where one is due. Cheap, and to be called at any rate."""
+        with self._lock:
+            if self._history.is_due():
+                self._history.tick(self._pending_bytes())
+                self._version += 1
+
+    def _pending_bytes(self) -> int:
+        return sum(look.pending_bytes for look in self._looks.values() if look.leads)
+
+    def figures(self) -> BoardFigures:
+        """All of it, now."""
+        with self._lock:
+            uploads = tuple(self._uploads.values())
+            by_partition: dict[TopicPartition, list[Upload]] = {}
+            for upload in uploads:
+                by_partition.setdefault(upload.topic_partition, []).append(upload)
+            return BoardFigures(
+                archive=self._archive,
+                instance=self._instance,
+                began_ms=self._began_ms,
+                partitions=tuple(
+                    PartitionFigures(
+                        self._looks[name],
+                        self._extents.get(name, ArchiveExtent()),
+                        tuple(by_partition.get(name, ())),
+                        self._archived[name],
+                    )
+                    for name in sorted(self._looks)
+                ),
+                uploads=uploads,
+                errors=tuple(reversed(self._errors.values())),
+                snapshots=self._snapshots.copy(),
+                samples=self._history.samples(self._pending_bytes()),
+            )

@@ -1,0 +1,9 @@
+"""The status page: figures of the board become rows, bars, charts and one sentence that says how things are.
+
+Everything but `rendering` is pure. Markup, style and script lie beside the modules; there is no build step, and the page works
+without its script.
+"""
+
+from sidecar.http.page.rendering import StatusPage
+
+__all__ = ["StatusPage"]

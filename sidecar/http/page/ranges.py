@@ -1,0 +1,103 @@
+"""The offset range of one partition, cut into what is archived, what is on its way, and what is in danger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from sidecar.archive.extent import ArchiveExtent, Coverage
+from sidecar.http.board import PartitionFigures, PartitionLook
+
+
+class RangeKind(StrEnum):
+    """What is true of a range of offsets. `HOLE`: on no disk of ours and not archived; `LOST`: recorded as such."""
+
+    ARCHIVED_RAW = "archived_raw"
+    ARCHIVED_COMPACTED = "archived_compacted"
+    LOST = "lost"
+    HOLE = "hole"
+    AT_RISK = "at_risk"
+    UPLOADING = "uploading"
+    LOCAL_ONLY = "local_only"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `[base_offset, end_offset)` of one kind."""
+
+    kind: RangeKind
+    base_offset: int
+    end_offset: int
+
+
+_KINDS = {
+    Coverage.RAW: RangeKind.ARCHIVED_RAW,
+    Coverage.COMPACTED: RangeKind.ARCHIVED_COMPACTED,
+    Coverage.LOST: RangeKind.LOST,
+}
+
+
+def ranges_of(figures: PartitionFigures, clean_end_offset: int | None = None) -> tuple[OffsetRange, ...]:
+    """Ascending and without overlap, from the archive's start to the end of the local log; adjacent ones differ in kind.
+
+    Args:
+        clean_end_offset: below it the archive was compacted meanwhile, None if nothing of that is known.
+    """
+    look, extent = figures.look, figures.extent
+    found = list(_archived(extent, clean_end_offset))
+    above = extent.end_offset if extent.end_offset is not None else look.archived_end_offset
+    if look.hole is not None:
+        found.append(OffsetRange(RangeKind.HOLE, *look.hole))
+        above = look.hole[1]
+    start_offset = look.local_start_offset if above is None else above
+    if start_offset is not None and look.local_end_offset is not None:
+        found += _local(figures, start_offset, look.local_end_offset)
+    return tuple(_joined(found))
+
+
+def _archived(extent: ArchiveExtent, clean_end_offset: int | None) -> Iterator[OffsetRange]:
+    for run in extent.runs:
+        kind, base_offset = _KINDS[run.coverage], run.base_offset
+        if kind is RangeKind.ARCHIVED_RAW and clean_end_offset is not None and clean_end_offset > base_offset:
+            base_offset = min(run.end_offset, clean_end_offset)
+            yield OffsetRange(RangeKind.ARCHIVED_COMPACTED, run.base_offset, base_offset)
+        yield OffsetRange(kind, base_offset, run.end_offset)
+
+
+def _local(figures: PartitionFigures, start_offset: int, end_offset: int) -> Iterator[OffsetRange]:
+    """Cut at the ends of uploads and of what is at risk; each piece is of the kind that its first offset has."""
+    cuts = {start_offset, end_offset}
+    for upload in figures.uploads:
+        cuts |= {upload.base_offset, upload.end_offset}
+    if figures.look.at_risk_end_offset is not None:
+        cuts.add(figures.look.at_risk_end_offset)
+    inside = sorted(cut for cut in cuts if start_offset <= cut <= end_offset)
+    for base_offset, next_offset in pairwise(inside):
+        yield OffsetRange(_local_kind(figures, base_offset), base_offset, next_offset)
+
+
+def _local_kind(figures: PartitionFigures, offset: int) -> RangeKind:
+    if any(upload.base_offset <= offset < upload.end_offset for upload in figures.uploads):
+        return RangeKind.UPLOADING
+    return RangeKind.AT_RISK if is_at_risk(figures.look, offset) else RangeKind.LOCAL_ONLY
+
+
+def is_at_risk(look: PartitionLook, offset: int | None) -> bool:
+    """Whether the broker will soon delete this offset (None: the first that is not archived)."""
+    if look.at_risk_end_offset is None or not look.pending_segments:
+        return False
+    return offset is None or offset < look.at_risk_end_offset
+
+
+def _joined(ranges: list[OffsetRange]) -> list[OffsetRange]:
+    joined: list[OffsetRange] = []
+    for found in ranges:
+        if found.end_offset <= found.base_offset:
+            continue
+        if joined and joined[-1].kind is found.kind and joined[-1].end_offset == found.base_offset:
+            joined[-1] = OffsetRange(found.kind, joined[-1].base_offset, found.end_offset)
+        else:
+            joined.append(found)
+    return joined

@@ -1,0 +1,164 @@
+"""Renders the page, once for all viewers who want to see the same, and only while somebody looks."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from sidecar import __version__
+from sidecar.clock import Clock
+from sidecar.http.board import Board, BoardFigures
+from sidecar.http.health import StatusSource
+from sidecar.http.page import bar, charts, wording
+from sidecar.http.page.query import Order, Query, parse, select
+from sidecar.http.page.rows import Row, State, row_of
+from sidecar.http.page.summary import Summary, mismatches, summary_of
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+FRESH_S = 2.0
+"""However many look, figures are gathered once in this time."""
+FRESH_S_MAX = 30.0
+"""Ages and deadlines move although nothing happens."""
+RENDERED_MAX = 16
+UPLOADS_SHOWN_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Everything that is shown, as of one moment. `number` tells moments of this process apart."""
+
+    number: int
+    version: int
+    taken_s: float
+    taken_ms: int
+    figures: BoardFigures
+    rows: tuple[Row, ...]
+    status: Mapping[str, Any]
+    summary: Summary
+
+
+class StatusPage:
+    """The page at `/`. Thread-safe; does nothing until it is asked for."""
+
+    def __init__(self, board: Board, source: StatusSource, clock: Clock, heartbeat_timeout_s: float) -> None:
+        self._board = board
+        self._source = source
+        self._clock = clock
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._lock = threading.Lock()
+        self._moment: _Moment | None = None
+        self._rendered: OrderedDict[Query, bytes] = OrderedDict()
+        self._nonce = f"{clock.now_ms():x}"
+
+    def entity_tag(self, query: str) -> str:
+        """The tag of what `render` would answer to this query."""
+        with self._lock:
+            return self._tag(self._now(), parse(query))
+
+    def render(self, query: str) -> tuple[str, bytes]:
+        """The page for the query of an address, and its entity tag. All who ask at once share one rendering."""
+        wanted = parse(query)
+        with self._lock:
+            moment = self._now()
+            body = self._rendered.get(wanted)
+            if body is None:
+                body = self._rendered[wanted] = self._template.render(_variables(moment, wanted)).encode()
+                if len(self._rendered) > RENDERED_MAX:
+                    self._rendered.popitem(last=False)
+            return self._tag(moment, wanted), body
+
+    def _tag(self, moment: _Moment, query: Query) -> str:
+        return f'"{self._nonce}-{moment.number}-{crc32(query.address(page=query.page).encode()):08x}"'
+
+    def _now(self) -> _Moment:
+        """What is shown now: what was last gathered, if it is fresh."""
+        last, now_s, version = self._moment, self._clock.monotonic_s(), self._board.version
+        if last is not None:
+            age_s = now_s - last.taken_s
+            if age_s < (FRESH_S if version != last.version else FRESH_S_MAX):
+                return last
+        status = {**self._source.status(), "not_ready": dict(self._source.not_ready())}
+        figures = self._board.figures()
+        compaction = status.get("compaction", {}).get("partitions", ())
+        clean_ends = {(row["topic"], row["partition"]): row.get("clean_end_offset") for row in compaction}
+        rows = tuple(row_of(found, clean_ends) for found in figures.partitions)
+        age_s = self._source.heartbeat_age_s()
+        summary = summary_of(
+            rows,
+            figures,
+            status["not_ready"],
+            status.get("broker_cleaner", {}),
+            sum("quarantined" in row for row in compaction),
+            age_s if age_s > self._heartbeat_timeout_s else None,
+            self._clock.now_ms(),
+        )
+        number = 0 if last is None else last.number + 1
+        self._moment = _Moment(number, version, now_s, self._clock.now_ms(), figures, rows, status, summary)
+        self._rendered.clear()
+        return self._moment
+
+    @cached_property
+    def _template(self) -> Template:
+        # Loaded when somebody first looks: a sidecar that nobody looks at does not pay for it.
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("sidecar.http.page", "."),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters |= {
+            "bytes": wording.bytes_text,
+            "count": wording.count_text,
+            "time": wording.time_text,
+            "machine_time": wording.machine_time,
+            "duration": wording.duration_text,
+        }
+        environment.globals["plural"] = wording.plural
+        return environment.get_template("page.html")
+
+
+def asset(name: str) -> bytes:
+    """One of the files beside this module that the page refers to."""
+    return files("sidecar.http.page").joinpath(name).read_bytes()
+
+
+def _variables(moment: _Moment, query: Query) -> dict[str, Any]:
+    figures, status = moment.figures, moment.status
+    compaction = status.get("compaction", {}).get("partitions", ())
+    return {
+        "program": f"tiered-sidecar {__version__}",
+        "figures": figures,
+        "summary": moment.summary,
+        "now_ms": moment.taken_ms,
+        "table": select(moment.rows, query),
+        "query": query,
+        "states": list(State),
+        "orders": Order,
+        "legend": [(kind, bar.LABELS[kind], bar.EXPLANATIONS[kind]) for kind in bar.LABELS],
+        "charts": (charts.throughput(figures.samples), charts.backlog(figures.samples)),
+        "remedies": wording.REMEDIES,
+        "uploads": sorted(figures.uploads, key=lambda upload: upload.begun_ms)[:UPLOADS_SHOWN_MAX],
+        "cleaner": status.get("broker_cleaner"),
+        "compacting": [row for row in compaction if row["running"]],
+        "due": sum(row.get("due") is not None for row in compaction),
+        "quarantined": [row for row in compaction if "quarantined" in row],
+        "compaction": compaction,
+        "snapshots": {
+            "broker": figures.snapshots["broker"],
+            "rebuilt": figures.snapshots["rebuilt"],
+            "mismatch": mismatches(figures.snapshots),
+            "in_archive": sum(found.extent.segments for found in figures.partitions),
+            "rebuilt_in_archive": sum(found.extent.snapshots_rebuilt for found in figures.partitions),
+        },
+    }

@@ -1,0 +1,156 @@
+"""What stands above the table: one sentence that says how things are, the troubles behind it, and totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sidecar.http.board import BoardFigures
+from sidecar.http.page.rows import TROUBLE, Row, State
+from sidecar.http.page.wording import bytes_text, count_text, duration_text, plural
+
+MISMATCHES = ("wrong", "corrupt")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that needs a person. `link`: where on the page it is shown."""
+
+    text: str
+    link: str
+    is_grave: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A total: a figure in large type, what it counts, and what more there is to say."""
+
+    label: str
+    figure: str
+    note: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`tone`: good, busy, warn or bad."""
+
+    tone: str
+    headline: str
+    troubles: tuple[Trouble, ...]
+    tiles: tuple[Tile, ...]
+
+
+def summary_of(
+    rows: Sequence[Row],
+    figures: BoardFigures,
+    not_ready: Mapping[str, str],
+    cleaner: Mapping[str, Any],
+    quarantined: int,
+    stalled_s: float | None,
+    now_ms: int,
+) -> Summary:
+    """Sum everything up.
+
+    Args:
+        not_ready: what keeps the process from its work. cleaner: the section `broker_cleaner` of /status.
+        quarantined: partitions whose compaction failed. stalled_s: for how long the loop has stood still, None if it turns.
+    """
+    states = Counter(row.state for row in rows)
+    is_starting = "first_round" in not_ready
+    waits_for = {} if is_starting and len(not_ready) == 1 else dict(not_ready)
+    waits_for.pop("first_round", None)
+    troubles = [
+        *_process_troubles(waits_for, stalled_s, is_starting=is_starting),
+        *_partition_troubles(states),
+        *_broker_troubles(figures, cleaner),
+    ]
+    if quarantined:
+        troubles.append(Trouble(f"{plural(quarantined, 'partition')} not compacted", "#compaction", is_grave=False))
+    tone, headline = _headline(states, troubles, is_starting=is_starting)
+    return Summary(tone, headline, tuple(troubles), _tiles(rows, states, figures, now_ms))
+
+
+def _headline(states: Counter[State], troubles: Sequence[Trouble], *, is_starting: bool) -> tuple[str, str]:
+    if any(trouble.is_grave for trouble in troubles):
+        return "bad", "Needs attention"
+    if troubles:
+        return "warn", "Archiving goes on, but look at this"
+    if is_starting:
+        return "busy", "Starting: the first look at the log directories is not over"
+    if not states:
+        return "busy", "No partitions in the log directories yet"
+    busy = states[State.UPLOADING] + states[State.WAITING]
+    if busy:
+        return "good", f"All is well. {plural(busy, 'partition')} {'has' if busy == 1 else 'have'} segments on the way"
+    if states[State.NOT_LED] == states.total():
+        return "good", "All is well. This broker leads no partition: others archive them"
+    return "good", "All is well. Every rolled segment is archived"
+
+
+def _process_troubles(waits_for: Mapping[str, str], stalled_s: float | None, *, is_starting: bool) -> list[Trouble]:
+    troubles = []
+    if stalled_s is not None:
+        troubles.append(Trouble(f"the loop has not come round for {duration_text(stalled_s)}", "#errors"))
+    for condition, reason in sorted(waits_for.items()):
+        if not (is_starting and reason == "not known yet"):
+            troubles.append(Trouble(f"{condition.replace('_', ' ')}: {reason}", "#errors"))
+    return troubles
+
+
+def _partition_troubles(states: Counter[State]) -> list[Trouble]:
+    texts = {
+        State.AT_RISK: "at risk: the broker deletes data within an hour that is not archived",
+        State.HOLE: "stopped at a hole",
+        State.STOPPED: "stopped",
+    }
+    return [
+        Trouble(f"{plural(states[state], 'partition')} {texts[state]}", f"?state={state}#partitions")
+        for state in TROUBLE
+        if states[state]
+    ]
+
+
+def _broker_troubles(figures: BoardFigures, cleaner: Mapping[str, Any]) -> list[Trouble]:
+    troubles = []
+    stalled = len(cleaner.get("stalled", ()))
+    if stalled:
+        troubles.append(Trouble(f"the broker's own cleaner stands still on {plural(stalled, 'partition')}", "#cleaner"))
+    wrong = mismatches(figures.snapshots)
+    if wrong:
+        text = f"{plural(wrong, 'producer snapshot')} of the broker did not match the log; the archive has right ones"
+        troubles.append(Trouble(text, "#errors", is_grave=False))
+    return troubles
+
+
+def mismatches(snapshots: Mapping[str, int]) -> int:
+    """Snapshots of the broker that differ from the replay, or that cannot be read."""
+    return sum(snapshots.get(result, 0) for result in MISMATCHES)
+
+
+def _tiles(rows: Sequence[Row], states: Counter[State], figures: BoardFigures, now_ms: int) -> tuple[Tile, ...]:
+    archived = sum(row.archived_bytes for row in rows)
+    segments = sum(row.archived_segments for row in rows)
+    pending_bytes = sum(row.pending_bytes for row in rows)
+    pending_segments = sum(row.pending_segments for row in rows)
+    led = len(rows) - states[State.NOT_LED]
+    sending = sum(upload.size_bytes for upload in figures.uploads)
+    deadline_ms = min((row.deadline_ms for row in rows if row.deadline_ms is not None), default=None)
+    left = "never" if deadline_ms is None else duration_text((deadline_ms - now_ms) / 1000)
+    in_trouble = sum(states[state] for state in TROUBLE)
+    return (
+        Tile("Partitions", count_text(len(rows)), f"{count_text(led)} led here, {count_text(in_trouble)} in trouble"),
+        Tile("Archived", bytes_text(archived), plural(segments, "segment")),
+        Tile("Waiting", bytes_text(pending_bytes), f"{plural(pending_segments, 'rolled segment')}"),
+        Tile("Uploading now", bytes_text(sending), plural(len(figures.uploads), "segment")),
+        Tile(
+            "Next loss, if nothing moves",
+            left,
+            "nothing that waits is about to be deleted"
+            if deadline_ms is None
+            else "until the broker deletes the first",
+            "bad" if states[State.AT_RISK] else "",
+        ),
+    )

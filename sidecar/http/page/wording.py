@@ -1,0 +1,71 @@
+"""Numbers, times and remedies in words that people read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+NO_BREAK = "\u00a0"
+
+REMEDIES = {
+    "BrokerUnavailable": "Is the broker up? Else look at broker.connection: servers, TLS, SASL, rights to describe.",
+    "CleanerStalled": "Look for “uncleanable” in log-cleaner.log; a cleaner thread that died starts with the broker only.",
+    "CommitConflict": "Nothing, if it passes: another sidecar archives the same partition and was faster.",
+    "CorruptFile": "tiered-sidecar inspect FILE shows what is damaged; restore it from a replica.",
+    "CoverageHole": "If another replica has the offsets, let its broker lead. Else run.record_lost records them and goes on.",
+    "Fenced": "Nothing here: another broker leads the partition, and its sidecar archives it.",
+    "LineageUnknown": "Let the broker lead whose segments were archived before, or set store.url to another prefix.",
+    "ObjectDamaged": "Something between here and the store changes bytes, or the store lost some: verify --deep tells which.",
+    "SegmentChanged": "Nothing: the broker replaced the file, it is looked at again.",
+    "SettingsError": "Fix the setting and start again.",
+    "SnapshotMismatch": "The archive has a right one. tiered-sidecar snapshots check LOG_DIR names the producers.",
+    "StagingFull": "Give the volume of run.state_dir and compaction.staging_dir more room.",
+    "StoreDenied": "Keys or rights are wrong or have expired: docs/kubernetes.md has the least policy.",
+    "StoreMissing": "Create the bucket, or correct store.url.",
+    "StoreUnavailable": "Look at the network, the store's health and its limits; uploads go on by themselves.",
+    "StoreUnsafe": "This store cannot fence two writers: use another, or promise single_writer.",
+}
+"""What to do, by the class of an error; what its text says comes first."""
+
+
+def count_text(number: int) -> str:
+    """`1,234,567`."""
+    return f"{number:,}"
+
+
+def bytes_text(size_bytes: float) -> str:
+    """`3.2 GiB`; three digits at most."""
+    size, unit = float(size_bytes), UNITS[0]
+    for unit in UNITS:
+        if size < 999.5 or unit == UNITS[-1]:
+            break
+        size /= 1024
+    digits = 0 if unit == UNITS[0] or size >= 99.95 else 1
+    return f"{size:.{digits}f}{NO_BREAK}{unit}"
+
+
+def duration_text(seconds: float) -> str:
+    """`45 s`, `12 min`, `5 h`, `3 days`: rounded down, so that no deadline looks later than it is."""
+    for unit_s, unit in ((2 * 86_400, "days"), (2 * 3600, "h"), (120, "min")):
+        if seconds >= unit_s:
+            return f"{int(seconds // {'days': 86_400, 'h': 3600, 'min': 60}[unit])}{NO_BREAK}{unit}"
+    return f"{max(0, int(seconds))}{NO_BREAK}s"
+
+
+def time_text(at_ms: int) -> str:
+    """`14:05:09`, of the clock that all brokers share."""
+    return f"{_utc(at_ms):%H:%M:%S}"
+
+
+def machine_time(at_ms: int) -> str:
+    """`2026-11-21T14:05:09Z`."""
+    return f"{_utc(at_ms):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """`1 partition`, `2 partitions`."""
+    return f"{count_text(number)} {one if number == 1 else many or one + 's'}"
+
+
+def _utc(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

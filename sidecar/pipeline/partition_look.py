@@ -1,0 +1,88 @@
+"""What people are shown of a partition: from its files, and from what its last turn or plan came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from sidecar.http import PartitionLook
+from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
+from sidecar.pipeline.tools import Tools
+
+AT_RISK_MS = 3_600_000
+"""What the broker will delete within an hour is at risk: the threshold of the alert TieredSidecarDataAtRisk."""
+AT_RISK_SEGMENTS_MAX = 256
+
+
+def look_of(
+    tools: Tools,
+    files: PartitionFiles,
+    archived_end_offset: int | None,
+    plan: PartitionPlan | None,
+    outcome: PartitionOutcome | None,
+    stable_end_offset: int | None,
+) -> PartitionLook:
+    """The partition as it is now.
+
+    Args:
+        archived_end_offset: exclusive end of the archive, None if there is none, or none is known.
+        plan: what was found to do; None where nothing could be found.
+        outcome: how its turn or its planning ended; None while its turn is to come.
+        stable_end_offset: exclusive end of what is stable, None if that was never known.
+    """
+    leads = plan is None or plan.facts.leads
+    end_offset = -1 if archived_end_offset is None else archived_end_offset
+    pending = [segment for segment in files.segments if segment.end_offset > end_offset] if leads else []
+    deadline_ms, at_risk_end_offset = _retention(tools, files, pending)
+    error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
+    reason = outcome.reason if outcome is not None else plan.reason if plan is not None else ""
+    first_offset = files.segments[0].base_offset if files.segments else files.active_base_offset
+    return PartitionLook(
+        topic_partition=files.topic_partition,
+        leads=leads,
+        local_start_offset=first_offset,
+        local_end_offset=_local_end_offset(files, stable_end_offset),
+        archived_end_offset=archived_end_offset,
+        pending_segments=len(pending),
+        pending_bytes=sum(segment.size_bytes for segment in pending),
+        deadline_ms=deadline_ms,
+        at_risk_end_offset=at_risk_end_offset,
+        hole=_hole(files, pending, archived_end_offset) if leads else None,
+        reason=reason,
+        error=None if error is None else type(error).__name__,
+    )
+
+
+def _local_end_offset(files: PartitionFiles, stable_end_offset: int | None) -> int | None:
+    """Where the local log ends for all we know: the active segment is at least as long as what is stable of it."""
+    known = [offset for offset in (files.active_base_offset, stable_end_offset) if offset is not None]
+    return max(known, default=None)
+
+
+def _hole(
+    files: PartitionFiles, pending: Sequence[SegmentFiles], archived_end_offset: int | None
+) -> tuple[int, int] | None:
+    """Offsets that are neither archived nor on this disk, below others that are to be archived."""
+    first_offset = pending[0].base_offset if pending else files.active_base_offset
+    if archived_end_offset is None or first_offset is None or first_offset <= archived_end_offset:
+        return None
+    return archived_end_offset, first_offset
+
+
+def _retention(tools: Tools, files: PartitionFiles, pending: Sequence[SegmentFiles]) -> tuple[int | None, int | None]:
+    """When the broker deletes the first pending segment, and the end of those that it deletes soon."""
+    policy = tools.facts.policy(files.topic_partition.topic)
+    if not pending or (policy.local_limit_ms is None and policy.local_limit_bytes is None):
+        return None, None
+    now_ms = tools.clock.now_ms()
+    first_deadline_ms, at_risk_end_offset = None, None
+    for segment in islice(pending, AT_RISK_SEGMENTS_MAX):
+        deadline_ms = deletion_deadline_ms(files, segment, policy, largest_timestamp_ms(segment), now_ms)
+        first_deadline_ms = deadline_ms if segment is pending[0] else first_deadline_ms
+        if deadline_ms is None or deadline_ms - now_ms >= AT_RISK_MS:
+            break
+        at_risk_end_offset = segment.end_offset
+    return first_deadline_ms, at_risk_end_offset
