@@ -51,6 +51,11 @@ class BrokerMetrics:
         self._lost = declarations.counter(
             "lost_offsets_total", "Offsets recorded as LOST, because they were gone before they were archived."
         )
+        self._last_loss = declarations.gauge(
+            "last_loss_timestamp_seconds",
+            "When this process last recorded offsets as LOST; 0 if it never did. Alert on its age: a counter that rises before it "
+            "is first scraped, as after a long standstill, shows no increase.",
+        )
 
     def facts(self, state: FactsState) -> None:
         """How fresh the facts of this round are."""
@@ -81,6 +86,7 @@ class BrokerMetrics:
     def offsets_lost(self, count: int) -> None:
         """A range of so many offsets was recorded as LOST."""
         self._lost.inc(count)
+        self._last_loss.set(self._clock.now_ms() / 1000)
 
     def _facts_age_s(self) -> float:
         with self._lock:

@@ -18,8 +18,8 @@ from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.deleted_records import deleted_on_purpose
+from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
 from sidecar.pipeline.journal import Attempt
@@ -171,7 +171,7 @@ class PartitionTurn:
         self._outcome.archived.append(entry)
         self._outcome.conformance[prepared.snapshot.result] += 1
         if prepared.lost is not None:
-            self._tools.metrics.broker.offsets_lost(prepared.lost[1] - prepared.lost[0])
+            self._tell_lost(prepared.lost)
         report_commit(self._tools, prepared, entry)
         self._done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
@@ -200,7 +200,9 @@ class PartitionTurn:
         self._tools.journal.committing(entry.segment_id, state.next_number)
         self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
-            return commits.append([*actions, Add(entry), *lost, *deleted], writer_of(self._tools, self._plan.facts), state)
+            return commits.append(
+                [*actions, Add(entry), *lost, *deleted], writer_of(self._tools, self._plan.facts), state
+            )
         except SidecarError as error:
             if not isinstance(error, CommitConflict):
                 self._tools.metrics.segment_failed(Stage.COMMITTED)
@@ -212,9 +214,22 @@ class PartitionTurn:
         plan = self._plan
         state, commits = self._known.opened()
         require_leadership(self._tools, plan.files, plan.facts)
-        _log.error("offsets_lost", partition=str(plan.files.topic_partition), from_offset=hole[0], to_offset=hole[1])
         after = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
-        self._tools.metrics.broker.offsets_lost(hole[1] - hole[0])
+        self._tell_lost(hole)
         self._tools.board.grown(plan.files.topic_partition, after.segments, after.holes)
         self._known.position = None
         return self._known.keep(after, plan.files)
+
+    def _tell_lost(self, hole: tuple[int, int]) -> None:
+        """A hole has been recorded: nobody may find that out by reading the archive only."""
+        facts = self._plan.facts
+        _log.error(
+            "offsets_lost",
+            partition=str(facts.topic_partition),
+            from_offset=hole[0],
+            to_offset=hole[1],
+            log_start_offset=facts.cluster_start_offset,
+            reason=NOT_ON_DISK,
+            action="find out why uploads were late, or who removed files; status and verify will go on to name the hole",
+        )
+        self._tools.metrics.broker.offsets_lost(hole[1] - hole[0])

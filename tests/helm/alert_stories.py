@@ -23,7 +23,7 @@ class Story:
 
 COMMITTED = 'tiered_sidecar_segments_total{{T}, stage="committed", result="ok"}'
 AGE = "tiered_sidecar_oldest_pending_segment_age_seconds{{T}}"
-LOST = "tiered_sidecar_lost_offsets_total{{T}}"
+LOST = "tiered_sidecar_last_loss_timestamp_seconds{{T}}"
 DENIED = 'tiered_sidecar_store_requests_total{{T}, operation="upload", result="StoreDenied"}'
 MISSING = 'tiered_sidecar_store_requests_total{{T}, operation="read", result="ObjectMissing"}'
 STORED = 'tiered_sidecar_store_requests_total{{T}, operation="upload", result="ok"}'
@@ -52,8 +52,9 @@ STORIES: dict[str, Story] = {
         summary="kafka-0: the broker deletes a segment that is not archived in 30m 0s",
     ),
     "TieredSidecarCoverageHole": Story(
-        firing={_errors("CoverageHole"): "0x115 1x85", LOST: "0x200"},
-        quiet={_errors("CoverageHole"): "1x200", _errors("CorruptFile"): "0x115 1x85", LOST: "7x200"},
+        # Promtool's clock begins at 0. Losses of a moment ago, and of two days ago.
+        firing={_errors("CoverageHole"): "0x200", LOST: "7000x200"},
+        quiet={_errors("CoverageHole"): "1x200", _errors("CorruptFile"): "0x115 1x85", LOST: "-172800x200"},
         summary="kafka-0: offsets are gone from disk that were never archived",
     ),
     "TieredSidecarPartitionsStopped": Story(

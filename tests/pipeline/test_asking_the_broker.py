@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
@@ -135,7 +138,14 @@ def test_what_no_replica_has_any_more_is_recorded_as_lost_and_archiving_goes_on(
         stopped = [str(error) for error in rounds.run_once().errors]
         assert [text.partition(":")[0] for text in stopped] == ["orders-0"]  # its leader may still have some of it
         facts.cluster_start_offset = spans[3][0]
-        assert rounds.run_once().errors == []
-        assert f"lost_offsets_total {spans[3][0] - spans[0][1]}.0".encode() in tools.metrics.exposition()[0]
+        with capture_logs() as logs:
+            assert rounds.run_once().errors == []
+        (told,) = [event for event in logs if event["event"] == "offsets_lost"]
+        assert (told["log_level"], told["partition"]) == ("error", "orders-0")
+        assert (told["from_offset"], told["to_offset"]) == (spans[0][1], spans[3][0])
+        metrics = tools.metrics.exposition()[0].decode()
+        assert f"lost_offsets_total {spans[3][0] - spans[0][1]}.0" in metrics
+        (told_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", metrics, re.MULTILINE)
+        assert float(told_s) == tools.clock.now_ms() / 1000
     (hole,) = archived_states(store)["orders-0"].holes
     assert (hole.base_offset, hole.end_offset) == (spans[0][1], spans[3][0])
