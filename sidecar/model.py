@@ -108,6 +108,7 @@ class TopicPolicy:
     """What holds for a topic on its broker, in Kafka's own values (-1 unlimited, -2 as `retention.*`); None: not known.
 
     `producer_id_expiration_ms` is the broker's. `origins`: where each value comes from, by the name it has here.
+    `unanswered`: why a broker that is asked has not told them, "" if it has, or if none is asked.
     """
 
     cleanup_policy: frozenset[str] | None = None
@@ -123,6 +124,7 @@ class TopicPolicy:
     segment_bytes: int | None = None
     producer_id_expiration_ms: int | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    unanswered: str = ""
 
     @property
     def is_compacted(self) -> bool:

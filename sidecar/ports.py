@@ -129,10 +129,12 @@ class FactsState:
     """How fresh the facts are.
 
     `read_ms`: when they were last read, None for never. `away`: why they cannot be read now, "" if they can.
+    `missing_rights`: what the broker does not let us ask, and what follows from that.
     """
 
     read_ms: int | None
     away: str = ""
+    missing_rights: tuple[str, ...] = ()
 
 
 class BrokerFacts(Protocol):

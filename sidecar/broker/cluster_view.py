@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.rights import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, problem_words
 from sidecar.broker.topic_policy import ConfigValue
 from sidecar.errors import BrokerUnavailable
 from sidecar.model import TopicPartition
@@ -32,7 +33,8 @@ class LeaderView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The answer to a metadata request. `problems`: topics that could not be described, with Kafka's name of the error."""
+    """The answer to a metadata request. `problems`: topics that could not be described, and why: Kafka's name of the error, and
+    the right that is missing."""
 
     cluster_id: str | None
     broker_ids: frozenset[int]
@@ -60,7 +62,7 @@ def describe_topics(connection: BrokerConnection, topics: Collection[str], node_
     problems: dict[str, str] = {}
     for topic in answer.topics:
         if topic.error_code:
-            problems[topic.name] = error_name(topic.error_code)
+            problems[topic.name] = problem_words(error_name(topic.error_code), DESCRIBE, topic.name)
             continue
         if topic.topic_id is not None and topic.topic_id.int:
             topic_ids[topic.name] = kafka_id(topic.topic_id)
@@ -118,10 +120,22 @@ def list_offsets(
 def describe_configs(
     connection: BrokerConnection, node_id: int, resource_type: int, names: Iterable[str], keys: Iterable[str]
 ) -> dict[str, dict[str, ConfigValue]]:
-    """Configurations by resource and by Kafka's name; a resource that may not be described is left out.
+    """As `ask_configs`, without those that could not be described. Raises BrokerUnavailable."""
+    return dict(ask_configs(connection, node_id, resource_type, names, keys).values)
 
-    Raises BrokerUnavailable.
-    """
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfigs:
+    """Configurations by resource and by Kafka's name. `problems`: resources that could not be described, and why."""
+
+    values: Mapping[str, dict[str, ConfigValue]] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+def ask_configs(
+    connection: BrokerConnection, node_id: int | None, resource_type: int, names: Iterable[str], keys: Iterable[str]
+) -> DescribedConfigs:
+    """Configurations of topics, which any node tells, or of the node itself. Raises BrokerUnavailable."""
     from kafka.protocol.admin import DescribeConfigsRequest
 
     resource_of = DescribeConfigsRequest.DescribeConfigsResource
@@ -130,19 +144,23 @@ def describe_configs(
         resource_of(resource_type=resource_type, resource_name=name, configuration_keys=wanted) for name in names
     ]
     if not resources:
-        return {}
+        return DescribedConfigs()
     request = DescribeConfigsRequest(
         resources=resources, include_synonyms=False, include_documentation=False, min_version=1
     )
     found: dict[str, dict[str, ConfigValue]] = {}
+    problems: dict[str, str] = {}
     for result in connection.send(request, node_id).results:
-        if not result.error_code:
-            found[result.resource_name] = {
-                config.name: ConfigValue(config.value, ORIGINS.get(config.config_source, "broker"))
-                for config in result.configs
-                if config.value is not None and not config.is_sensitive
-            }
-    return found
+        if result.error_code:
+            topic = result.resource_name if resource_type == TOPIC_RESOURCE else CLUSTER
+            problems[result.resource_name] = problem_words(error_name(result.error_code), DESCRIBE_CONFIGS, topic)
+            continue
+        found[result.resource_name] = {
+            config.name: ConfigValue(config.value, ORIGINS.get(config.config_source, "broker"))
+            for config in result.configs
+            if config.value is not None and not config.is_sensitive
+        }
+    return DescribedConfigs(found, problems)
 
 
 def kafka_id(value: uuid.UUID) -> str:

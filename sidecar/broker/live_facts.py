@@ -26,6 +26,7 @@ from sidecar.broker.cluster_view import (
 )
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.broker.rights import missing_right
 from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError
@@ -93,13 +94,18 @@ class LiveBrokerFacts:
             self._look = self._ask(topics)
             self._configs.refresh(self._broker_id, topics)
         except BrokerUnavailable as error:
-            if not self._state.away:
+            if self._state.away in ("", NOT_ASKED_YET):
                 _log.warning("broker_away", error=str(error), effect="nothing new is planned")
-            self._state = FactsState(self._state.read_ms, f"the broker does not answer: {error}")
+            self._state = replace(self._state, away=f"the broker does not answer: {error}")
             return
         if self._state.away and self._state.away != NOT_ASKED_YET:
             _log.info("broker_back", servers=self._connection.servers)
-        self._state = FactsState(self._clock.now_ms(), "")
+        of_topics = missing_right(self._look.cluster.problems.values(), "nothing is archived of it")
+        missing = (*of_topics, *self._configs.missing_rights())
+        if missing != self._state.missing_rights:
+            for right in missing:
+                _log.warning("broker_right_missing", right=right)
+        self._state = FactsState(self._clock.now_ms(), "", missing)
 
     def _ask(self, topics: frozenset[str]) -> _Look:
         cluster = describe_topics(self._connection, topics)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sidecar.broker.cluster_view import BROKER_RESOURCE, TOPIC_RESOURCE, describe_configs
+from sidecar.broker.cluster_view import BROKER_RESOURCE, TOPIC_RESOURCE, DescribedConfigs, ask_configs
 from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.rights import missing_right
 from sidecar.broker.topic_policy import (
     BROKER_CONFIGS,
     INTERNAL_SEGMENT_BYTES,
@@ -16,6 +17,8 @@ from sidecar.broker.topic_policy import (
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.model import TopicPolicy
+
+NOT_TOLD = "not told by the broker yet"
 
 
 class TopicConfigs:
@@ -30,6 +33,8 @@ class TopicConfigs:
         self._clock = clock
         self._of_topics: dict[str, dict[str, ConfigValue]] = {}
         self._of_broker: dict[str, ConfigValue] = {}
+        self._problems: dict[str, str] = {}
+        self._broker_problem = ""
         self._asked: frozenset[str] = frozenset()
         self._asked_s: float | None = None
         self._policies: dict[str, TopicPolicy] = {}
@@ -40,26 +45,47 @@ class TopicConfigs:
         is_old = self._asked_s is None or now_s - self._asked_s >= self._max_age_s
         wanted = topics if is_old else topics - self._asked
         if is_old:
-            keys = [kafka_name for kafka_name, _ in BROKER_CONFIGS.values()]
-            found = describe_configs(self._connection, broker_id, BROKER_RESOURCE, [str(broker_id)], keys)
-            self._of_broker = found.get(str(broker_id), {})
+            self._ask_broker(broker_id)
         if wanted:
-            keys = [*(kafka_name for kafka_name, _ in TOPIC_CONFIGS.values()), INTERNAL_SEGMENT_BYTES]
-            told = describe_configs(self._connection, broker_id, TOPIC_RESOURCE, sorted(wanted), keys)
-            kept = {} if is_old else self._of_topics
-            self._of_topics = kept | {topic: _with_internal(values) for topic, values in told.items()}
+            found = ask_topics(self._connection, sorted(wanted), broker_id)
+            self._of_topics = ({} if is_old else self._of_topics) | dict(found.values)
+            self._problems = ({} if is_old else self._problems) | dict(found.problems)
         if is_old or wanted:
             self._policies = {}
         self._asked = topics
         self._asked_s = now_s if is_old else self._asked_s
 
+    def _ask_broker(self, broker_id: int) -> None:
+        keys = [kafka_name for kafka_name, _ in BROKER_CONFIGS.values()]
+        name = str(broker_id)
+        found = ask_configs(self._connection, broker_id, BROKER_RESOURCE, [name], keys)
+        self._of_broker, self._broker_problem = found.values.get(name, {}), found.problems.get(name, "")
+
     def policy(self, topic: str) -> TopicPolicy:
         """What holds for a topic."""
-        found = self._policies.get(topic)
+        # Another thread may ask just while new answers come in: what it makes of the old ones goes with them.
+        policies = self._policies
+        found = policies.get(topic)
         if found is None:
             of_topic = self._of_topics.get(topic, {})
-            found = self._policies[topic] = resolve_policy(topic, of_topic, self._of_broker, self._overrides)
+            unanswered = "" if of_topic else self._problems.get(topic, NOT_TOLD)
+            found = policies[topic] = resolve_policy(
+                topic, of_topic, self._of_broker, self._overrides, unanswered=unanswered
+            )
         return found
+
+    def missing_rights(self) -> tuple[str, ...]:
+        """A sentence for each kind of right that we lack."""
+        of_topics = missing_right(self._problems.values(), "data at risk is not seen there, and nothing is compacted")
+        of_broker = missing_right([self._broker_problem], "broker.producer_id_expiration_ms counts as it is set here")
+        return (*of_topics, *of_broker)
+
+
+def ask_topics(connection: BrokerConnection, topics: Sequence[str], node_id: int | None = None) -> DescribedConfigs:
+    """The configurations of topics, of which any node knows. Raises BrokerUnavailable."""
+    keys = [*(kafka_name for kafka_name, _ in TOPIC_CONFIGS.values()), INTERNAL_SEGMENT_BYTES]
+    told = ask_configs(connection, node_id, TOPIC_RESOURCE, topics, keys)
+    return DescribedConfigs({topic: _with_internal(values) for topic, values in told.values.items()}, told.problems)
 
 
 def _with_internal(values: dict[str, ConfigValue]) -> dict[str, ConfigValue]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -52,6 +52,7 @@ BROKER_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "producer_id_expiration_ms": ("producer.id.expiration.ms", int),
 }
 """The same for what only brokers have."""
+POLICY_NAMES = (*TOPIC_CONFIGS, *BROKER_CONFIGS)
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 """Of brokers from 4.1 on, for tests: it wins over `segment.bytes`."""
 
@@ -61,15 +62,18 @@ def resolve_policy(
     of_topic: Mapping[str, ConfigValue],
     of_broker: Mapping[str, ConfigValue],
     overrides: Sequence[TopicPolicySettings],
+    *,
+    unanswered: str = "",
 ) -> TopicPolicy:
     """The effective values for a topic, each with its origin.
 
     Args:
         of_topic, of_broker: what the broker told, by Kafka's names; empty where none was asked.
         overrides: of the operator; the first whose pattern matches the topic counts.
+        unanswered: why the topic's are empty although a broker is asked.
     """
     values: dict[str, Any] = {}
-    origins = {field.name: NOT_KNOWN for field in fields(TopicPolicy) if field.name != "origins"}
+    origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else unanswered or NOT_KNOWN for name in POLICY_NAMES}
     for told, names in ((of_topic, TOPIC_CONFIGS), (of_broker, BROKER_CONFIGS)):
         for name, (kafka_name, read) in names.items():
             found = told.get(kafka_name)
@@ -88,4 +92,4 @@ def resolve_policy(
                 values[name] = _policies(str(value)) if name == "cleanup_policy" else value
                 origins[name] = f"{OPERATOR}, entry {entry.pattern}"
             break
-    return TopicPolicy(**values, origins=origins)
+    return TopicPolicy(**values, origins=origins, unanswered=unanswered)

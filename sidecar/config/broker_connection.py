@@ -44,11 +44,13 @@ class BrokerConnectionSettings(Section):
     ssl_ca_file: Path | None = None
     """PEM bundle to check the brokers' certificates against instead of the system's. Read anew for every connection."""
     ssl_certificate_file: Path | None = None
-    """PEM certificate chain of ours, for brokers that ask for one."""
+    """PEM certificate chain of ours, for brokers that ask for one. Like every file here, a new one is used at once."""
     ssl_key_file: Path | None = None
     """PEM private key that goes with it."""
     ssl_key_password: SecretStr | None = None
     """Of an encrypted key."""
+    ssl_key_password_file: Path | None = None
+    """The same from a file, read anew for every connection."""
     ssl_check_hostname: bool = True
     """The certificate must carry the name under which the broker is reached."""
     sasl_mechanism: SaslMechanism | None = None
@@ -56,7 +58,9 @@ class BrokerConnectionSettings(Section):
     sasl_username: str | None = None
     """For PLAIN and SCRAM."""
     sasl_password: SecretStr | None = None
-    """For PLAIN and SCRAM."""
+    """For PLAIN and SCRAM. Better: `sasl_password_file`."""
+    sasl_password_file: Path | None = None
+    """The same from a file, such as a mounted secret. Read anew for every connection: a new password needs no restart."""
     sasl_oauth_token_file: Path | None = None
     """For OAUTHBEARER: file with the token, such as a projected service account token. Read anew for every connection."""
     sasl_kerberos_service_name: str = "kafka"
@@ -75,6 +79,13 @@ class BrokerConnectionSettings(Section):
         return servers
 
     @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files with what proves who we are, and who the brokers are. They may change while we run."""
+        own = (self.ssl_certificate_file, self.ssl_key_file, self.ssl_key_password_file)
+        named = (self.ssl_ca_file, *own, self.sasl_password_file, self.sasl_oauth_token_file)
+        return tuple(file for file in named if file is not None)
+
+    @property
     def is_configured(self) -> bool:
         """Whether there is a broker to be asked."""
         return bool(self.bootstrap_servers)
@@ -89,12 +100,18 @@ class BrokerConnectionSettings(Section):
         uses_sasl = self.security_protocol in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
         if uses_sasl != (self.sasl_mechanism is not None):
             raise ValueError("sasl_mechanism goes with security_protocol SASL_PLAINTEXT or SASL_SSL, and with no other")
-        has_password = self.sasl_username is not None and self.sasl_password is not None
+        for name in ("sasl_password", "ssl_key_password"):
+            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
+                raise ValueError(f"{name} and {name}_file are the same twice: leave one of them out")
+        is_given = self.sasl_password is not None or self.sasl_password_file is not None
+        has_password = bool(self.sasl_username) and is_given
         match self.sasl_mechanism:
             case SaslMechanism.PLAIN | SaslMechanism.SCRAM_SHA_256 | SaslMechanism.SCRAM_SHA_512 if not has_password:
-                raise ValueError(f"sasl_mechanism {self.sasl_mechanism} needs sasl_username and sasl_password")
+                raise ValueError(f"sasl_mechanism {self.sasl_mechanism} needs sasl_username and sasl_password_file")
             case SaslMechanism.OAUTHBEARER if self.sasl_oauth_token_file is None:
                 raise ValueError("sasl_mechanism OAUTHBEARER needs sasl_oauth_token_file")
+        if not uses_sasl and (self.sasl_username or is_given or self.sasl_oauth_token_file):
+            raise ValueError(f"sasl_* settings have no effect with security_protocol {self.security_protocol}")
         if not self.uses_tls and (self.ssl_ca_file or self.ssl_certificate_file or self.ssl_key_file):
             raise ValueError(f"ssl_* files have no effect with security_protocol {self.security_protocol}")
         if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):

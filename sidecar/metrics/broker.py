@@ -24,6 +24,11 @@ class BrokerMetrics:
             "broker_away",
             "1 while the broker does not answer: uploads end, nothing new is planned, nothing is committed.",
         )
+        self._missing_rights = declarations.gauge(
+            "broker_missing_rights",
+            "Kinds of questions that the broker does not let us ask, and without whose answers less is archived or watched; "
+            "the log's `broker_right_missing` says which. Alert above 0.",
+        )
         self._deadline_ms: int | None = None
         declarations.gauge(
             "data_at_risk_in_seconds",
@@ -62,6 +67,7 @@ class BrokerMetrics:
         with self._lock:
             self._read_ms = state.read_ms
         self._away.set(1 if state.away else 0)
+        self._missing_rights.set(len(state.missing_rights))
 
     def at_risk(self, deadline_ms: int | None) -> None:
         """When the broker will delete the first unarchived segment of all, None for never."""

@@ -153,6 +153,11 @@ class KafkaBroker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def controller_port(self) -> int:
+        """Of a KRaft node: where its controller listens."""
+        return self._quorum.controller_ports[self.node_id]
+
+    @property
     def zookeeper_connect(self) -> str | None:
         """Address of the ZooKeeper, once known: a further node of the cluster is given it."""
         return self._zookeeper_connect
@@ -232,9 +237,8 @@ class KafkaBroker:
             settings["zookeeper.connect"] = self._zookeeper_connect or ""
             settings["zookeeper.session.timeout.ms"] = str(int(_ZOOKEEPER_SESSION_S * 1000))
         else:
-            controller_port = self._quorum.controller_ports[self.node_id]
             settings |= {"node.id": str(self.node_id), "process.roles": "broker,controller"}
-            settings["listeners"] = f"{listeners},CONTROLLER://127.0.0.1:{controller_port}"
+            settings["listeners"] = f"{listeners},CONTROLLER://127.0.0.1:{self.controller_port}"
             settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
             settings["controller.listener.names"] = "CONTROLLER"
             settings["controller.quorum.voters"] = self._quorum.voters()

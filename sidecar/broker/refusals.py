@@ -1,0 +1,48 @@
+"""Why a broker does not answer us, for the person who has to change something."""
+
+from __future__ import annotations
+
+from sidecar.broker.client import EndedWhileGreeting
+from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
+
+
+def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
+    """What went wrong, where, and what to do. Names users and files, never what is in them.
+
+    Raises BrokerUnavailable where the token's file is gone meanwhile.
+    """
+    from kafka.errors import (
+        IllegalSaslStateError,
+        SaslAuthenticationFailedError,
+        UnsupportedSaslMechanismError,
+    )
+
+    servers = ",".join(settings.bootstrap_servers)
+    told = str(error.args[0]) if error.args else ""
+    if isinstance(error, SaslAuthenticationFailedError):
+        return f"{servers}: {_refused(settings)} (the broker says: {told})"
+    if isinstance(error, EndedWhileGreeting) and settings.sasl_mechanism is not None:
+        return f"{servers}: the broker ended the connection while we said who we are; most often {_refused(settings)}"
+    if isinstance(error, UnsupportedSaslMechanismError | IllegalSaslStateError):
+        return (
+            f"{servers}: the listener does not offer sasl_mechanism {settings.sasl_mechanism}"
+            f"{f' ({told})' if told else ''}: correct sasl_mechanism, security_protocol or the port"
+        )
+    if isinstance(error, ConnectionError) and told:
+        return told
+    return f"{servers}: {type(error).__name__}: {told}" if told else f"{servers}: {type(error).__name__}"
+
+
+def _refused(settings: BrokerConnectionSettings) -> str:
+    if settings.sasl_mechanism is SaslMechanism.OAUTHBEARER and settings.sasl_oauth_token_file is not None:
+        from sidecar.broker.oauth_token import lifetime_words
+
+        file = settings.sasl_oauth_token_file
+        return (
+            f"the token of sasl_oauth_token_file {file}{lifetime_words(file)}, is refused: it must be fresh, and of an issuer "
+            f"that the broker trusts"
+        )
+    where = (
+        "sasl_password" if settings.sasl_password_file is None else f"sasl_password_file {settings.sasl_password_file}"
+    )
+    return f"user {settings.sasl_username} is refused with {settings.sasl_mechanism}: correct sasl_username or {where}"

@@ -1,0 +1,80 @@
+"""The TLS side of a connection: our certificate, whom we believe, and what a failed handshake means."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from sidecar.broker.secret_files import secret_of, unreadable
+from sidecar.config.broker_connection import BrokerConnectionSettings
+from sidecar.errors import BrokerUnavailable
+
+_HOSTNAME_MISMATCH = 62
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; 64 is the same for addresses."""
+_IP_ADDRESS_MISMATCH = 64
+_EXPIRED = 10
+_NOT_OF_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+
+
+def tls_context(settings: BrokerConnectionSettings) -> ssl.SSLContext:
+    """A context with what the files say now. Raises BrokerUnavailable, which names the file and what is wrong with it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = settings.ssl_check_hostname
+    if settings.ssl_ca_file is None:
+        context.load_default_certs()
+    else:
+        _load_authorities(context, settings.ssl_ca_file)
+    if settings.ssl_certificate_file is not None and settings.ssl_key_file is not None:
+        password = secret_of("ssl_key_password", settings.ssl_key_password, settings.ssl_key_password_file)
+        _load_own(context, settings.ssl_certificate_file, settings.ssl_key_file, password)
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, file: Path) -> None:
+    try:
+        context.load_verify_locations(file)
+    except ssl.SSLError as error:
+        raise BrokerUnavailable(f"broker.connection.ssl_ca_file: {file} holds no certificates in PEM form") from error
+    except OSError as error:
+        raise BrokerUnavailable(unreadable("ssl_ca_file", file, error)) from error
+
+
+def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, password: str | None) -> None:
+    for setting, file in (("ssl_certificate_file", certificate), ("ssl_key_file", key)):
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            raise BrokerUnavailable(unreadable(setting, file, error)) from error
+    try:
+        # Without any password OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(certificate, key, password or "")
+    except ssl.SSLError as error:
+        raise BrokerUnavailable(
+            f"broker.connection: certificate {certificate} and key {key} cannot be used ({error.reason or 'no PEM'}): they must "
+            f"belong together, and an encrypted key needs ssl_key_password_file"
+        ) from error
+
+
+def handshake_trouble(error: ssl.SSLError, host: str, settings: BrokerConnectionSettings) -> str:
+    """What a failed handshake means, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in (_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH):
+            return (
+                f"the broker's certificate is not for {host}: name it in bootstrap_servers and advertised.listeners as its "
+                f"certificate does, or give it a certificate for {host}"
+            )
+        if error.verify_code == _EXPIRED:
+            return "the broker's certificate has expired: it needs a new one"
+        authorities = "the system's authorities" if settings.ssl_ca_file is None else str(settings.ssl_ca_file)
+        return f"the broker's certificate is not signed by {authorities} ({error.verify_message}): correct ssl_ca_file"
+    reason = error.reason or str(error)
+    if reason in _NOT_OF_TLS:
+        return f"the listener does not speak TLS ({reason}): correct security_protocol {settings.security_protocol}, or the port"
+    if "ALERT" in reason:
+        own = "none is configured" if settings.ssl_certificate_file is None else str(settings.ssl_certificate_file)
+        return (
+            f"the broker refuses our certificate ({reason}; {own}): it wants one that its own truststore knows, "
+            f"as ssl_certificate_file and ssl_key_file"
+        )
+    return f"the TLS handshake failed: {reason}"
