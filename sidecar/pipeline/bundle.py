@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+import structlog
+
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
 from sidecar.archive.state import PartitionState
@@ -25,6 +27,8 @@ from sidecar.pipeline.reading import SegmentReading, read_segment
 from sidecar.pipeline.seams import cleaner_was_here
 from sidecar.pipeline.tools import Tools
 from sidecar.storage import FileSource
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +226,28 @@ def prepare_segment(
 def _lost_tail(tools: Tools, segment: SegmentFiles, reading: SegmentReading) -> tuple[int, int] | None:
     """The offsets that are missing before the next segment, where no compaction explains it: a `.log` is gone between them.
 
+    A log that was compacted by another replica, and fetched from there, has no note of this broker's cleaner: there the
+    topic's `cleanup.policy` decides, as far as it is known.
     Raises CoverageHole unless such ranges are to be recorded as lost.
     """
-    missing = reading.missing_tail
+    missing, topic = reading.missing_tail, segment.topic_partition.topic
     if (
         missing is None
         or missing[0] == segment.base_offset
         or cleaner_was_here(segment.log_dir, segment.topic_partition)
     ):
         return None
+    policy = tools.facts.policy(topic)
+    if policy.is_compacted:
+        why = f"cleanup.policy has compact ({policy.origins['cleanup_policy']})"
+        _log.warning("missing_offsets_taken_as_compacted", segment=str(segment), offsets=missing, reason=why)
+        return None
     if not tools.policy.record_lost:
         raise CoverageHole(
-            f"{segment}: its last batch ends at offset {missing[0] - 1}, the next segment begins at {missing[1]}, and the log was "
-            f"never compacted: a .log file is missing in {segment.directory}. Restore it from a replica, or set "
-            f"run.record_lost to record the range as LOST and go on"
+            f"{segment}: its last batch ends at offset {missing[0] - 1}, the next segment begins at {missing[1]}, and nothing says "
+            f"that the log was ever compacted: a .log file is missing in {segment.directory}. Restore it from a replica, or set "
+            f"run.record_lost to record the range as LOST and go on. If another replica compacted the log, say so in "
+            f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}"
         )
     return missing
 

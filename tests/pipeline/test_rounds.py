@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
+from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CorruptFile, CoverageHole
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, SnapshotOrigin
 from sidecar.pipeline.verify import verify_partition
@@ -268,3 +272,20 @@ def test_a_segment_that_is_gone_from_the_middle_is_a_hole_and_not_an_archived_ra
     state = archived_states(store)["orders-0"]
     assert ranges(state) == [*spans[:3], *spans[4:]]
     assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [spans[3]]
+
+
+def test_offsets_that_another_replica_compacted_away_are_no_hole_where_the_policy_says_so(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    (copy / "orders-0" / f"{spans[3][0]:020d}.log").unlink()
+    policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact,delete")]
+    with tools_for(copy, store, tmp_path / "state") as tools:
+        tools = replace(tools, facts=FileBrokerFacts([copy], assume_leader=True, policies=policies))
+        with structlog.testing.capture_logs() as logs:
+            assert archive(tools, copy, "orders").errors == []
+    told = [line for line in logs if line["event"] == "missing_offsets_taken_as_compacted"]
+    assert [(line["offsets"], line["reason"]) for line in told] == [
+        (spans[3], "cleanup.policy has compact (topics.policies, entry orders)")
+    ]
+    state = archived_states(store)["orders-0"]
+    assert (state.end_offset, state.holes) == (spans[-1][1], ())
