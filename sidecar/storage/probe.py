@@ -88,26 +88,43 @@ def examine_store(store: ObjectStore, *, single_writer: bool = False) -> ProbeRe
 
     Raises StoreDenied, StoreUnavailable or SettingsError: then nothing is known.
     """
-    probe = _Probe(store, ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}"))
-    checks = [
-        probe.ask("write", probe.write),
-        probe.ask("create-only put", probe.create_only, required=not single_writer, advice=_SINGLE_WRITER_ADVICE),
-        probe.ask("create-only put under a race", probe.race, required=not single_writer, advice=_SINGLE_WRITER_ADVICE),
-        probe.ask("read", probe.read),
-        probe.ask("range read", probe.read_range),
-        probe.ask("list after write", probe.list_after_write),
-        probe.ask("multipart upload with checksum", probe.multipart),
-        probe.ask("list unfinished uploads", probe.unfinished, required=False, tolerates=(StoreDenied,)),
-        probe.ask("delete", probe.delete, required=False, tolerates=(StoreDenied,)),
-    ]
-    return ProbeReport(store.url, tuple(checks))
+    probe = StoreProbe(store, ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}"))
+    return ProbeReport(store.url, tuple(map(_answered, probe.questions(single_writer=single_writer))))
+
+
+def _answered(question: Question) -> ProbeCheck:
+    """One check. What is neither a yes nor a no is raised on, except what the question tolerates."""
+    name, required = question.name, question.required
+    try:
+        return ProbeCheck(name, passed=True, required=required, detail=question.ask())
+    except question.tolerates as error:
+        return ProbeCheck(name, passed=False, required=required, detail=str(error))
+    except (StoreUnavailable, StoreDenied, StoreMissing, SettingsError):
+        raise
+    except StoreError as error:
+        detail = f"{error}; {question.advice}" if question.advice else str(error)
+        return ProbeCheck(name, passed=False, required=required, detail=detail)
 
 
 _SINGLE_WRITER_ADVICE = "use another store, or promise by single_writer: true that only one sidecar ever writes here"
 
 
-class _Probe:
-    """The questions. Each returns a detail, or raises StoreUnsafe if the answer is wrong."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`ask` returns a detail, or raises StoreError: StoreUnsafe if the answer is wrong.
+
+    `required`: without it no archive can be kept there. `tolerates`: errors that are a no, where nothing depends on a yes.
+    """
+
+    name: str
+    ask: Callable[[], str]
+    required: bool = True
+    advice: str = ""
+    tolerates: tuple[type[StoreError], ...] = ()
+
+
+class StoreProbe:
+    """The questions, asked by objects in a folder of their own, which the last one removes."""
 
     def __init__(self, store: ObjectStore, folder: ObjectKey) -> None:
         self._store = store
@@ -116,25 +133,20 @@ class _Probe:
         self._large = ObjectKey(f"{folder}/large")
         self._raced: list[ObjectKey] = []
 
-    def ask(
-        self,
-        name: str,
-        question: Callable[[], str],
-        *,
-        required: bool = True,
-        advice: str = "",
-        tolerates: tuple[type[StoreError], ...] = (),
-    ) -> ProbeCheck:
-        """One check. What is neither a yes nor a no is raised on, except what `tolerates` names."""
-        try:
-            return ProbeCheck(name, passed=True, required=required, detail=question())
-        except tolerates as error:
-            return ProbeCheck(name, passed=False, required=required, detail=str(error))
-        except (StoreUnavailable, StoreDenied, StoreMissing, SettingsError):
-            raise
-        except StoreError as error:
-            detail = f"{error}; {advice}" if advice else str(error)
-            return ProbeCheck(name, passed=False, required=required, detail=detail)
+    def questions(self, *, single_writer: bool) -> tuple[Question, ...]:
+        """All of them, in the order in which they must be asked."""
+        is_shared = not single_writer
+        return (
+            Question("write", self.write),
+            Question("create-only put", self.create_only, is_shared, _SINGLE_WRITER_ADVICE),
+            Question("create-only put under a race", self.race, is_shared, _SINGLE_WRITER_ADVICE),
+            Question("read", self.read),
+            Question("range read", self.read_range),
+            Question("list after write", self.list_after_write),
+            Question("multipart upload with checksum", self.multipart),
+            Question("list unfinished uploads", self.unfinished, required=False, tolerates=(StoreDenied,)),
+            Question("delete", self.delete, required=False, tolerates=(StoreDenied,)),
+        )
 
     def write(self) -> str:
         self._store.put_if_absent(self._small, _BODY)

@@ -18,6 +18,7 @@ from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.part_buffers import PartBuffers
 from sidecar.storage.retry import Retrier
+from sidecar.storage.s3_bucket_rules import BucketRules, read_bucket_rules
 from sidecar.storage.s3_client import make_client
 from sidecar.storage.s3_listing import list_folders, list_objects, list_unfinished_uploads
 from sidecar.storage.s3_multipart import begin_multipart
@@ -148,6 +149,15 @@ class S3Store:
             s3.repeat("AbortMultipartUpload", upload.key, abort)
         except ObjectMissing:
             return
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where requests go, before the bucket's name is put in."""
+        return self._s3.client.meta.endpoint_url
+
+    def bucket_rules(self) -> BucketRules:
+        """What the bucket does with objects by itself, as far as we may know."""
+        return read_bucket_rules(self._s3)
 
     def _delete_one(self, key: ObjectKey) -> None:
         s3 = self._s3

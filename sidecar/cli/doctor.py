@@ -1,0 +1,101 @@
+"""`doctor`: looks at everything that archiving needs, and says what to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, LogDirs, StateDir
+from sidecar.cli.options import GlobalOptions
+from sidecar.errors import SettingsError
+from sidecar.pipeline.doctor.findings import Area
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from sidecar.pipeline.doctor.findings import Report, Verdict
+
+
+def doctor(
+    options: GlobalOptions,
+    log_dir: LogDirs = None,
+    archive: Archive = None,
+    bootstrap_server: Bootstrap = None,
+    assume_leader: AssumeLeader = False,
+    state_dir: StateDir = None,
+    area: Annotated[
+        list[Area] | None, typer.Option(help="What to look at. May be given several times. Default: everything.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, max=600, help="How long each check may take.")
+    ] = 30.0,
+) -> int:
+    """Look at settings, log directories, broker, store and machine, and say per line: ok, warning or problem, and what to do.
+
+    Safe beside a sidecar and a broker that run: nothing is changed but probe objects in the store, which are removed again. Exit
+    code 0 without a problem; else that of the problems (2 settings, 3 log directories or disks, 1 broker, 6 store), or 3
+    where they are of several kinds.
+    """
+    flags: dict[str, Any] = {
+        "broker.log_dirs": log_dir or None,
+        "store.url": archive,
+        "broker.connection.bootstrap_servers": bootstrap_server or None,
+        "broker.assume_leader": assume_leader or None,
+        "run.state_dir": state_dir,
+    }
+    report = _examined(options, flags, tuple(area or Area), timeout)
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        print_json(report.as_json())
+    else:
+        _show(options, report)
+    if report.has_hung:
+        # A thread that hangs in a system call would hold the process for ever.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(report.exit_code)
+    return report.exit_code
+
+
+def _examined(options: GlobalOptions, flags: dict[str, Any], areas: tuple[Area, ...], timeout_s: float) -> Report:
+    from sidecar.config.model import LogLevel
+    from sidecar.logs import Redaction
+    from sidecar.pipeline.doctor.doctor import doctor as examine_all
+    from sidecar.pipeline.doctor.doctor import without_settings
+
+    try:
+        loaded = options.load(flags)
+    except SettingsError as error:
+        return without_settings(str(error), error.exit_code, areas)
+    # What is worth a line in the log is worth a line of the report.
+    options.set_up_logs(loaded.settings.log.model_copy(update={"level": LogLevel.ERROR}), loaded.secrets())
+    cleaned = Redaction(loaded.secrets()).text
+    return examine_all(loaded.settings, areas=areas, timeout_s=timeout_s, cleaned=cleaned)
+
+
+def _show(options: GlobalOptions, report: Report) -> None:
+    from sidecar.cli.output import print_table, remark
+    from sidecar.pipeline.doctor.findings import Verdict
+
+    rows = [
+        (found.area.replace("_", " "), found.check, _styled(found.outcome.verdict), _told(found.outcome))
+        for found in report.findings
+    ]
+    print_table("Doctor", ["area", "check", "verdict", "found, and what to do"], rows, colors=options.colors)
+    counts = report.counts()
+    remark(f"{counts[Verdict.PROBLEM]} problems, {counts[Verdict.WARNING]} warnings, {counts[Verdict.OK]} ok")
+
+
+def _told(outcome: Any) -> str:
+    return f"{outcome.detail} -> {outcome.advice}" if outcome.advice else str(outcome.detail)
+
+
+def _styled(verdict: Verdict) -> Text:
+    from rich.text import Text
+
+    styles = {"ok": "green", "warning": "yellow", "problem": "bold red", "not_checked": "dim"}
+    return Text(verdict.value.replace("_", " "), styles[verdict.value])

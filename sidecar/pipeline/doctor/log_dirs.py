@@ -1,0 +1,169 @@
+"""The broker's log directories, as this process sees them. Only ever read."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import Clock
+from sidecar.config import Settings
+from sidecar.discovery.scan import ScanResult, topics_of
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
+from sidecar.pipeline.assembly import require_topic, scanner
+from sidecar.pipeline.configured_facts import ConfiguredFacts
+from sidecar.pipeline.doctor.findings import Check, Outcome, fine, problem, warning
+
+_OPENED_MAX = 2_000
+"""So many files are opened at most, evenly over the partitions."""
+_AHEAD_S_MAX = 60
+_OF_NOBODY = {"lost+found", "remote-log-index-cache"}
+"""Directories that may lie in a log dir, and are no partition's."""
+_AS_THE_BROKER = "run as the broker's user, or as a group that may read its files"
+_LOG_DIRS = "set broker.log_dirs, or --log-dir, to the broker's log.dirs as this process sees them"
+
+
+@dataclass(slots=True)
+class _Look:
+    """The settings, and what the checks found on their way."""
+
+    settings: Settings
+    clock: Clock
+    found: ScanResult = field(default_factory=lambda: ScanResult((), ()))
+
+    def directory(self, path: Path) -> Outcome:
+        try:
+            with os.scandir(path) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except PermissionError:
+            return problem(f"{path} may not be read by user {os.getuid()}", _AS_THE_BROKER, PartitionError.exit_code)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            return problem(f"{path}: {error.strerror}", _LOG_DIRS, SettingsError.exit_code)
+        known = [name for entry in names if (name := parse_directory_name(entry)) is not None]
+        if not known and not (path / META_PROPERTIES).exists():
+            what = f"{path} holds no {META_PROPERTIES} and no partition: not a log dir of Kafka's"
+            return problem(what, _LOG_DIRS, SettingsError.exit_code)
+        live = sum(name.state is DirectoryState.LIVE for name in known)
+        others = sorted(set(names) - {name for name in names if parse_directory_name(name)} - _OF_NOBODY)
+        detail = f"{live} partition directories, {len(known) - live} being moved or deleted; {_mount(path)}"
+        if others:
+            shown = ", ".join(others[:3])
+            return warning(
+                f"{detail}; {len(others)} directories that are not the broker's: {shown}",
+                "they are passed over; move them elsewhere if they are nobody's",
+            )
+        return fine(detail)
+
+    def ids(self) -> Outcome:
+        broker = self.settings.broker
+        files = FileBrokerFacts(broker.log_dirs, assume_leader=broker.assume_leader, clock=self.clock)
+        facts = ConfiguredFacts(files, broker.cluster_id, broker.broker_id)
+        on_disk = files.cluster_id_on_disk()
+        if broker.cluster_id is not None and on_disk not in {None, broker.cluster_id}:
+            return warning(
+                f"broker.cluster_id is {broker.cluster_id}, {META_PROPERTIES} says {on_disk}",
+                "leave the setting out, unless these directories continue an archive under that id",
+            )
+        return fine(f"broker {facts.broker_id()} of cluster {facts.cluster_id()}")
+
+    def partitions(self) -> Outcome:
+        self.found = scanner(self.settings)()
+        if self.found.problems:
+            first = self.found.problems[0]
+            more = f", and {len(self.found.problems) - 1} more" if len(self.found.problems) > 1 else ""
+            return problem(f"{first.error}{more}", exit_code=first.error.exit_code)
+        if not self.found.partitions:
+            require_topic(topics_of(self.settings.broker.log_dirs), self.settings)
+            return warning("no partition of the accepted topics is here yet", "none needed if topics are still to come")
+        rolled = sum(len(files.segments) for files in self.found.partitions)
+        return fine(f"{len(self.found.partitions)} of the accepted topics, {rolled} rolled segments")
+
+    def files(self) -> Outcome:
+        logs = [files.segments[-1].log.path for files in self.found.partitions if files.segments]
+        logs += [files.active_log.path for files in self.found.partitions if files.active_log is not None]
+        opened = logs[:: len(logs) // _OPENED_MAX + 1]
+        for path in opened:
+            try:
+                path.open("rb").close()
+            except FileNotFoundError:
+                continue  # rolled away or deleted since the listing
+            except OSError as error:
+                return problem(f"{path}: {error.strerror}", _AS_THE_BROKER, PartitionError.exit_code)
+        return fine(f"{len(opened)} opened, {os.getuid()} is the user")
+
+    def snapshots(self) -> Outcome:
+        missing = [
+            files.topic_partition
+            for files in self.found.partitions
+            for segment in files.segments
+            if segment.snapshot is None
+        ]
+        if not missing:
+            return fine("every rolled segment has one")
+        rolled = sum(len(files.segments) for files in self.found.partitions)
+        return warning(
+            f"{len(missing)} of {rolled} rolled segments have none, in {len(set(missing))} partitions such as {missing[0]}",
+            "the archive gets rebuilt ones; a broker's own tiered storage fails on them: see tiered-sidecar snapshots heal",
+        )
+
+    def disks(self) -> Outcome:
+        by_device: defaultdict[int, list[Path]] = defaultdict(list)
+        real: defaultdict[str, list[Path]] = defaultdict(list)
+        for log_dir in self.settings.broker.log_dirs:
+            by_device[log_dir.stat().st_dev].append(log_dir)
+            real[os.path.realpath(log_dir)].append(log_dir)
+        doubled = next((paths for paths in real.values() if len(paths) > 1), None)
+        if doubled:
+            return warning(f"{_listed(doubled)} are the same directory", "leave all but one out of broker.log_dirs")
+        shared = next((paths for paths in by_device.values() if len(paths) > 1), None)
+        if shared:
+            return warning(
+                f"{_listed(shared)} lie on one disk",
+                "none for archiving: run.readers_per_disk counts disks, not directories",
+            )
+        return fine(f"{len(by_device)} for {len(self.settings.broker.log_dirs)} log dirs")
+
+    def times(self) -> Outcome:
+        newest_ns = max((files.active_log.mtime_ns for files in self.found.partitions if files.active_log), default=0)
+        ahead_s = newest_ns / 1e9 - self.clock.now_ms() / 1000
+        if ahead_s > _AHEAD_S_MAX:
+            return warning(
+                f"a log was last written {ahead_s:.0f} s from now",
+                "set this machine's clock, or that of the file server",
+            )
+        return fine("no file is younger than this machine's clock")
+
+
+def _mount(path: Path) -> str:
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "mounted read-only"
+    if os.access(path, os.W_OK):
+        return "writable for us, though never written to"
+    return "not writable for us"
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return " and ".join(map(str, paths))
+
+
+def log_dir_checks(settings: Settings, clock: Clock) -> list[Check]:
+    """What can be asked of the log dirs of these settings."""
+    if not settings.broker.log_dirs:
+        return [Check("log dirs", lambda: problem("none is given", _LOG_DIRS, SettingsError.exit_code))]
+    look = _Look(settings, clock)
+    named = [Check(str(path), partial(look.directory, path)) for path in dict.fromkeys(settings.broker.log_dirs)]
+    everywhere = tuple(check.name for check in named)
+    return [
+        *named,
+        Check("ids in meta.properties", look.ids, everywhere),
+        Check("disks", look.disks, everywhere),
+        Check("partitions", look.partitions, everywhere),
+        Check("files can be read", look.files, ("partitions",)),
+        Check("producer snapshots", look.snapshots, ("partitions",)),
+        Check("times of files", look.times, ("partitions",)),
+    ]

@@ -1,0 +1,138 @@
+"""What this machine, or this container, gives us: places to write to, descriptors, memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sidecar.config import Settings
+from sidecar.errors import SettingsError, StagingFull
+from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
+from sidecar.pipeline.held_files import HELD_MAX
+from sidecar.ports import MIB
+
+CGROUP_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Of cgroups version 2 and 1, as a container sees its own."""
+_UNLIMITED_BYTES = 1 << 60
+_INODES_MIN = 100
+_BASE_BYTES = 256 * MIB
+"""What the sidecar takes without uploads: Python, boto3, numba's kernels, and windows of segments being read."""
+_CONNECTIONS = 64
+_FILES_PER_SEGMENT = 8
+_WORKER_BYTES = 450 * MIB
+"""A Python process of Spark's, where nothing limits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A directory of ours. Less than `needed_bytes` is a problem, less than `wanted_bytes` a warning."""
+
+    setting: str
+    path: Path
+    needed_bytes: int
+    wanted_bytes: int
+
+    def look(self) -> Outcome:
+        above = next(path for path in (self.path, *self.path.parents) if path.exists())
+        named = str(self.path) if above == self.path else f"{self.path} (to be made below {above})"
+        try:
+            with tempfile.TemporaryFile(dir=above):
+                pass
+        except OSError as error:
+            advice = f"set {self.setting} to a directory that user {os.getuid()} may write to"
+            if isinstance(error, NotADirectoryError):
+                advice = f"set {self.setting} to a directory"
+            return problem(f"{named} cannot be written to: {error.strerror}", advice, SettingsError.exit_code)
+        return self._room(named, os.statvfs(above))
+
+    def _room(self, named: str, found: os.statvfs_result) -> Outcome:
+        free_bytes = found.f_bavail * found.f_frsize
+        detail = f"{named}: {free_bytes // MIB} MiB free"
+        advice = f"make room there, or set {self.setting} to another disk"
+        # File systems without a fixed number of inodes tell 0 of 0.
+        if found.f_files and found.f_favail < _INODES_MIN:
+            return problem(f"{named}: {found.f_favail} inodes free", advice, StagingFull.exit_code)
+        if free_bytes < self.needed_bytes:
+            return problem(
+                f"{detail}, at least {self.needed_bytes // MIB} MiB are needed", advice, StagingFull.exit_code
+            )
+        if free_bytes < self.wanted_bytes:
+            return warning(f"{detail}, {self.wanted_bytes // MIB} MiB may be needed", advice)
+        return fine(detail)
+
+
+def _places(settings: Settings) -> list[_Place]:
+    places = [_Place("run.state_dir", settings.run.state_path, 16 * MIB, 128 * MIB)]
+    compaction = settings.compaction
+    if compaction.is_active:
+        places.append(_Place("compaction.staging_dir", compaction.staging_path, 256 * MIB, compaction.max_job_bytes))
+    return places
+
+
+def _descriptors(settings: Settings) -> Outcome:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_work = settings.run.workers * settings.run.uploads_ahead * _FILES_PER_SEGMENT
+    needed = 4 * HELD_MAX if in_work < HELD_MAX else HELD_MAX + in_work + _CONNECTIONS
+    minimum = in_work + settings.store.s3.concurrency + settings.http.max_connections + _CONNECTIONS
+    detail = f"{soft} file descriptors may be open"
+    raise_it = f"raise the limit (ulimit -n, LimitNOFILE; up to {hard} here)"
+    if soft < minimum:
+        return problem(f"{detail}, uploads alone need {minimum}", raise_it, SettingsError.exit_code)
+    if soft < needed:
+        return warning(f"{detail}: fewer than {HELD_MAX} segments are held open against retention", raise_it)
+    return fine(detail)
+
+
+def memory_limit_bytes() -> int | None:
+    """The limit of this container, None if there is none or it cannot be read."""
+    for file in CGROUP_FILES:
+        try:
+            text = file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        limit = int(text) if text.isdecimal() else _UNLIMITED_BYTES
+        return limit if limit < _UNLIMITED_BYTES else None
+    return None
+
+
+def memory_needed_bytes(settings: Settings, cores: int) -> int:
+    """What these settings may come to: parts in flight, and a JVM with its workers where compaction starts one here."""
+    needed = _BASE_BYTES + settings.store.s3.part_bytes * settings.store.s3.concurrency
+    if uses_spark(settings) and settings.spark.is_local:
+        spark = settings.spark
+        asked = spark.master.removeprefix("local").strip("[]").split(",")[0]
+        workers = cores if asked == "*" else int(asked) if asked.isdecimal() else 1
+        needed += spark.driver_memory_bytes + workers * (spark.worker_memory_bytes or _WORKER_BYTES)
+    return needed
+
+
+def uses_spark(settings: Settings) -> bool:
+    """Whether `run` may start a JVM."""
+    return settings.compaction.is_active and settings.compaction.engine.value != "local"
+
+
+def _memory(settings: Settings) -> Outcome:
+    limit = memory_limit_bytes()
+    if limit is None:
+        return not_checked("no memory limit is set for this container, or none can be read")
+    needed = memory_needed_bytes(settings, len(os.sched_getaffinity(0)))
+    detail = f"limit {limit // MIB} MiB, these settings may take {needed // MIB} MiB"
+    if limit < needed:
+        smaller = "store.s3.concurrency, store.s3.part_bytes"
+        if uses_spark(settings):
+            smaller += ", spark.driver_memory_bytes, spark.master: local[1]"
+        return warning(detail, f"raise the container's limit, or lower {smaller}")
+    return fine(detail)
+
+
+def machine_checks(settings: Settings) -> list[Check]:
+    """What can be asked of this machine."""
+    return [
+        *(Check(place.setting, place.look) for place in _places(settings)),
+        Check("file descriptors", partial(_descriptors, settings)),
+        Check("memory", partial(_memory, settings)),
+    ]
