@@ -17,8 +17,10 @@ import structlog
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
+from sidecar.config.loading import LoadedSettings
 from sidecar.errors import SettingsError, SidecarError
 from sidecar.http import Board, Health, HttpServer
+from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.round_loop import CONDITIONS, RoundLoop
@@ -52,7 +54,9 @@ def run(settings: Settings, clock: Clock | None = None, engines: CompactionEngin
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
     clock = clock or SystemClock()
-    metrics, health, flags, board = Metrics(clock), Health(clock, conditions=CONDITIONS), _Flags(), Board(clock)
+    redact = Redaction(LoadedSettings(settings, {}).secrets()).text
+    metrics, flags = Metrics(clock), _Flags()
+    health, board = Health(clock, conditions=CONDITIONS, redact=redact), Board(clock, redact)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
     with ExitStack() as resources:

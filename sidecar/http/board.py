@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -92,8 +92,10 @@ class BoardFigures:
 class Board:
     """Fed by the pipeline, asked by the HTTP server. Thread-safe, of bounded size per partition."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, redact: Callable[[str], str] = str) -> None:
+        """Args: redact: takes secrets out of texts, which may have come from libraries. Default: leaves them as they are."""
         self._clock = clock or SystemClock()
+        self._redact = redact
         self._lock = threading.Lock()
         self._version = 0
         self._archive, self._instance = "", ""
@@ -122,15 +124,18 @@ class Board:
     def looked(self, looks: Iterable[PartitionLook]) -> None:
         """A look at the disks is over, and these are all partitions."""
         with self._lock:
-            self._looks = {look.topic_partition: look for look in looks}
+            self._looks = {look.topic_partition: self._redacted(look) for look in looks}
             self._extents = {name: extent for name, extent in self._extents.items() if name in self._looks}
             self._version += 1
 
     def turned(self, look: PartitionLook) -> None:
         """A partition's turn is over."""
         with self._lock:
-            self._looks[look.topic_partition] = look
+            self._looks[look.topic_partition] = self._redacted(look)
             self._version += 1
+
+    def _redacted(self, look: PartitionLook) -> PartitionLook:
+        return replace(look, reason=self._redact(look.reason)[:ERROR_TEXT_MAX]) if look.reason else look
 
     def opened(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """The whole state of a partition's archive, as just read."""
@@ -189,7 +194,7 @@ class Board:
 
     def failed(self, where: str, kind: str, text: str) -> None:
         """Something went wrong. What was said before in the same words is counted."""
-        key = (where, kind, text[:ERROR_TEXT_MAX])
+        key = (where, kind, self._redact(text)[:ERROR_TEXT_MAX])
         now_ms = self._clock.now_ms()
         with self._lock:
             known = self._errors.pop(key, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from sidecar.clock import Clock
@@ -31,9 +31,15 @@ class Health:
     The loop beats while it waits for work, and workers beat as their uploads move: a long upload is no stall.
     """
 
-    def __init__(self, clock: Clock, *, conditions: tuple[str, ...] = ()) -> None:
-        """Args: conditions: each holds the process back until `met` is called for it."""
+    def __init__(self, clock: Clock, *, conditions: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
+        """Begin without a status.
+
+        Args:
+            conditions: each holds the process back until `met` is called for it.
+            redact: takes secrets out of texts, which may have come from libraries. Default: leaves them as they are.
+        """
         self._clock = clock
+        self._redact = redact
         self._lock = threading.Lock()
         self._beaten_s = clock.monotonic_s()
         self._unmet = dict.fromkeys(conditions, "not known yet")
@@ -53,7 +59,7 @@ class Health:
     def unmet(self, condition: str, reason: str) -> None:
         """This keeps us from our work, for a reason that a person can read."""
         with self._lock:
-            self._unmet[condition] = reason
+            self._unmet[condition] = self._redact(reason)
 
     def publish(self, status: Mapping[str, Any]) -> None:
         """Replace what `/status` shows. The value must not be changed afterwards."""
@@ -78,4 +84,13 @@ class Health:
     def status(self) -> Mapping[str, Any]:
         """See `StatusSource`."""
         with self._lock:
-            return {**self._status, **self._sections}
+            found = {**self._status, **self._sections}
+        return {name: self._redacted(value) for name, value in found.items()}
+
+    def _redacted(self, value: Any) -> Any:
+        """The value with every text in it redacted; only who looks pays for that."""
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, Mapping):
+            return {name: self._redacted(inner) for name, inner in value.items()}
+        return [self._redacted(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -146,11 +146,9 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: BoardFigures, n
         Tile("Waiting", bytes_text(pending_bytes), f"{plural(pending_segments, 'rolled segment')}"),
         Tile("Uploading now", bytes_text(sending), plural(len(figures.uploads), "segment")),
         Tile(
-            "Next loss, if nothing moves",
+            "Unarchived data deleted in",
             left,
-            "nothing that waits is about to be deleted"
-            if deadline_ms is None
-            else "until the broker deletes the first",
+            "nothing waits that the broker deletes" if deadline_ms is None else "until the broker deletes the first",
             "bad" if states[State.AT_RISK] else "",
         ),
     )
