@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart
+.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart soak matrix
 
 setup: $(STAMP)
 
@@ -38,6 +38,17 @@ check: setup
 conformance: setup
 	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py tests/compaction/test_against_kafka.py
 	CONFORMANCE_LOGS=3200 $(BIN)/pytest tests/compaction/test_engine.py
+
+# Three brokers, three sidecars and one S3 store, of which leaders move, brokers and sidecars are killed, brokers sleep and the store
+# is away a minute at a time, for SOAK_SECONDS and by the dice of SOAK_SEED; at the end everything is compared. It prints its figures.
+SOAK_SECONDS ?= 600
+SOAK_SEED ?= 1
+soak: setup
+	SOAK_SECONDS=$(SOAK_SECONDS) SOAK_SEED=$(SOAK_SEED) $(BIN)/pytest -s tests/real/test_leadership.py -k whatever_happens
+
+# One broker of each version, bounced and killed while producers of all kinds write; and one open transaction each.
+matrix: setup
+	SOAK_VERSIONS="2.7.2 3.9.1 4.3.0" SOAK_BOUNCES=4 $(BIN)/pytest -s tests/real/test_soak_versions.py
 
 # The container image, as Docker or Podman would build it; the next two need neither (root, Debian's buildah, bubblewrap, mmdebstrap).
 image:

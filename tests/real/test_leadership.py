@@ -1,130 +1,167 @@
-"""Three brokers, three sidecars, one archive: leadership moves, a sidecar is killed, a leader sleeps through its deposition."""
+"""Three brokers, three sidecars, one archive: leaders move, brokers, sidecars and the store go away, and one sleeps amid an upload.
+
+`make soak` runs the first test for longer: SOAK_SECONDS (at least), SOAK_ROUNDS and SOAK_SEED say how.
+"""
 
 from __future__ import annotations
 
-import signal
+import os
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
-from confluent_kafka import Producer
 
-from sidecar.clock import ManualClock
-from sidecar.model import ObjectKey
-from sidecar.pipeline.verify import verify_partition
-from tests.pipeline.rig import archived_states, ranges
-from tests.real.daemon import Daemon, eventually
-from tests.real.leaders import leader_and_epoch, move_leader, three_replicas
-from tests.real.product import parts_of, store_of
-from tests.servers.kafka import KafkaBroker, KafkaCluster
+from sidecar.model import ObjectKey, TopicPartition
+from tests.real.daemon import Daemon, now_s
+from tests.real.leaders import CLUSTER_PROPERTIES, create_replicated, leader_of
+from tests.real.product import store_of
+from tests.real.soak import Fire
+from tests.real.soak_beside import Archived, archive_settings, sidecar_settings, told
+from tests.real.soak_equality import (
+    assert_no_commit_of_a_deposed_leader,
+    assert_nothing_uncounted,
+    assert_whole,
+    commits_of,
+    unfinished_attempts,
+)
+from tests.real.soak_producers import PARTITIONS, LiveProducers
+from tests.real.soak_sleepers import RATE_KB_PER_S, Sleeper
+from tests.real.soak_sleepers import SEGMENT_BYTES as SLEEPERS_SEGMENT_BYTES
+from tests.real.topics import wait_until
+from tests.servers.kafka import KafkaCluster
+from tests.servers.toxiproxy import Proxy, Toxiproxy
+from tests.servers.versitygw import VersityGateway
 
-pytestmark = pytest.mark.real
+SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "0"))
+SOAK_ROUNDS = int(os.environ.get("SOAK_ROUNDS", "1"))
+SOAK_SEED = int(os.environ.get("SOAK_SEED", "20261121"))
+IS_LONG = SOAK_SECONDS > 0
 
-SHORT_SESSIONS = {
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "3000",
-    "offsets.topic.num.partitions": "1",
-}
-TOPIC = "orders"
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600 + 4 * SOAK_SECONDS)]
+
+SEGMENT_BYTES = 49152
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[KafkaCluster]:
-    with KafkaCluster("3.9.1", tmp_path / "cluster", properties=SHORT_SESSIONS) as started:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster("3.9.1", tmp_path_factory.mktemp("cluster"), properties=CLUSTER_PROPERTIES) as started:
         yield started
 
 
-def sidecar_of(broker: KafkaBroker, cluster: KafkaCluster, tmp_path: Path) -> Daemon:
-    directory = tmp_path / f"sidecar-{broker.node_id}"
-    directory.mkdir(exist_ok=True)
-    return Daemon(
-        directory,
-        {
-            "store.url": (tmp_path / "archive").as_uri(),
-            "broker.log_dirs": str(broker.log_dirs[0]),
-            "broker.assume_leader": "false",
-            "broker.connection.bootstrap_servers": cluster.bootstrap,
-            "broker.connection.request_timeout_s": "3",
-            "topics.include": TOPIC,
-            "run.scan_interval_s": "0.5",
-        },
-    )
+@pytest.fixture(scope="module")
+def toxiproxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toxiproxy]:
+    with Toxiproxy(tmp_path_factory.mktemp("toxiproxy")) as started:
+        yield started
 
 
-def write_until(stop: Event, bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0})
-    number = 0
-    while not stop.is_set():
-        producer.produce(TOPIC, bytes(400), str(number).encode(), partition=0)
-        number += 1
-        if number % 20 == 0:
-            producer.flush()
-            stop.wait(0.05)
-    producer.flush(30)
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[VersityGateway]:
+    with VersityGateway(tmp_path / "versitygw", options=["--quiet"]) as started:
+        yield started
 
 
-def archived_ends(tmp_path: Path) -> int:
-    with store_of({"store.url": (tmp_path / "archive").as_uri()}) as store:
-        states = archived_states(store)
-        return (states[f"{TOPIC}-0"].end_offset or 0) if states else 0
-
-
-def assert_equals_the_leader(tmp_path: Path, leader: KafkaBroker) -> int:
-    """No hole, no overlap, each offset once; and every byte is the leader's. Returns how many segments there are."""
-    log_bytes = b"".join(path.read_bytes() for path in sorted((leader.log_dirs[0] / f"{TOPIC}-0").glob("*.log")))
-    with store_of({"store.url": (tmp_path / "archive").as_uri()}) as store:
-        (state,) = archived_states(store).values()
-        spans = ranges(state)
-        assert spans[0][0] == 0
-        assert all(before[1] == after[0] for before, after in pairwise(spans))
-        assert state.holes == ()
-        found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
-        assert found.problems == ()
-        archived = b"".join(parts_of(store, state.lineage.root, segment)["log"] for segment in state.segments)
-    assert log_bytes.startswith(archived)
-    return len(spans)
-
-
-def test_one_archive_whatever_happens_to_leaders_and_sidecars(cluster: KafkaCluster, tmp_path: Path) -> None:
-    three_replicas(cluster, TOPIC, segment_bytes=32768)
-    stop = Event()
-    writer = Thread(target=write_until, args=(stop, cluster.bootstrap))
+def test_one_archive_whatever_happens_to_brokers_sidecars_and_the_store(
+    cluster: KafkaCluster, toxiproxy: Toxiproxy, gateway: VersityGateway, tmp_path: Path
+) -> None:
+    topics = list(PARTITIONS)
+    for topic, partition_count in PARTITIONS.items():
+        create_replicated(cluster.brokers, topic, partition_count, SEGMENT_BYTES)
+    proxy = toxiproxy.proxy("store", gateway.port)
+    directories = [tmp_path / f"sidecar-{broker.node_id}" for broker in cluster.brokers]
+    started_s = now_s()
     with ExitStack() as resources:
-        sidecars = [resources.enter_context(sidecar_of(broker, cluster, tmp_path)) for broker in cluster.brokers]
-        resources.callback(writer.join)
-        resources.callback(stop.set)
-        writer.start()
-        eventually(lambda: archived_ends(tmp_path) > 0)
-        for target in (1, 2):
-            move_leader(cluster, TOPIC, target)
-            end = archived_ends(tmp_path)
-            eventually(lambda: archived_ends(tmp_path) > end + 200)  # noqa: B023
-        sidecars[2].process.kill()  # beside the leader, wherever it is in its work
-        move_leader(cluster, TOPIC, 0)
-        end = archived_ends(tmp_path)
-        eventually(lambda: archived_ends(tmp_path) > end + 200)
-        # The leader sleeps for longer than its session: another leads; its sidecar cannot commit, then or afterwards.
-        sleeper = cluster.brokers[0]
-        sleeper.process.send_signal(signal.SIGSTOP)
-        epoch = leader_and_epoch(cluster.brokers[1], TOPIC)[1]
-        eventually(lambda: leader_and_epoch(cluster.brokers[1], TOPIC)[0] in {1, 2})
-        assert leader_and_epoch(cluster.brokers[1], TOPIC)[1] > epoch
-        sidecars[2].start()
-        end = archived_ends(tmp_path)
-        eventually(lambda: archived_ends(tmp_path) > end)
-        committed = sidecars[0].metric("segments_total", stage="committed", result="ok")
-        assert sidecars[0].get("/readyz")[0] == 503
-        sleeper.process.send_signal(signal.SIGCONT)
-        eventually(sidecars[0].is_ready)
-        end = archived_ends(tmp_path)
-        eventually(lambda: archived_ends(tmp_path) > end + 100)
-        assert sidecars[0].metric("segments_total", stage="committed", result="ok") == committed
-        stop.set()
-        writer.join()
+        sidecars = [
+            resources.enter_context(
+                Daemon(
+                    directory, sidecar_settings(broker, cluster.bootstrap, gateway, proxy.endpoint, ",".join(topics))
+                )
+            )
+            for broker, directory in zip(cluster.brokers, directories, strict=True)
+        ]
+        producers = resources.enter_context(LiveProducers(cluster.bootstrap, SOAK_SEED))
+        store = resources.enter_context(store_of(archive_settings(gateway)))
+        archived = Archived(store)
+        wait_until("all partitions are being archived", lambda: len(archived.look()) == sum(PARTITIONS.values()))
+        outage_s, calm_s = (60, 8) if IS_LONG else (3, 2)
+        fire = Fire(cluster.brokers, sidecars, proxy, topics, random.Random(SOAK_SEED), outage_s, calm_s)
+        fire.burn(SOAK_ROUNDS, SOAK_SECONDS)
+        producers.stop()
+        beside = [(sidecar, directory / "state") for sidecar, directory in zip(sidecars, directories, strict=True)]
+        counts = assert_whole(cluster.brokers, beside, store, archived, topics, tmp_path / "copies")
+    for more in (fire.counts, producers.counts):
+        counts.update(more)
+    print(f"seed {SOAK_SEED}, {now_s() - started_s:.0f} s: {dict(sorted(counts.items()))}")
+    assert producers.counts["transactions_committed"] > 0
+    assert producers.counts["transactions_aborted"] > 0
+    assert counts["segments"] > 20
+    assert fire.counts["sidecars_killed"] > 1
+
+
+@pytest.fixture(scope="module")
+def sleepy_archive(
+    cluster: KafkaCluster, toxiproxy: Toxiproxy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[VersityGateway, Proxy, list[Daemon], list[Path]]]:
+    """Three sidecars on one archive, of which the first reaches it through a proxy of its own."""
+    directory = tmp_path_factory.mktemp("sleepers")
+    with VersityGateway(directory / "versitygw", options=["--quiet"]) as gateway, ExitStack() as resources:
+        proxy = toxiproxy.proxy("sleeper", gateway.port)
+        endpoints = [proxy.endpoint, gateway.endpoint, gateway.endpoint]
+        directories = [directory / f"sidecar-{broker.node_id}" for broker in cluster.brokers]
+        sidecars = [
+            resources.enter_context(
+                Daemon(place, sidecar_settings(broker, cluster.bootstrap, gateway, endpoint, "asleep-.*"))
+            )
+            for broker, place, endpoint in zip(cluster.brokers, directories, endpoints, strict=True)
+        ]
+        yield gateway, proxy, sidecars, [place / "state" for place in directories]
         assert [sidecar.process.stop() for sidecar in sidecars] == [0, 0, 0]
-        leader, _ = leader_and_epoch(cluster.brokers[1], TOPIC)
-        assert assert_equals_the_leader(tmp_path, cluster.brokers[leader]) > 5
+
+
+@pytest.mark.parametrize("who", ["broker", "sidecar", "both"])
+def test_a_leader_that_slept_amid_an_upload_commits_nothing(
+    cluster: KafkaCluster, sleepy_archive: tuple[VersityGateway, Proxy, list[Daemon], list[Path]], who: str
+) -> None:
+    gateway, proxy, sidecars, state_dirs = sleepy_archive
+    partition = TopicPartition(f"asleep-{who}", 0)
+    create_replicated(cluster.brokers, partition.topic, 1, SLEEPERS_SEGMENT_BYTES, segment_ms=3_600_000)
+    with store_of(archive_settings(gateway)) as store:
+        archived = Archived(store)
+        sleeper = Sleeper(cluster.brokers, sidecars[0], state_dirs[0], proxy, partition)
+        sleeper.roll_one()
+        wait_until("the first segment is archived", lambda: archived.end(partition) > 0)
+        wait_until("nothing is on its way", lambda: not unfinished_attempts(state_dirs[0]))
+        before = archived.end(partition)
+        epoch = leader_of(cluster.brokers[1], partition).leader_epoch
+        toxic = proxy.add_toxic("bandwidth", stream="upstream", rate=RATE_KB_PER_S)
+        sleeper.roll_one()
+        attempts = sleeper.uploads_in_flight()
+        assert attempts[0].base_offset == before
+        asleep = {"broker": [cluster.brokers[0].process], "sidecar": [sidecars[0].process]}
+        processes = asleep.get(who) or [*asleep["broker"], *asleep["sidecar"]]
+        sleeper.depose(processes)
+        wait_until("the new leader's sidecar has archived it", lambda: archived.end(partition) > before)
+        # It was in flight when they fell asleep, and is still when they wake up.
+        assert unfinished_attempts(state_dirs[0]) == attempts
+        proxy.remove_toxic(toxic)
+        sleeper.wake(processes)
+        wait_until("the old leader's sidecar has given up", lambda: not unfinished_attempts(state_dirs[0]))
+        end = archived.end(partition)
+        sleeper.roll_one()
+        wait_until("the new leader goes on", lambda: archived.end(partition) > end)
+        wait_until("nobody is at work", lambda: not any(unfinished_attempts(state_dir) for state_dir in state_dirs))
+        archived.look()
+        state = archived.states[partition]
+        root = ObjectKey(state.lineage.root)
+        told([sidecars[0]])
+        assert_no_commit_of_a_deposed_leader(store, root)
+        commits = list(commits_of(store, root))
+        assert {commit.writer.leader_epoch for commit in commits if commit.writer.broker_id == 0} == {epoch}
+        assert not {segment.segment_id for segment in state.segments} & {attempt.segment_id for attempt in attempts}
+        assert assert_nothing_uncounted(store, [state], state_dirs) == 0
+    stopped = [event["error"] for event in sidecars[0].events() if event["event"] == "partition_stopped"]
+    refusals = [
+        error for error in stopped if str(partition) in error and "leadership changed during the upload" in error
+    ]
+    assert refusals, stopped

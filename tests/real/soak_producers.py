@@ -1,0 +1,138 @@
+"""Producers that write all the time: idempotent ones of every codec, and transactional ones that commit and abort."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ORDERS, PAYMENTS = "orders", "payments"
+PARTITIONS = {ORDERS: len(CODECS), PAYMENTS: 2}
+"""Of `ORDERS` each partition has a codec of its own; of `PAYMENTS` each transaction writes to all."""
+
+TRANSACTION_TIMEOUT_S = 10
+_TRANSACTION_CODECS = ("lz4", "zstd")
+_BURST = 10
+_PAUSE_S = 0.1
+_QUEUE_MAX = 400
+_ABORTED_SHARE = 0.3
+_CALL_TIMEOUT_S = 30.0
+_FLUSH_TIMEOUT_S = 120.0
+
+
+class LiveProducers:
+    """A context manager whose threads write until `stop`.
+
+    `counts`: records that were acknowledged, transactions committed, aborted and broken off, producers begun anew.
+    """
+
+    def __init__(self, bootstrap: str, seed: int) -> None:
+        """Args: seed: of the records' bytes, and of which transactions are aborted."""
+        self.counts: Counter[str] = Counter()
+        self._bootstrap = bootstrap
+        self._stop = Event()
+        works: list[Callable[[], None]] = [
+            lambda partition=partition, codec=codec: self._write(partition, codec, random.Random(f"{seed} {codec}"))  # type: ignore[misc]
+            for partition, codec in enumerate(CODECS)
+        ]
+        works += [
+            lambda codec=codec: self._transact(codec, random.Random(f"{seed} transactions {codec}"))  # type: ignore[misc]
+            for codec in _TRANSACTION_CODECS
+        ]
+        self._threads = [Thread(target=work, name=f"producer-{number}") for number, work in enumerate(works)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all transactions, send what is waiting, and return when it is acknowledged."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _producer(self, codec: str, **more: str | int) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": True,
+                "compression.type": codec,
+                "linger.ms": 5,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+                **more,
+            }
+        )
+
+    def _write(self, partition: int, codec: str, source: random.Random) -> None:
+        producer = self._producer(codec)
+        while not self._stop.is_set():
+            # While there is no leader the queue waits: more in it would only come as one burst.
+            for _ in range(_BURST if len(producer) < _QUEUE_MAX else 0):
+                producer.produce(ORDERS, _value(source), _key(source), partition, on_delivery=self._delivered)
+            producer.poll(0)
+            self._stop.wait(_PAUSE_S)
+        assert producer.flush(_FLUSH_TIMEOUT_S) == 0, f"{codec}: {len(producer)} records were never acknowledged"
+
+    def _transact(self, codec: str, source: random.Random) -> None:
+        producer: Producer | None = None
+        while not self._stop.is_set():
+            try:
+                if producer is None:
+                    producer = self._producer(
+                        codec,
+                        **{"transactional.id": f"pays-{codec}", "transaction.timeout.ms": TRANSACTION_TIMEOUT_S * 1000},
+                    )
+                    producer.init_transactions(_CALL_TIMEOUT_S)
+                    self.counts["transactional_producers"] += 1
+                self._one_transaction(producer, source)
+            except KafkaException as error:
+                self.counts["transactions_broken_off"] += 1
+                producer = _after(error, producer)
+
+    def _one_transaction(self, producer: Producer, source: random.Random) -> None:
+        producer.begin_transaction()
+        for number in range(2 * _BURST):
+            partition = number % PARTITIONS[PAYMENTS]
+            producer.produce(PAYMENTS, _value(source), _key(source), partition, on_delivery=self._delivered)
+        # Some are so long that segments roll in the middle of them.
+        self._stop.wait(source.choice((0.0, 0.1, 0.3, 2.0)))
+        if source.random() < _ABORTED_SHARE:
+            producer.abort_transaction(_CALL_TIMEOUT_S)
+            self.counts["transactions_aborted"] += 1
+        else:
+            producer.commit_transaction(_CALL_TIMEOUT_S)
+            self.counts["transactions_committed"] += 1
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        self.counts["records_acknowledged" if error is None else "records_refused"] += 1
+
+
+def _after(error: KafkaException, producer: Producer | None) -> Producer | None:
+    """The producer to go on with; None to begin anew, which ends what the old one left open."""
+    if producer is None or not error.args[0].txn_requires_abort():
+        return None
+    try:
+        producer.abort_transaction(_CALL_TIMEOUT_S)
+    except KafkaException:
+        return None
+    return producer
+
+
+def _value(source: random.Random) -> bytes:
+    """Half of it can be compressed."""
+    return source.randbytes(150) + bytes(150)
+
+
+def _key(source: random.Random) -> bytes:
+    return str(source.randrange(1000)).encode()
