@@ -34,15 +34,20 @@ def compact_archive(
     settings: Settings,
     rules: CompactionRules,
     engine: EngineName,
+    delete_retention_ms: int | None,
     *,
     dry_run: bool,
     what_if: bool,
     keys_file: Path | None,
 ) -> int:
-    """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed."""
+    """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed.
+
+    Args:
+        delete_retention_ms: over what holds for the topics, None for that.
+    """
     from sidecar.cli.reporting import _chosen, _require_topic, _store
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor, CompactionRequest
+    from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
     from sidecar.pipeline.lineages import find_all_lineages
 
     store = _store(settings)
@@ -51,10 +56,9 @@ def compact_archive(
         _require_topic(store, settings)
         remark("nothing is archived there: nothing to compact")
         return 0
-    requests = [
-        CompactionRequest(lineage.root, rules, keep_raw_ms=_keep_raw_ms(settings, lineage.topic_partition.topic))
-        for lineage in lineages
-    ]
+    lineages, requests = _requests(settings, store, lineages, rules, delete_retention_ms)
+    if not requests:
+        return 0
     with _engine(settings, engine, store, lineages) as (runner, staging):
         compactor = ArchiveCompactor(
             settings.store, runner, SystemClock(), staging, tell=lambda text: None if options.quiet else remark(text)
@@ -69,9 +73,28 @@ def compact_archive(
     return max(map(_exit_code, failed), default=0)
 
 
-def _keep_raw_ms(settings: Settings, topic: str) -> int:
-    policy = settings.compaction.of_topic(topic)
-    return 0 if policy is None else policy.keep_raw_ms
+def _requests(
+    settings: Settings,
+    store: ObjectStore,
+    lineages: Sequence[Lineage],
+    rules: CompactionRules,
+    delete_retention_ms: int | None,
+) -> tuple[tuple[Lineage, ...], list[CompactionRequest]]:
+    """Those that are to be compacted; of the others it is said why not."""
+    from sidecar.cli.archive_policies import policies_of, request_of
+
+    told = policies_of(settings, lineages)
+    chosen: list[Lineage] = []
+    requests: list[CompactionRequest] = []
+    for lineage in lineages:
+        policy = told[lineage.topic_partition.topic]
+        request = request_of(settings, store, lineage, rules, policy, delete_retention_ms)
+        if isinstance(request, str):
+            remark(f"{lineage.topic_partition} is left alone: {request}")
+        else:
+            chosen.append(lineage)
+            requests.append(request)
+    return tuple(chosen), requests
 
 
 @contextmanager

@@ -63,8 +63,13 @@ def compact(
         int | None, typer.Option(metavar="N", min=0, help="The time that decides on tombstones. Default: now.")
     ] = None,
     delete_retention_ms: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How long tombstones and markers stay, as delete.retention.ms.")
-    ] = 86_400_000,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="How long tombstones and markers stay, as delete.retention.ms. Default: a day, or what holds for a topic.",
+        ),
+    ] = None,
     segment_bytes: Annotated[
         int, typer.Option(metavar="N", min=1, help="Small results are joined up to this size, as segment.bytes.")
     ] = 1024**3,
@@ -118,7 +123,7 @@ def compact(
     flags = {"topics.include": topic or None, "topics.exclude": exclude or None, **spark_flags(master, engine)}
     settings = options.settings({"store.url": archive or NO_ARCHIVE, **flags}, calm=True)
     from sidecar.cli.compaction_tables import show_compaction
-    from sidecar.compaction.rules import CompactionRules
+    from sidecar.compaction.rules import DAY_MS, CompactionRules
     from sidecar.pipeline.compaction.directory import compact_directory, named_partition
     from sidecar.pipeline.compaction.report import as_json
 
@@ -127,14 +132,15 @@ def compact(
         strategy=_strategy(strategy, header, what_if=what_if),
         header=header,
         strict_headers=strict,
-        delete_retention_ms=delete_retention_ms,
+        delete_retention_ms=DAY_MS if delete_retention_ms is None else delete_retention_ms,
         segment_bytes=segment_bytes,
         exact_keys=exact_keys,
     )
     if directory is None:
         from sidecar.cli.archive_compaction import compact_archive
 
-        return compact_archive(options, settings, rules, engine, dry_run=dry_run, what_if=what_if, keys_file=keys_file)
+        writing = {"dry_run": dry_run, "what_if": what_if}
+        return compact_archive(options, settings, rules, engine, delete_retention_ms, **writing, keys_file=keys_file)
     files = named_partition(directory)
     if what_if:
         with _engine(settings, engine, files) as runner:

@@ -68,6 +68,8 @@ class CompactionPolicy(Section):
     """`delete.retention.ms`: how long tombstones and transaction markers stay after they could have gone."""
     segment_bytes: _SegmentBytes = 1024 * MIB
     """`segment.bytes`: small results are joined up to this size."""
+    ignore_cleanup_policy: bool = False
+    """Compact although the broker says that the topic's `cleanup.policy` lacks `compact`, and so keeps every record."""
     keep_raw_ms: _Lag = 0
     """How long the objects of segments that compaction replaced are kept beyond `gc.grace_period_ms`."""
 
@@ -97,6 +99,8 @@ class TopicCompaction(Section):
     """See `compaction.delete_retention_ms`."""
     segment_bytes: _SegmentBytes | None = None
     """See `compaction.segment_bytes`."""
+    ignore_cleanup_policy: bool | None = None
+    """See `compaction.ignore_cleanup_policy`."""
     keep_raw_ms: _Lag | None = None
     """See `compaction.keep_raw_ms`."""
 

@@ -59,6 +59,7 @@ def policy_of(settings: Settings, *, repeats: bool) -> Policy:
         uploads_ahead=settings.run.uploads_ahead,
         settling=Settling(settings.broker.settle_ms, settings.broker.snapshot_grace_ms),
         producer_id_expiration_ms=settings.broker.producer_id_expiration_ms,
+        expiration_is_given="producer_id_expiration_ms" in settings.broker.model_fields_set,
         index_interval_bytes=settings.topics.index_interval_bytes,
         record_lost=settings.run.record_lost,
         spares_cache=settings.run.spare_page_cache,

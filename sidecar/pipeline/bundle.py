@@ -202,7 +202,7 @@ def prepare_segment(
             reading,
             log_time_ms=largest_ms,
             now_ms=now_ms,
-            producer_id_expiration_ms=tools.policy.producer_id_expiration_ms,
+            producer_id_expiration_ms=tools.policy.expiration_ms(tools.facts.policy(segment.topic_partition.topic)),
             log_start_offset=log_start_offset,
         )
         indexes, parts = assemble_indexes(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
-from sidecar.broker.topic_policy import NOT_KNOWN, resolve_policy
+from sidecar.broker.topic_policy import NOT_KNOWN, POLICY_NAMES, resolve_policy
 from sidecar.clock import Clock
-from sidecar.config import CompactionPolicy, Settings
+from sidecar.config import Settings
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPolicy
+from sidecar.pipeline.assembly import policy_of
+from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.configured_facts import open_facts
 
 
@@ -27,30 +28,32 @@ def effective_policy(settings: Settings, topic: str, clock: Clock) -> tuple[dict
             policy, away = facts.policy(topic), facts.state().away
     else:
         policy = resolve_policy(topic, {}, {}, settings.topics.policies)
-    return {**_of_broker(policy), **_of_compaction(settings, topic)}, away
+    return {**_of_broker(policy), **_of_snapshots(settings, policy), **_of_compaction(settings, topic, policy)}, away
 
 
 def _of_broker(policy: TopicPolicy) -> dict[str, dict[str, Any]]:
     shown = {}
-    for field in fields(TopicPolicy):
-        if field.name == "origins":
-            continue
-        value = getattr(policy, field.name)
+    for name in POLICY_NAMES:
+        value = getattr(policy, name)
         plain = ",".join(sorted(value)) if isinstance(value, frozenset) else value
-        shown[field.name] = {"value": plain, "source": policy.origins.get(field.name, NOT_KNOWN)}
+        shown[name] = {"value": plain, "source": policy.origins.get(name, NOT_KNOWN)}
     return shown
 
 
-def _of_compaction(settings: Settings, topic: str) -> dict[str, dict[str, Any]]:
-    """Our own compaction of the topic's archive, which goes by its own settings."""
-    policy = settings.compaction.of_topic(topic)
-    if policy is None:
-        return {"compaction": {"value": None, "source": "compaction.topics does not name it"}}
-    by_pattern = settings.compaction.overrides_of(topic)
+def _of_compaction(settings: Settings, topic: str, told: TopicPolicy) -> dict[str, dict[str, Any]]:
+    """Our own compaction of the topic's archive."""
+    rule = topic_rule(settings.compaction, topic, told)
+    if rule.policy is None:
+        return {"compaction": {"value": None, "source": rule.why_not}}
     return {
-        f"compaction.{name}": {
-            "value": getattr(policy, name),
-            "source": "compaction.topics" if name in by_pattern else "compaction",
-        }
-        for name in CompactionPolicy.model_fields
+        f"compaction.{name}": {"value": getattr(rule.policy, name), "source": source}
+        for name, source in rule.sources.items()
     }
+
+
+def _of_snapshots(settings: Settings, told: TopicPolicy) -> dict[str, dict[str, Any]]:
+    """How long a rebuilt snapshot remembers producers."""
+    value = policy_of(settings, repeats=False).expiration_ms(told)
+    is_told = value is not None and value == told.producer_id_expiration_ms
+    source = told.origins["producer_id_expiration_ms"] if is_told else "broker.producer_id_expiration_ms"
+    return {"snapshots.producer_id_expiration_ms": {"value": value, "source": source}}

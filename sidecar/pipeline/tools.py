@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from sidecar.archive.keys import fresh_id
+from sidecar.broker.topic_policy import OPERATOR
 from sidecar.clock import Clock
 from sidecar.http import Board
 from sidecar.metrics import Metrics
+from sidecar.model import TopicPolicy
 from sidecar.pipeline.disk_turns import DiskTurns
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
@@ -23,7 +25,8 @@ class Policy:
     """Numbers that shape the work.
 
     `uploads_ahead`: segments of one partition that may be in flight at once; commits stay in order.
-    `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never.
+    `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never; what the broker itself says counts
+    instead, unless `expiration_is_given`. See `expiration_ms`.
     `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
     `max_queue`: segments that one round may plan. `retry_wait_s`: how long a partition rests after an error.
     `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
@@ -34,6 +37,7 @@ class Policy:
     uploads_ahead: int = 2
     settling: Settling = field(default_factory=lambda: Settling(settle_ms=5_000, snapshot_grace_ms=5_000))
     producer_id_expiration_ms: int | None = 604_800_000
+    expiration_is_given: bool = False
     index_interval_bytes: int = 4096
     record_lost: bool = False
     max_queue: int = 1_000_000
@@ -41,6 +45,14 @@ class Policy:
     spares_cache: bool = True
     readers_per_disk: int = 1
     pause_above_percent: float | None = None
+
+    def expiration_ms(self, told: TopicPolicy) -> int | None:
+        """How long a topic's producers are remembered, None for ever: `topics.policies`, else the settings, else the broker."""
+        told_ms = told.producer_id_expiration_ms
+        is_override = told.origins.get("producer_id_expiration_ms", "").startswith(OPERATOR)
+        if told_ms is None or (self.expiration_is_given and not is_override):
+            return self.producer_id_expiration_ms
+        return told_ms
 
 
 def random_id() -> str:

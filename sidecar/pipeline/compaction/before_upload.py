@@ -60,12 +60,14 @@ class _Held:
 class BeforeUpload:
     """What waits, and for what. Thread-safe: rounds hold segments back, another thread compacts them.
 
-    `wake`: called when segments that were held back may go.
+    `wake`: called when segments that were held back may go. `policy_of`: what holds for a topic, None if it is not compacted;
+    default: as the settings say.
     """
 
     settings: CompactionSettings
     clock: Clock
     wake: Callable[[], None] = lambda: None
+    policy_of: Callable[[str], CompactionPolicy | None] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class BeforeUpload:
             local_limit_ms: how long the broker keeps a segment, None if it is not known.
         """
         topic_partition = plan.files.topic_partition
-        policy = self.settings.of_topic(topic_partition.topic)
+        policy = (self.policy_of or self.settings.of_topic)(topic_partition.topic)
         if policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD or not plan.segments:
             return plan
         ready = 0

@@ -17,6 +17,7 @@ from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.look import Look
+from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.compaction.work_files import WorkFiles
 from sidecar.pipeline.compaction.worker import CompactionWorker
@@ -84,6 +85,7 @@ def compaction_in_run(
     def is_stopping() -> bool:
         return tools.stop.is_set() or ending.is_set()
 
+    rules = TopicRules(settings.compaction, tools.facts.policy)
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
@@ -92,8 +94,9 @@ def compaction_in_run(
         tools.metrics,
         is_stopping,
         tell,
+        rules.policy_of,
     )
-    waiting = BeforeUpload(settings.compaction, tools.clock, wake)
+    waiting = BeforeUpload(settings.compaction, tools.clock, wake, rules.policy_of)
     clearing = ClearingUp(tools, settings.gc.grace_period_ms, is_stopping)
     chores = (Chore("gc", settings.gc.interval_s, clearing, tools.clock),) if settings.gc.enabled else ()
     if not settings.compaction.is_active and not chores:

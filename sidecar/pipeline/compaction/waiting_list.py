@@ -51,7 +51,7 @@ class WaitingList:
         return len(self._waiting)
 
     def replace(self, partitions: Iterable[tuple[LedPartition, CompactionPolicy]]) -> None:
-        """These are led here now, and no others. What is known of them stays unless their archive has grown or moved."""
+        """These are led here now, and no others. What is known of them stays unless their archive or policy is another."""
         before = self._waiting
         self._waiting = {}
         for led, policy in partitions:
@@ -59,7 +59,7 @@ class WaitingList:
             entry = Waiting(led, policy)
             if known is not None and known.led.root == led.root:
                 entry.due_since_ms, entry.compacted_from = known.due_since_ms, known.compacted_from
-                if known.led.end_offset == led.end_offset:
+                if known.led.end_offset == led.end_offset and known.policy == policy:
                     entry.assessment = known.assessment
             self._waiting[led.topic_partition] = entry
 

@@ -46,6 +46,7 @@ class CompactionWorker:
         metrics: Metrics,
         is_stopping: Callable[[], bool],
         tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        policy_of: Callable[[str], CompactionPolicy | None] | None = None,
     ) -> None:
         """Build it.
 
@@ -54,6 +55,7 @@ class CompactionWorker:
             compact: never raises for one partition; may raise SidecarError for the whole.
             is_stopping: whether nothing is to be begun any more.
             tell: takes what `/status` is to show.
+            policy_of: what holds for a topic, None if it is not compacted. Default: as the settings say.
         """
         self._settings = settings
         self._look = look
@@ -62,6 +64,7 @@ class CompactionWorker:
         self._metrics = metrics
         self._is_stopping = is_stopping
         self._tell_others = tell
+        self._policy_of = policy_of or settings.of_topic
         self._lock = threading.Lock()
         self._offered: Sequence[LedPartition] | None = None
         self._list = WaitingList(clock)
@@ -94,7 +97,7 @@ class CompactionWorker:
         with self._lock:
             offered, self._offered = self._offered, None
         if offered is not None:
-            found = ((led, self._settings.of_topic(led.topic_partition.topic)) for led in offered)
+            found = ((led, self._policy_of(led.topic_partition.topic)) for led in offered)
             self._list.replace((led, policy) for led, policy in found if policy is not None)
             self._quarantine.keep_only(self._list.partitions())
 

@@ -1,0 +1,89 @@
+"""Which topics are compacted, and by whose values: the settings', and where they are silent the broker's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from sidecar.config.compaction import NEVER_MS, CompactionSettings
+from sidecar.model import TopicPolicy
+from sidecar.pipeline.compaction.topic_rule import NOT_NAMED, TopicRules, topic_rule
+from sidecar.pipeline.tools import Policy
+
+DAY_MS = 86_400_000
+COMPACTED = TopicPolicy(
+    cleanup_policy=frozenset({"compact"}),
+    delete_retention_ms=5,
+    min_compaction_lag_ms=6,
+    max_compaction_lag_ms=7,
+    min_cleanable_dirty_ratio=0.1,
+    segment_bytes=16384,
+    origins={"delete_retention_ms": "topic", "min_compaction_lag_ms": "topic", "max_compaction_lag_ms": "topic"},
+)
+
+
+def settings(*topics: dict[str, Any], **values: Any) -> CompactionSettings:
+    return CompactionSettings.model_validate({**values, "topics": topics})
+
+
+@pytest.mark.parametrize(
+    ("told", "why_not"),
+    [
+        (TopicPolicy(), ""),
+        (COMPACTED, ""),
+        (TopicPolicy(cleanup_policy=frozenset({"compact", "delete"})), ""),
+        (TopicPolicy(cleanup_policy=frozenset({"delete"})), "its cleanup.policy is delete, without compact"),
+        (TopicPolicy(unanswered="no right"), "its cleanup.policy is not known: no right"),
+    ],
+)
+def test_a_topic_that_keeps_every_record_is_left_alone_unless_its_entry_says_otherwise(
+    told: TopicPolicy, why_not: str
+) -> None:
+    found = topic_rule(settings({"pattern": "orders"}), "orders", told)
+    assert (found.policy is None, found.why_not.partition(";")[0]) == (bool(why_not), why_not)
+    anyway = topic_rule(settings({"pattern": "orders", "ignore_cleanup_policy": True}), "orders", told)
+    assert anyway.policy is not None
+    assert topic_rule(settings(), "orders", COMPACTED).why_not == NOT_NAMED
+
+
+def test_what_is_set_wins_over_the_broker_and_the_broker_over_defaults() -> None:
+    found = topic_rule(
+        settings({"pattern": "orders", "max_compaction_lag_ms": 70}, delete_retention_ms=50), "orders", COMPACTED
+    )
+    assert found.policy is not None
+    assert (found.policy.delete_retention_ms, found.sources["delete_retention_ms"]) == (50, "compaction")
+    assert (found.policy.max_compaction_lag_ms, found.sources["max_compaction_lag_ms"]) == (70, "compaction.topics")
+    assert (found.policy.min_compaction_lag_ms, found.sources["min_compaction_lag_ms"]) == (6, "topic")
+    assert (found.policy.min_cleanable_dirty_ratio, found.policy.segment_bytes) == (0.5, 1024**3)
+    alone = topic_rule(settings({"pattern": "orders"}), "orders", TopicPolicy()).policy
+    assert alone is not None
+    assert (alone.delete_retention_ms, alone.min_compaction_lag_ms, alone.max_compaction_lag_ms) == (
+        DAY_MS,
+        0,
+        NEVER_MS,
+    )
+
+
+def test_a_topic_that_is_named_and_left_alone_is_told_once_until_the_reason_changes() -> None:
+    told = {"orders": TopicPolicy(cleanup_policy=frozenset({"delete"}))}
+    rules = TopicRules(settings({"pattern": "orders"}), told.__getitem__)
+    with capture_logs() as logs:
+        assert rules.policy_of("orders") is None
+        assert rules.policy_of("orders") is None
+        told["orders"] = COMPACTED
+        assert rules.policy_of("orders") is not None
+        told["orders"] = TopicPolicy(unanswered="no right")
+        assert rules.policy_of("orders") is None
+    assert [log["event"] for log in logs] == ["compaction_leaves_topic_alone"] * 2
+
+
+def test_producers_are_remembered_as_the_broker_does_unless_the_operator_says_otherwise() -> None:
+    told = TopicPolicy(producer_id_expiration_ms=5, origins={"producer_id_expiration_ms": "Kafka's default"})
+    override = TopicPolicy(
+        producer_id_expiration_ms=6, origins={"producer_id_expiration_ms": "topics.policies, entry .*"}
+    )
+    silent, given = Policy(producer_id_expiration_ms=9), Policy(producer_id_expiration_ms=9, expiration_is_given=True)
+    assert [silent.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 5, 6]
+    assert [given.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 9, 6]
