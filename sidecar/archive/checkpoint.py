@@ -5,15 +5,8 @@ It is a convenience, never the truth: a damaged one is passed over.
 
 from __future__ import annotations
 
-from sidecar.archive.commit import (
-    SHA256_DIGITS,
-    clean_from_json,
-    clean_to_json,
-    read_id,
-    read_keep_ms,
-    read_optional_id,
-    read_span,
-)
+from sidecar.archive.actions import clean_from_json, clean_to_json, read_id, read_keep_ms, read_optional_id, read_span
+from sidecar.archive.commit import SHA256_DIGITS
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.sealed import seal, unseal

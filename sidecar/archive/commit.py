@@ -6,16 +6,14 @@ vouch for it. The SHA-256 of the whole, seal included, stands in its successor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import TypeAlias
 
-from sidecar.archive.keys import is_id
+from sidecar.archive.actions import Action, action_from_json, action_to_json, read_optional_id
 from sidecar.archive.sealed import seal, unseal
-from sidecar.archive.segment_json import INT32_MAX, segment_from_json, segment_to_json
-from sidecar.archive.strict_json import Json, JsonObject, canonical, check_format, read_object
-from sidecar.errors import CorruptFile
-from sidecar.model import ArchivedSegment, TopicPartition
+from sidecar.archive.segment_json import INT32_MAX
+from sidecar.archive.strict_json import canonical, check_format, read_object
+from sidecar.model import TopicPartition
 
 FORMAT = "tiered-sidecar-commit"
 VERSION = 1
@@ -35,73 +33,6 @@ class Writer:
     leader_epoch: int
     instance: str
     program: str = "tiered-sidecar"
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """The segment's objects are complete: from now on it is part of the archive."""
-
-    segment: ArchivedSegment
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """The segment is no longer part of the archive; its objects may be deleted after the grace period and `keep_ms`."""
-
-    segment_id: str
-    base_offset: int
-    end_offset: int
-    reason: str
-    keep_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptTopicId:
-    """The lineage was begun without a topic id; from now on it is known to be this topic's."""
-
-    topic_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The offsets `[base_offset, end_offset)` are not in the archive, and readers are told so."""
-
-    base_offset: int
-    end_offset: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Purge:
-    """The objects of these removed segments have been deleted from the store."""
-
-    segment_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Clean:
-    """The live segments of `[base_offset, end_offset)` have been compacted together, so that none holds a loser.
-
-    Segments above were not looked at: they are dirty, whatever their generation.
-    """
-
-    base_offset: int
-    end_offset: int
-    strategy: str
-    strategy_parameters: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRecords:
-    """The records below `before_offset` were deleted on purpose, by Kafka's request of this name.
-
-    Segments may still hold them. A restored log begins there, unless a person wants the records back.
-    """
-
-    before_offset: int
-
-
-Action: TypeAlias = Add | Remove | AdoptTopicId | Lost | Purge | Clean | DeleteRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,45 +77,10 @@ def encode_commit(commit: Commit) -> bytes:
                 "instance": commit.writer.instance,
                 "program": commit.writer.program,
             },
-            "actions": [_action_to_json(action) for action in commit.actions],
+            "actions": [action_to_json(action) for action in commit.actions],
         }
     )
     return seal("commit", inner)
-
-
-def _action_to_json(action: Action) -> Json:
-    match action:
-        case Add(segment):
-            return {"type": "add", "segment": segment_to_json(segment)}
-        case Remove(segment_id, base_offset, end_offset, reason, keep_ms):
-            span: dict[str, Json] = {"base_offset": base_offset, "end_offset": end_offset}
-            kept: dict[str, Json] = {"keep_ms": keep_ms} if keep_ms else {}
-            return {"type": "remove", "segment_id": segment_id, "reason": reason, **span, **kept}
-        case AdoptTopicId(topic_id):
-            return {"type": "adopt_topic_id", "topic_id": topic_id}
-        case Lost(base_offset, end_offset, reason):
-            return {"type": "lost", "base_offset": base_offset, "end_offset": end_offset, "reason": reason}
-        case Purge(segment_ids):
-            return {"type": "purge", "segment_ids": list(segment_ids)}
-        case Clean():
-            return {"type": "clean", **clean_to_json(action)}
-        case DeleteRecords(before_offset):
-            return {"type": "delete_records", "before_offset": before_offset}
-
-
-def clean_to_json(clean: Clean) -> dict[str, Json]:
-    """The fields of a clean range, in commits and checkpoints."""
-    return {
-        "base_offset": clean.base_offset,
-        "end_offset": clean.end_offset,
-        "strategy": clean.strategy,
-        "strategy_parameters": dict(clean.strategy_parameters),
-    }
-
-
-def clean_from_json(found: JsonObject) -> Clean:
-    """Inverse of `clean_to_json`. Raises CorruptFile."""
-    return Clean(*read_span(found), found.text("strategy"), found.texts("strategy_parameters"))
 
 
 def decode_commit(data: bytes | memoryview, file: str = "") -> Commit:
@@ -213,56 +109,5 @@ def decode_commit(data: bytes | memoryview, file: str = "") -> Commit:
             instance=writer.text("instance"),
             program=writer.text("program"),
         ),
-        actions=tuple(_action_from_json(action) for action in found.objects("actions")),
+        actions=tuple(action_from_json(action) for action in found.objects("actions")),
     )
-
-
-def _action_from_json(found: JsonObject) -> Action:
-    kind = found.text("type")
-    match kind:
-        case "add":
-            return Add(segment_from_json(found.nested("segment")))
-        case "remove":
-            return Remove(read_id(found, "segment_id"), *read_span(found), found.text("reason"), read_keep_ms(found))
-        case "adopt_topic_id":
-            return AdoptTopicId(read_id(found, "topic_id"))
-        case "lost":
-            return Lost(*read_span(found), found.text("reason"))
-        case "purge":
-            ids = found.items("segment_ids")
-            if not all(type(name) is str and is_id(name) for name in ids):
-                found.refuse("segment_ids", "22-character ids")
-            return Purge(tuple(str(name) for name in ids))
-        case "clean":
-            return clean_from_json(found)
-        case "delete_records":
-            return DeleteRecords(found.integer("before_offset"))
-        case _:
-            raise CorruptFile(
-                f"{found.path}type: the action {kind!r} is unknown: a newer release wrote it, read this archive with that",
-                file=found.file,
-            )
-
-
-def read_id(found: JsonObject, name: str) -> str:
-    """A 22-character id field."""
-    value = found.text(name, 22)
-    if not is_id(value):
-        found.refuse(name, "a 22-character id")
-    return value
-
-
-def read_optional_id(found: JsonObject, name: str) -> str | None:
-    """The same, or null."""
-    return None if found.optional_text(name) is None else read_id(found, name)
-
-
-def read_span(found: JsonObject) -> tuple[int, int]:
-    """The fields `base_offset` and `end_offset`, the latter exclusive and higher."""
-    base_offset = found.integer("base_offset")
-    return base_offset, found.integer("end_offset", base_offset + 1)
-
-
-def read_keep_ms(found: JsonObject) -> int:
-    """The field `keep_ms`, 0 where it is not there."""
-    return found.optional_integer("keep_ms") or 0

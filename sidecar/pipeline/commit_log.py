@@ -10,20 +10,12 @@ from typing import ClassVar
 
 import structlog
 
+from sidecar.archive.actions import Action, AdoptTopicId
 from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint, encode_checkpoint
-from sidecar.archive.commit import (
-    COMMIT_BYTES_MAX,
-    NONCE_BYTES,
-    Action,
-    AdoptTopicId,
-    Commit,
-    Writer,
-    decode_commit,
-    digest,
-    encode_commit,
-)
+from sidecar.archive.commit import COMMIT_BYTES_MAX, NONCE_BYTES, Commit, Writer, decode_commit, digest, encode_commit
+from sidecar.archive.fold import fold
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_number, parse_root
-from sidecar.archive.state import PartitionState, empty_state, fold
+from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import Clock
 from sidecar.errors import (
     CommitRefused,

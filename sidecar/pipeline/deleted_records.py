@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.archive.commit import DeleteRecords
+from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.logformat.time_index import ENTRY, read_time_index

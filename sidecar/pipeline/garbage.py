@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from sidecar.archive.commit import Purge, Writer
+from sidecar.archive.actions import Purge
+from sidecar.archive.commit import Writer
 from sidecar.archive.keys import SEGMENTS, below, indexes_key, log_key, parse_segment_key
 from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.clock import Clock

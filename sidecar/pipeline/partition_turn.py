@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import structlog
 
-from sidecar.archive.commit import Action, Add, AdoptTopicId, Lost
+from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs

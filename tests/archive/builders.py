@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
+from sidecar.archive.actions import Action, AdoptTopicId
 from sidecar.archive.bundle import assemble_indexes, log_part
-from sidecar.archive.commit import Action, AdoptTopicId, Commit, Writer, digest, encode_commit
+from sidecar.archive.commit import Commit, Writer, digest, encode_commit
+from sidecar.archive.fold import fold
 from sidecar.archive.keys import Lineage, id_of, indexes_key, log_key
-from sidecar.archive.state import PartitionState, fold
+from sidecar.archive.state import PartitionState
 from sidecar.model import ArchivedSegment, LeaderEpoch, SnapshotOrigin, SnapshotProvenance, TopicPartition
 
 CLUSTER_ID = "vkxk2bEJTvm6cy2NFgQZ1A"

@@ -9,8 +9,9 @@ from hashlib import sha256
 from crc32c import crc32c
 
 from producer_state.snapshot import ProducerEntry, write_snapshot
+from sidecar.archive.actions import Action, Add, Lost
 from sidecar.archive.bundle import assemble_indexes, log_part
-from sidecar.archive.commit import Action, Add, Lost, Writer
+from sidecar.archive.commit import Writer
 from sidecar.archive.keys import Lineage, below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock

@@ -11,18 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.archive.commit import (
-    Add,
-    AdoptTopicId,
-    Commit,
-    DeleteRecords,
-    Lost,
-    Purge,
-    Remove,
-    Writer,
-    decode_commit,
-    encode_commit,
-)
+from sidecar.archive.actions import Add, AdoptTopicId, DeleteRecords, Lost, Purge, Remove
+from sidecar.archive.commit import Commit, Writer, decode_commit, encode_commit
 from sidecar.archive.sealed import seal
 from sidecar.archive.state import empty_state
 from sidecar.errors import CorruptFile

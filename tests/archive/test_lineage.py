@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.archive.commit import Add, AdoptTopicId
+from sidecar.archive.actions import Add, AdoptTopicId
 from sidecar.archive.keys import Lineage
 from sidecar.archive.lineage import LineageChoice, choose_lineage, relevant
 from sidecar.archive.seam import Seam, Verdict

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.archive.commit import Add, Remove
+from sidecar.archive.actions import Add, Remove
 from sidecar.archive.seam import LocalLog, Probe, Verdict, epoch_at, judge_seam, probes
 from sidecar.archive.state import empty_state
 from sidecar.model import LeaderEpoch, RawBatches

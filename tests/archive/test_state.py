@@ -9,21 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sidecar.archive.actions import Action, Add, AdoptTopicId, DeleteRecords, Lost, Purge, Remove
 from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
-from sidecar.archive.commit import (
-    Action,
-    Add,
-    AdoptTopicId,
-    DeleteRecords,
-    Lost,
-    Purge,
-    Remove,
-    Writer,
-    digest,
-    encode_commit,
-)
+from sidecar.archive.commit import Writer, digest, encode_commit
 from sidecar.archive.coverage import Hole, find_defects
-from sidecar.archive.state import PartitionState, empty_state, fold
+from sidecar.archive.fold import fold
+from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import CommitRefused, CorruptFile, CoverageHole, Fenced
 from sidecar.model import ArchivedSegment, TopicPartition
 from tests.archive.builders import (

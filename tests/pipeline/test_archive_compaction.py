@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.commit import Lost, digest
+from sidecar.archive.actions import Lost
+from sidecar.archive.commit import digest
 from sidecar.archive.sealed import seal
 from sidecar.archive.strict_json import canonical
 from sidecar.clock import ManualClock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.commit import Lost, Remove
+from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules

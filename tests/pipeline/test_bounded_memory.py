@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from sidecar.archive.commit import Add
+from sidecar.archive.actions import Add
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey

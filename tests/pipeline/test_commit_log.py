@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from sidecar.archive.actions import Add, AdoptTopicId, Lost
 from sidecar.archive.checkpoint import encode_checkpoint
-from sidecar.archive.commit import Add, AdoptTopicId, Lost, Writer, decode_commit, digest, encode_commit
+from sidecar.archive.commit import Writer, decode_commit, digest, encode_commit
 from sidecar.archive.keys import below, checkpoint_key, commit_key
 from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.state import PartitionState, empty_state

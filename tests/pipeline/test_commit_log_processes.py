@@ -14,7 +14,8 @@ from tests.archive.builders import LINEAGE
 WRITER_PROGRAM = """
 import sys
 from pathlib import Path
-from sidecar.archive.commit import Add, Writer
+from sidecar.archive.actions import Add
+from sidecar.archive.commit import Writer
 from sidecar.clock import SystemClock
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.storage.directory_store import DirectoryStore

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from sidecar.archive.commit import Add, Clean, Remove, Writer
+from sidecar.archive.actions import Add, Clean, Remove
+from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.commit import Clean, Writer
+from sidecar.archive.actions import Clean
+from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock

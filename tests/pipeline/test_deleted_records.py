@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.archive.commit import DeleteRecords
+from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter

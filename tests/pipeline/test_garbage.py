@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.commit import Add, Lost
+from sidecar.archive.actions import Add, Lost
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock

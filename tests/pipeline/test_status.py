@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.archive.commit import Add
+from sidecar.archive.actions import Add
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage, below, commit_key
 from sidecar.errors import StoreUnavailable
 from sidecar.pipeline.commit_log import CommitLog

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.commit import Add, Remove, Writer
+from sidecar.archive.actions import Add, Remove
+from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock

@@ -10,8 +10,9 @@ import pytest
 from crc32c import crc32c
 from structlog.testing import capture_logs
 
+from sidecar.archive.actions import Add, Purge, Remove
 from sidecar.archive.bundle import assemble_indexes, log_part
-from sidecar.archive.commit import Add, Purge, Remove, digest
+from sidecar.archive.commit import digest
 from sidecar.archive.keys import below, checkpoint_key, commit_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.archive.strict_json import canonical

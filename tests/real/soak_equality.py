@@ -11,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
-from sidecar.archive.commit import Add, Commit, decode_commit
+from sidecar.archive.actions import Add
+from sidecar.archive.commit import Commit, decode_commit
 from sidecar.archive.keys import COMMITS, below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import SystemClock

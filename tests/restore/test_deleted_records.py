@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.archive.commit import DeleteRecords, Writer
+from sidecar.archive.actions import DeleteRecords
+from sidecar.archive.commit import Writer
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.model import TopicPartition

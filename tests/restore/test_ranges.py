@@ -10,7 +10,8 @@ import pytest
 from producer_state.replay import replay
 from producer_state.snapshot import read_snapshot
 from producer_state.table import ProducerTable
-from sidecar.archive.commit import Lost, Remove, Writer
+from sidecar.archive.actions import Lost, Remove
+from sidecar.archive.commit import Writer
 from sidecar.errors import SettingsError
 from sidecar.logformat import offset_index, time_index, transaction_index
 from sidecar.logformat.batches import scan_file

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sidecar.archive.commit import Action, Add, Clean, Remove, Writer
+from sidecar.archive.actions import Action, Add, Clean, Remove
+from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import ArchivedSegment
