@@ -99,11 +99,11 @@ class Bench:
         return self._run(command, {}, log, lambda: self.size_bytes / 1e6 / json.loads(_output(log))["mb_per_s"])
 
     def _run(self, command: list[str], variables: dict[str, str], log: Path, transfer_s: Callable[[], float]) -> Run:
-        before_s = _cpu_s(self.gateway.process.pid)
+        before_s = process_cpu_s(self.gateway.process.pid)
         started_s = time.perf_counter()
         with log.with_suffix(".out").open("wb") as output, log.open("wb") as errors:
             child = subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, **variables})
-            peak_kib = _watch(child)
+            peak_kib = watch_peak_kib(child)
             _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         whole_s = time.perf_counter() - started_s
@@ -114,11 +114,11 @@ class Bench:
             whole_mb_per_s=self.size_bytes / whole_s / 1e6,
             peak_mb=peak_kib * 1024 / 1e6,
             cpu_s=usage.ru_utime + usage.ru_stime,
-            server_cpu_s=_cpu_s(self.gateway.process.pid) - before_s,
+            server_cpu_s=process_cpu_s(self.gateway.process.pid) - before_s,
         )
 
 
-def _watch(child: subprocess.Popen[bytes]) -> int:
+def watch_peak_kib(child: subprocess.Popen[bytes]) -> int:
     """The highest VmHWM seen, in KiB. (`ru_maxrss` begins with the memory of the parent that forked the child.)"""
     peak_kib = 0
     status = Path(f"/proc/{child.pid}/status")
@@ -130,7 +130,8 @@ def _watch(child: subprocess.Popen[bytes]) -> int:
         time.sleep(0.02)  # noqa: TID251 - a real process has no other clock
 
 
-def _cpu_s(pid: int) -> float:
+def process_cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used so far."""
     used = psutil.Process(pid).cpu_times()
     return float(used.user + used.system)
 

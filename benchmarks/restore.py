@@ -1,0 +1,305 @@
+"""How fast is `tiered-sidecar restore` as a whole, compared with only downloading the same objects?
+
+Question    MB/s of the installed program, which fetches, checks every byte and batch, writes, syncs and checks the archive's
+            history, against `download_file` of boto3 (from S3), and `cp` (from a directory), which only copy the objects.
+Input       7 rolled segments of 256 MiB in real format (`benchmarks/segments.py`), archived by `backfill` into a directory;
+            the same objects in versitygw on the same machine.
+Unit        MB/s (10^6 bytes of `.log` objects): of the transfer, from the first segment's turn to the last one checked and synced,
+            as the program's own log says, beside boto3's from the first `download_file` to the end of the last; and of the "whole"
+            process, start included, for both (cp has nothing else). Peak resident memory and CPU seconds of the process. CPU
+            seconds of the server. Peers sync what they write only where "+ sync" says so; restore always must.
+Promise     median from S3 >= 0.9 of the fastest boto3 that syncs; peak memory of every run <= 300 MB.
+Run         python -m benchmarks.restore [--rounds 5] [--json result.json]      (--tiny: a few seconds)
+
+Each run is a process of its own into an empty directory; runs of all contestants alternate. What was restored is compared with the
+source, outside of the measured time, and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from filecmp import cmp
+from pathlib import Path
+from typing import Any
+
+from benchmarks.backfill_product import process_cpu_s, watch_peak_kib
+from benchmarks.segments import MIB, TOPIC, write_log_dir
+
+PROMISED_RATIO = 0.9
+PROMISED_PEAK_MB = 300
+FROM_S3, FROM_DIRECTORY = "tiered-sidecar restore from S3", "tiered-sidecar restore from a directory"
+PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
+FILES_AT_ONCE = (1, 4)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process did."""
+
+    mb_per_s: float
+    whole_mb_per_s: float
+    peak_mb: float
+    cpu_s: float
+    server_cpu_s: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all runs share. `objects`: keys of the `.log` objects; `size_bytes`: their sum."""
+
+    gateway: Any
+    log_dir: Path
+    objects: list[str]
+    size_bytes: int
+    scratch: Path
+
+    @property
+    def s3_url(self) -> str:
+        """The archive in versitygw."""
+        return f"s3://{self.gateway.bucket}/archive"
+
+    @property
+    def directory(self) -> Path:
+        """The same archive in a directory."""
+        return self.scratch / "archive"
+
+    def variables(self, url: str) -> dict[str, str]:
+        """The environment with which the program reaches an archive."""
+        settings = {
+            "store.url": url,
+            "store.s3.endpoint_url": self.gateway.endpoint,
+            "store.s3.region": self.gateway.region,
+            "store.s3.addressing_style": "path",
+            "store.s3.access_key_id": self.gateway.access_key,
+            "store.s3.secret_access_key": self.gateway.secret_key,
+            "broker.settle_ms": "0",
+            "broker.snapshot_grace_ms": "0",
+            "run.state_dir": str(self.scratch / "state"),
+            "log.format": "json",
+        }
+        return {f"TIERED_SIDECAR__{path.upper().replace('.', '__')}": value for path, value in settings.items()}
+
+    def archive(self) -> None:
+        """Back-fill into the directory, and upload its objects as they are."""
+        arguments = ["backfill", "--log-dir", str(self.log_dir), "--assume-leader", "--quiet"]
+        environment = {**os.environ, **self.variables(str(self.directory))}
+        subprocess.run([str(PROGRAM), *arguments], env=environment, check=True, capture_output=True)
+        with closing(self.gateway.client()) as client:
+            for path in sorted(found for found in self.directory.rglob("*") if found.is_file()):
+                key = str(path.relative_to(self.directory))
+                client.upload_file(str(path), self.gateway.bucket, f"archive/{key}")
+                self.objects.extend([key] if path.suffix == ".log" else [])
+
+    def restore(self, url: str) -> Run:
+        """One restore; its segments are compared with the source's."""
+        target = self.scratch / "restored"
+        target.mkdir()
+        (target / "meta.properties").write_bytes((self.log_dir / "meta.properties").read_bytes())
+        arguments = ["restore", "--topic", TOPIC, "--to", str(target), "--topic-id", "bWVhc3VyZWQtdG9waWMtMQ"]
+        run = self._run([str(PROGRAM), *arguments, "--json"], self.variables(url), _fetching_s)
+        for path in sorted(self.log_dir.glob("*/*.log")):
+            if not cmp(path, target / path.relative_to(self.log_dir), shallow=False):
+                raise RuntimeError(f"{path.name} was not restored as it was")
+        shutil.rmtree(target)
+        return run
+
+    def boto3(self, files_at_once: int, *, sync: bool) -> Run:
+        """The `.log` objects by `download_file`."""
+        task = {
+            "keys": [f"archive/{key}" for key in self.objects],
+            "bucket": self.gateway.bucket,
+            "files_at_once": files_at_once,
+            "sync": sync,
+            "target": str(self.scratch / "downloaded"),
+            "client": {
+                "endpoint_url": self.gateway.endpoint,
+                "region_name": self.gateway.region,
+                "aws_access_key_id": self.gateway.access_key,
+                "aws_secret_access_key": self.gateway.secret_key,
+            },
+        }
+        command = [sys.executable, "-m", "benchmarks.restore", "--worker", json.dumps(task)]
+        return self._copied(command, lambda printed: float(printed))
+
+    def cp(self, *, sync: bool) -> Run:
+        """The `.log` objects by GNU cp, and sync of each."""
+        sources = " ".join(f"'{self.directory / key}'" for key in self.objects)
+        target = self.scratch / "downloaded"
+        script = f"cp --reflink=never {sources} '{target}'" + (f" && sync '{target}'/*" if sync else "")
+        return self._copied(["sh", "-c", script], lambda printed: None)
+
+    def _copied(self, command: list[str], transfer_s: Callable[[str], float | None]) -> Run:
+        (self.scratch / "downloaded").mkdir()
+        run = self._run(command, {}, transfer_s)
+        shutil.rmtree(self.scratch / "downloaded")
+        return run
+
+    def _run(self, command: list[str], variables: dict[str, str], transfer_s: Callable[[str], float | None]) -> Run:
+        before_s = process_cpu_s(self.gateway.process.pid)
+        started_s = time.perf_counter()
+        with tempfile.TemporaryFile() as printed:
+            child = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=printed, env={**os.environ, **variables}
+            )
+            peak_kib = watch_peak_kib(child)
+            _, status, usage = os.wait4(child.pid, 0)
+            whole_s = time.perf_counter() - started_s
+            child.returncode = os.waitstatus_to_exitcode(status)
+            printed.seek(0)
+            text = printed.read().decode()
+        if child.returncode:
+            raise RuntimeError(f"{command[:3]} ended with {child.returncode}: {text[-2000:]}")
+        return Run(
+            mb_per_s=self.size_bytes / (transfer_s(text) or whole_s) / 1e6,
+            whole_mb_per_s=self.size_bytes / whole_s / 1e6,
+            peak_mb=peak_kib * 1024 / 1e6,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            server_cpu_s=process_cpu_s(self.gateway.process.pid) - before_s,
+        )
+
+
+def _fetching_s(log: str) -> float:
+    """Between the first progress line and the last."""
+    events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    stamps = [datetime.fromisoformat(event["timestamp"]) for event in events if event["event"] == "progress"]
+    return (stamps[-1] - stamps[0]).total_seconds()
+
+
+def download(task: dict[str, Any]) -> None:
+    """The worker of boto3's runs: prints the seconds that it took, to stderr."""
+    import boto3
+    from botocore.config import Config
+
+    client = boto3.client(
+        "s3", config=Config(s3={"addressing_style": "path"}, max_pool_connections=50), **task["client"]
+    )
+
+    def one(key: str) -> None:
+        path = Path(task["target"]) / Path(key).name
+        client.download_file(task["bucket"], key, str(path))
+        if task["sync"]:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    begun_s = time.perf_counter()
+    with ThreadPoolExecutor(task["files_at_once"]) as pool:
+        list(pool.map(one, task["keys"]))
+    print(time.perf_counter() - begun_s, file=sys.stderr)
+
+
+def measure(rounds: int, segments: int, segment_bytes: int, scratch_dir: str | None) -> dict[str, Any]:
+    """All runs; the summary."""
+    from tests.servers.versitygw import VersityGateway
+
+    load = os.getloadavg()[0]
+    with (
+        tempfile.TemporaryDirectory(dir=scratch_dir) as directory,
+        VersityGateway(Path(directory) / "gateway", options=["--quiet"]) as gateway,
+    ):
+        log_dir = write_log_dir(Path(directory) / "logs", segments, segment_bytes)
+        size_bytes = sum(path.stat().st_size for path in log_dir.glob("*/*.log"))
+        bench = Bench(gateway, log_dir, [], size_bytes, Path(directory))
+        bench.archive()
+        contestants: dict[str, Callable[[], Run]] = {
+            FROM_S3: lambda: bench.restore(bench.s3_url),
+            FROM_DIRECTORY: lambda: bench.restore(str(bench.directory)),
+            **{
+                f"boto3 download_file, {count} at once{' + sync' if sync else ''}": (
+                    lambda count=count, sync=sync: bench.boto3(count, sync=sync)  # type: ignore[misc]
+                )
+                for count in FILES_AT_ONCE
+                for sync in (False, True)
+            },
+            "cp from the directory": lambda: bench.cp(sync=False),
+            "cp from the directory + sync": lambda: bench.cp(sync=True),
+        }
+        results: dict[str, list[Run]] = {name: [] for name in contestants}
+        for turn in range(rounds):
+            names = list(contestants)
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                os.sync()  # else one contestant writes out what another one has left
+                results[name].append(contestants[name]())
+                print(f"{turn + 1}/{rounds} {name:50s} {results[name][-1].mb_per_s:7.0f} MB/s", file=sys.stderr)
+    about = (
+        f"{segments} x {segment_bytes // MIB} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}"
+    )
+    return summarise(results, about)
+
+
+def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
+    """Medians per contestant, and ours to the fastest peer that syncs."""
+    rows = [
+        {
+            "name": name,
+            **{
+                field: statistics.median(getattr(run, field) for run in runs)
+                for field in ("mb_per_s", "whole_mb_per_s", "cpu_s", "server_cpu_s")
+            },
+            "peak_mb": max(run.peak_mb for run in runs),
+            "runs_mb_per_s": [round(run.mb_per_s, 1) for run in runs],
+        }
+        for name, runs in results.items()
+    ]
+    speeds = {row["name"]: row["mb_per_s"] for row in rows}
+    peers = [speed for name, speed in speeds.items() if name.startswith("boto3") and name.endswith("+ sync")]
+    return {
+        "about": about,
+        "rows": rows,
+        "ratio": speeds[FROM_S3] / max(peers),
+        "directory_ratio": speeds[FROM_DIRECTORY] / speeds["cp from the directory + sync"],
+        "peak_mb": max(row["peak_mb"] for row in rows if row["name"] in {FROM_S3, FROM_DIRECTORY}),
+    }
+
+
+def _print(summary: dict[str, Any]) -> None:
+    print(f"Restore to a disk of the same machine, {summary['about']}\n")
+    print("| contestant | median MB/s | whole process | runs | peak MB | CPU s | server CPU s |")
+    print("|---|---|---|---|---|---|---|")
+    for row in summary["rows"]:
+        runs = " ".join(f"{run:.0f}" for run in row["runs_mb_per_s"])
+        print(
+            f"| {row['name']} | {row['mb_per_s']:.0f} | {row['whole_mb_per_s']:.0f} | {runs} | {row['peak_mb']:.0f} "
+            f"| {row['cpu_s']:.1f} | {row['server_cpu_s']:.1f} |"
+        )
+    print(f"\nratio {summary['ratio']:.2f} to the fastest boto3 that syncs (promised {PROMISED_RATIO});", end=" ")
+    print(f"from a directory {summary['directory_ratio']:.2f} of cp + sync;", end=" ")
+    print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB})")
+
+
+def main() -> int:
+    """Run the comparison, print the table; 1 if a promise is broken (never with --tiny: that measures nothing)."""
+    parser = argparse.ArgumentParser(description="Throughput of `tiered-sidecar restore` beside plain downloads.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tiny", action="store_true", help="a few MiB, one round: shows that the benchmark runs")
+    parser.add_argument("--json", help="write the summary to this file")
+    parser.add_argument("--dir", help="where to work; default: the directory for temporary files")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        download(json.loads(arguments.worker))
+        return 0
+    size = (1, 2, 9 * MIB) if arguments.tiny else (arguments.rounds, 7, 256 * MIB)
+    summary = measure(*size, arguments.dir)
+    _print(summary)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(summary, indent=2) + "\n")
+    kept = summary["ratio"] >= PROMISED_RATIO and summary["peak_mb"] <= PROMISED_PEAK_MB
+    return 0 if kept or arguments.tiny else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

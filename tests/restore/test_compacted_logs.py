@@ -1,0 +1,81 @@
+"""A log that lacks offsets because it was compacted is noted as such, so that nobody takes it for a damaged one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.logformat.building import build_batch
+from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.names import CLEANER_CHECKPOINT
+from sidecar.logformat.record import Record
+from sidecar.model import TopicPartition
+from sidecar.pipeline.restore.request import RestoreRequest
+from sidecar.pipeline.restore.restore import restore
+from sidecar.pipeline.seams import cleaner_was_here
+from sidecar.pipeline.snapshots.disk_partition import DiskPartition
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
+from tests.restore.archives import CLOCK, golden_topic_id, own_log_dir
+
+KEPT = {"between": ([0, 1, 5, 6], 7), "inside": ([0, 2], 3), "at the end": ([0, 1], 5), "nowhere": ([0, 1, 2], 3)}
+"""Offsets that are left of a segment, and its end."""
+
+
+def archived_log(directory: Path, offsets: list[int], end_offset: int, one_batch: bool) -> MemoryStore:
+    """Of `orders`, partition 0, which the broker's cleaner has noted."""
+    log_dir = copy_partitions(directory / "source")
+    partition = log_dir / "orders-0"
+    partition.mkdir()
+    records = [Record(offset, 1_700_000_000_000, b"k%d" % offset, b"v") for offset in offsets]
+    groups = [records] if one_batch else [[record] for record in records]
+    batches = b"".join(build_batch(group, leader_epoch=0) for group in groups)
+    (partition / f"{0:020d}.log").write_bytes(batches)
+    (partition / f"{end_offset:020d}.log").touch()
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", CLEANER_CHECKPOINT):
+        (log_dir / name).write_text(f"0\n1\norders 0 {end_offset}\n")
+    store = MemoryStore()
+    with tools_for(log_dir, store, directory / "state") as tools:
+        assert archive(tools, log_dir, "orders").errors == []
+    return store
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("where", KEPT)
+def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
+    where: str, interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived_log(tmp_path, *KEPT[where], one_batch=where == "inside")
+    log_dir, topic_partition = own_log_dir(tmp_path), TopicPartition("orders", 0)
+    request = RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders"))
+    if interrupted:
+        with monkeypatch.context() as patch:
+            patch.setattr("sidecar.pipeline.restore.running.Run.finish", _killed)
+            with pytest.raises(KeyboardInterrupt):
+                restore(store, CLOCK, request)
+    report = restore(store, CLOCK, request)
+    assert report.exit_code == 0, report.outcomes[0].problem
+    assert report.outcomes[0].segments_resumed == int(interrupted)
+    path = log_dir / CLEANER_CHECKPOINT
+    if where == "nowhere":
+        assert not path.exists()
+        return
+    # The log's start, not its end: nothing is known to be clean by the broker's own rule.
+    assert read_offset_checkpoint(path.read_bytes()) == {topic_partition: 0}
+    assert cleaner_was_here(log_dir, topic_partition)
+    (files,) = scan_log_dirs([log_dir], TopicFilter((".*",))).partitions
+    assert DiskPartition(files).compacted
+    assert {found.name for found in (log_dir / "orders-0").iterdir() if found.suffix == ".note"} == set()
+    # It is archived anew without a hole.
+    again = MemoryStore()
+    with tools_for(log_dir, again, tmp_path / "again") as tools:
+        assert archive(tools, log_dir, "orders").errors == []
+    assert archived_states(again)["orders-0"].end_offset == archived_states(store)["orders-0"].end_offset
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
