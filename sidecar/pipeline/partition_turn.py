@@ -11,7 +11,7 @@ import structlog
 
 from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
-from sidecar.errors import BrokerUnavailable, SidecarError
+from sidecar.errors import BrokerUnavailable, Fenced, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, SegmentFiles
@@ -32,7 +32,7 @@ from sidecar.pipeline.seams import leader_epoch_checkpoint, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
-from sidecar.pipeline.upload import upload_segment
+from sidecar.pipeline.upload import discard_quietly, upload_segment
 
 _log = structlog.get_logger(__name__)
 
@@ -204,6 +204,9 @@ class PartitionTurn:
                 [*actions, Add(entry), *lost, *deleted], writer_of(self._tools, self._plan.facts), state
             )
         except SidecarError as error:
+            if isinstance(error, Fenced):
+                # Its number is another's, so that it never lands; and we may not lead again to clear up behind it.
+                discard_quietly(self._tools, prepared.attempt)
             if not isinstance(error, CommitConflict):
                 self._tools.metrics.segment_failed(Stage.COMMITTED)
             raise

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.errors import BrokerUnavailable
-from sidecar.model import PartitionFiles, TopicPolicy
+from sidecar.errors import BrokerUnavailable, Fenced
+from sidecar.model import ObjectKey, PartitionFiles, TopicPolicy
 from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import FactsState, PartitionFacts
 from tests.fakes.memory_store import MemoryStore
@@ -32,6 +34,7 @@ class Leadership:
     epoch_at_commit: int | None = None
     cluster_start_offset: int | None = None
     ask_before_away: int | None = None
+    epoch: int | None = None
 
     def cluster_id(self) -> str:
         return self.files.cluster_id()
@@ -51,7 +54,9 @@ class Leadership:
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         facts = self.files.partition(files)
         reason = self.away or ("" if self.leads else "another leads")
-        return replace(facts, leads=self.leads, reason=reason, cluster_start_offset=self.cluster_start_offset)
+        epoch = facts.leader_epoch if self.epoch is None else self.epoch
+        start = self.cluster_start_offset
+        return replace(facts, leads=self.leads, leader_epoch=epoch, reason=reason, cluster_start_offset=start)
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         if self.ask_before_away is not None:
@@ -100,6 +105,33 @@ def test_leadership_that_is_lost_during_the_upload_commits_nothing_and_leaves_no
     assert {type(error).__name__ for error in report.errors} == {"Fenced"}
     assert "leadership changed during the upload" in str(report.errors[0])
     assert not [key for key in store.objects if "/segments/" in key or "/commits/" in key]
+
+
+class OvertakenStore(MemoryStore):
+    """Another writer commits when our first commit is already on its way."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        if COMMITS in key and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        super().put_if_absent(key, body)
+
+
+def test_a_commit_that_comes_after_the_next_leaders_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    log_dir, store = golden("4.3.0") / "logs", OvertakenStore()
+    next_leader = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=999)
+    with tools_for(log_dir, store, tmp_path / "a") as tools, tools_for(log_dir, store, tmp_path / "b") as others:
+        theirs = rounds_of(replace(others, facts=next_leader), log_dir)
+        store.meanwhile = theirs.run_once
+        report = rounds_of(tools, log_dir).run_once()
+        assert {type(error) for error in report.errors} == {Fenced}
+        assert tools.journal.count() == 0
+    states = archived_states(store)
+    live = {below(state.lineage.root, segment.log_key) for state in states.values() for segment in state.segments}
+    assert {key for key in store.objects if key.endswith(".log")} == live
+    assert {state.highest_leader_epoch for state in states.values()} == {999}
 
 
 def test_leadership_that_comes_back_goes_on_where_the_others_sidecar_ended(tmp_path: Path) -> None:
