@@ -11,6 +11,7 @@ from sidecar.http.page.wording import bytes_text, duration_text
 
 WIDTH = 600.0
 HEIGHT = 100.0
+NOW_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,15 @@ def throughput(samples: Sequence[Sample]) -> Chart:
         for older, newer in pairwise(samples)
         if older.age_s - newer.age_s >= 1
     ]
-    now = steps[-1][2] if steps else 0.0
-    return _chart("Throughput", steps, now, "/s")
+    return _chart("Throughput", steps, _rate_now(samples), "/s")
+
+
+def _rate_now(samples: Sequence[Sample]) -> float:
+    """Over the last `NOW_S`, or as much of it as is known: a single step is too short to tell."""
+    earlier = [sample for sample in samples if sample.age_s >= NOW_S][-1:] or list(samples[:1])
+    if not earlier or not earlier[0].age_s:
+        return 0.0
+    return (samples[-1].archived_bytes - earlier[0].archived_bytes) / earlier[0].age_s
 
 
 def backlog(samples: Sequence[Sample]) -> Chart:

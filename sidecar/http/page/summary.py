@@ -102,7 +102,7 @@ def _process_troubles(waits_for: Mapping[str, str], stalled_s: float | None, *, 
 
 def _partition_troubles(states: Counter[State]) -> list[Trouble]:
     texts = {
-        State.AT_RISK: "at risk: the broker deletes data within an hour that is not archived",
+        State.AT_RISK: "at risk: the broker deletes what is not archived within the hour",
         State.HOLE: "stopped at a hole",
         State.STOPPED: "stopped",
     }

@@ -1,0 +1,78 @@
+"""The token: who is let in, and that nobody is where it cannot be read."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import SettingsError
+from sidecar.http.access import Access, Verdict
+
+TOKEN = "5f0c6a1e9b7d4c3a8e2f"
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+def test_without_a_token_everybody_is_welcome() -> None:
+    assert Access(None).verdict("") is Verdict.WELCOME
+
+
+@pytest.mark.parametrize("header", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic("me", TOKEN), basic("", TOKEN)])
+def test_the_token_opens_as_bearer_and_as_anybodys_password(token_file: Path, header: str) -> None:
+    assert Access(token_file).verdict(header) is Verdict.WELCOME
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        TOKEN,
+        "Bearer",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN}x",
+        f"Digest {TOKEN}",
+        basic(TOKEN, ""),
+        "Basic !!!",
+        "Basic " + "A" * 10_001,
+        "Bearer \u20ac",
+        "Basic \u20ac",
+    ],
+)
+def test_anything_else_does_not(token_file: Path, header: str) -> None:
+    assert Access(token_file).verdict(header) is Verdict.UNKNOWN
+
+
+def test_a_new_token_holds_at_once_and_a_lost_one_lets_nobody_in(token_file: Path) -> None:
+    access = Access(token_file)
+    token_file.write_text("another-token-of-20-b")
+    assert access.verdict(f"Bearer {TOKEN}") is Verdict.UNKNOWN
+    assert access.verdict("Bearer another-token-of-20-b") is Verdict.WELCOME
+    token_file.write_text("")
+    assert access.verdict("Bearer ") is Verdict.CLOSED
+    token_file.unlink()
+    assert access.verdict(f"Bearer {TOKEN}") is Verdict.CLOSED
+
+
+@pytest.mark.parametrize("content", [b"", b"short\n", os.urandom(5000)])
+def test_what_is_no_token_is_refused_at_the_start(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"http\.token_file.*openssl rand"):
+        Access(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"http\.token_file: cannot read .*nothing: No such file"):
+        Access(tmp_path / "nothing")

@@ -1,0 +1,115 @@
+"""What the board keeps of what the pipeline tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.archive.state import empty_state
+from sidecar.clock import ManualClock
+from sidecar.errors import ObjectMissing
+from sidecar.http import Board, PartitionLook
+from sidecar.http.board import ERROR_TEXT_MAX, ERRORS_MAX
+from sidecar.http.history import SAMPLE_EVERY_S, WINDOW_S
+from sidecar.model import FileIdentity, ObjectKey, SegmentFiles, TopicPartition
+from tests.archive.builders import LINEAGE
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.archived import segment as archived_segment
+
+ORDERS = TopicPartition("orders", 0)
+LOG_DIR = Path("logs")
+
+
+def look(**changes: object) -> PartitionLook:
+    found = {
+        "leads": True,
+        "local_start_offset": 0,
+        "local_end_offset": 30,
+        "pending_segments": 2,
+        "pending_bytes": 200,
+    }
+    return PartitionLook(ORDERS, **{**found, **changes})  # type: ignore[arg-type]
+
+
+def files(base_offset: int) -> SegmentFiles:
+    log = FileIdentity(LOG_DIR / "orders-0" / f"{base_offset:020d}.log", 1, 100, 0)
+    return SegmentFiles(ORDERS, LOG_DIR, base_offset, base_offset + 10, log, None, None, None, None)
+
+
+def test_a_commit_shows_at_once_before_the_next_look() -> None:
+    board = Board(ManualClock())
+    board.opened(ORDERS, empty_state(LINEAGE))
+    board.looked([look()])
+    entry = archived_segment(0, 10)
+    with board.uploading(files(0)):
+        assert [upload.base_offset for upload in board.figures().partitions[0].uploads] == [0]
+    board.grown(ORDERS, [entry], ())
+    board.committed(files(0), entry, "equal")
+    (found,) = board.figures().partitions
+    assert (found.uploads, found.segments_archived, found.extent.end_offset) == ((), 1, 10)
+    assert (found.look.pending_segments, found.look.pending_bytes, found.look.archived_end_offset) == (1, 100, 10)
+    assert board.figures().snapshots == {"broker": 1, "equal": 1}
+
+
+def test_a_partition_that_is_gone_from_the_disk_is_gone_from_the_board() -> None:
+    board = Board(ManualClock())
+    board.opened(ORDERS, empty_state(LINEAGE))
+    board.looked([look()])
+    board.looked([])
+    assert board.figures().partitions == ()
+
+
+def test_an_upload_that_fails_is_not_shown_for_ever() -> None:
+    board = Board(ManualClock())
+    with pytest.raises(ObjectMissing), board.uploading(files(0)):
+        MemoryStore().read(ObjectKey("nothing"))
+    assert board.figures().uploads == ()
+
+
+def test_errors_are_counted_bounded_and_without_secrets() -> None:
+    clock = ManualClock(1_000)
+    board = Board(clock, lambda text: text.replace("hunter2", "***"))
+    for number in range(ERRORS_MAX + 5):
+        board.failed(f"orders-{number}", "StoreDenied", "key hunter2 was refused")
+    clock.advance_ms(500)
+    board.failed("orders-7", "StoreDenied", "key hunter2 was refused")
+    board.failed("store", "StoreUnavailable", "x" * 10_000)
+    board.looked([look(reason="hunter2 is wrong")])
+    figures = board.figures()
+    assert len(figures.errors) == ERRORS_MAX
+    longest, again = figures.errors[:2]
+    assert len(longest.text) == ERROR_TEXT_MAX
+    assert (again.where, again.count, again.first_ms, again.last_ms) == ("orders-7", 2, 1_000, 1_500)
+    assert "hunter2" not in repr(figures)
+
+
+def test_every_change_is_a_new_version_and_looking_is_none() -> None:
+    board = Board(ManualClock())
+    versions = [board.version]
+    for change in (
+        lambda: board.about("s3://bucket", "host/1"),
+        lambda: board.looked([look()]),
+        lambda: board.turned(look(reason="waits")),
+        lambda: board.opened(ORDERS, empty_state(LINEAGE)),
+        lambda: board.failed("store", "StoreDenied", "no"),
+        board.tick,
+    ):
+        change()
+        board.figures()
+        versions.append(board.version)
+    assert versions == sorted(set(versions))
+
+
+def test_the_last_hour_is_kept_and_no_more() -> None:
+    clock = ManualClock()
+    board = Board(clock)
+    board.looked([look()])
+    for _ in range(400):
+        clock.advance_ms(round(SAMPLE_EVERY_S * 500))
+        board.tick()
+    samples = board.figures().samples
+    assert len(samples) <= WINDOW_S / SAMPLE_EVERY_S + 2
+    assert WINDOW_S <= samples[0].age_s <= WINDOW_S + SAMPLE_EVERY_S
+    assert samples[-1].age_s == 0
+    assert {sample.pending_bytes for sample in samples} == {200}

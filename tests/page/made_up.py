@@ -1,0 +1,64 @@
+"""Boards made up for tests of the page: any number of partitions in any state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sidecar.archive.coverage import Hole
+from sidecar.archive.extent import ArchiveExtent
+from sidecar.http import Board, PartitionLook
+from sidecar.http.board import PartitionFigures, Upload
+from sidecar.model import ArchivedSegment, TopicPartition
+from tests.pipeline.archived import segment
+
+NOW_MS = 1_790_000_000_000
+HOUR_MS = 3_600_000
+
+
+def a_look(name: str = "orders-0", **changes: object) -> PartitionLook:
+    """A partition of which [0, 80) is archived and [80, 100) is on the disk, the active segment included."""
+    topic, _, partition = name.rpartition("-")
+    found: dict[str, object] = {
+        "leads": True,
+        "local_start_offset": 40,
+        "local_end_offset": 100,
+        "archived_end_offset": 80,
+    }
+    return PartitionLook(TopicPartition(topic, int(partition)), **{**found, **changes})  # type: ignore[arg-type]
+
+
+def waiting(name: str = "orders-0", **changes: object) -> PartitionLook:
+    """The same with a rolled segment that is not archived."""
+    return a_look(name, **{"pending_segments": 1, "pending_bytes": 1000, **changes})
+
+
+def figures(
+    look: PartitionLook,
+    segments: Sequence[ArchivedSegment] = (segment(0, 80),),
+    holes: Sequence[Hole] = (),
+    uploads: Sequence[tuple[int, int]] = (),
+) -> PartitionFigures:
+    """What the board would say of a partition."""
+    sent = tuple(Upload(look.topic_partition, *offsets, 1000, NOW_MS) for offsets in uploads)
+    return PartitionFigures(look, ArchiveExtent().grown(segments, holes), sent, 0)
+
+
+def fill(board: Board, looks: Sequence[PartitionLook]) -> None:
+    """Let the board know these partitions, each with an archive of its own size."""
+    board.looked(looks)
+    for number, look in enumerate(looks):
+        board.grown(look.topic_partition, [segment(0, 80, size_bytes=1000 * (number + 1))], ())
+
+
+def thousand() -> list[PartitionLook]:
+    """1,000 partitions of 100 topics; a few need a person."""
+    looks = [a_look(f"topic-{number // 10:02d}-{number % 10}") for number in range(1000)]
+    looks[617] = waiting(
+        "topic-61-7", deadline_ms=NOW_MS + HOUR_MS // 2, at_risk_end_offset=100, reason="the store is slow"
+    )
+    looks[305] = waiting("topic-30-5", hole=(80, 90), error="CoverageHole", reason="offsets are gone")
+    looks[44] = waiting(
+        "topic-04-4", error="CorruptFile", reason="byte 17: expected 2, found <script>alert(1)</script>"
+    )
+    looks[999] = a_look("topic-99-9", leads=False)
+    return looks

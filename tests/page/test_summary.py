@@ -1,0 +1,137 @@
+"""The sentence at the top, the totals, and the charts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sidecar.http.board import BoardFigures, PartitionFigures
+from sidecar.http.history import Sample
+from sidecar.http.page.charts import backlog, throughput
+from sidecar.http.page.rows import row_of
+from sidecar.http.page.summary import Summary, summary_of
+from sidecar.http.page.wording import bytes_text, duration_text
+from tests.page.made_up import HOUR_MS, NOW_MS, a_look, figures, waiting
+
+STALLED = {"stalled": [{"topic": "accounts", "partition": 0}]}
+
+
+def board(*partitions: PartitionFigures, **snapshots: int) -> BoardFigures:
+    uploads = tuple(upload for partition in partitions for upload in partition.uploads)
+    return BoardFigures("s3://bucket", "host/1", NOW_MS, partitions, uploads, (), Counter(snapshots), ())
+
+
+def summary(figures: BoardFigures, **changes: object) -> Summary:
+    rows = [row_of(partition, {}) for partition in figures.partitions]
+    arguments: dict[str, object] = {
+        "not_ready": {},
+        "cleaner": {},
+        "quarantined": 0,
+        "stalled_s": None,
+        "now_ms": NOW_MS,
+    }
+    return summary_of(rows, figures, **{**arguments, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "tone", "headline"),
+    [
+        (summary(board()), "busy", "No partitions"),
+        (summary(board(), not_ready={"first_round": "not known yet", "store": "not known yet"}), "busy", "Starting"),
+        (summary(board(figures(a_look()))), "good", "Every rolled segment is archived"),
+        (summary(board(figures(waiting()))), "good", "1 partition has segments on the way"),
+        (summary(board(figures(a_look(leads=False)))), "good", "leads no partition"),
+        (summary(board(figures(waiting(at_risk_end_offset=90)))), "bad", "Needs attention"),
+        (summary(board(figures(waiting(error="CorruptFile")))), "bad", "Needs attention"),
+        (summary(board(figures(a_look())), not_ready={"store": "no answer"}), "bad", "Needs attention"),
+        (summary(board(figures(a_look())), cleaner=STALLED), "bad", "Needs attention"),
+        (summary(board(figures(a_look())), stalled_s=300.0), "bad", "Needs attention"),
+        (summary(board(figures(a_look()), wrong=2)), "warn", "look at this"),
+        (summary(board(figures(a_look())), quarantined=1), "warn", "look at this"),
+    ],
+)
+def test_one_sentence_says_how_it_is(found: Summary, tone: str, headline: str) -> None:
+    assert found.tone == tone
+    assert headline in found.headline
+
+
+def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
+    found = summary(
+        board(
+            figures(waiting(at_risk_end_offset=90)),
+            figures(waiting("a-1", hole=(80, 90), error="CoverageHole")),
+            wrong=1,
+        ),
+        not_ready={"log_dirs": "not mounted", "first_round": "not known yet"},
+        cleaner=STALLED,
+        stalled_s=300.0,
+    )
+    texts = {trouble.link: trouble.text for trouble in found.troubles}
+    assert texts["?state=at_risk#partitions"].startswith("1 partition at risk")
+    assert texts["?state=hole#partitions"] == "1 partition stopped at a hole"
+    assert "1 partition" in texts["#cleaner"]
+    assert found.troubles[0].text == f"the loop has not come round for {duration_text(300)}"
+    assert found.troubles[1].text == "log dirs: not mounted"
+
+
+def test_totals_add_up_and_the_earliest_deadline_counts() -> None:
+    found = summary(
+        board(
+            figures(waiting(deadline_ms=NOW_MS + 5 * HOUR_MS), uploads=[(80, 90)]),
+            figures(waiting("a-1", deadline_ms=NOW_MS + 3 * HOUR_MS)),
+            figures(a_look("a-2", leads=False)),
+        )
+    )
+    shown = {tile.label: (tile.figure, tile.note) for tile in found.tiles}
+    assert shown["Partitions"] == ("3", "2 led here, 0 in trouble")
+    assert shown["Waiting"] == (bytes_text(2000), "2 rolled segments")
+    assert shown["Uploading now"] == (bytes_text(1000), "1 segment")
+    assert shown["Unarchived data deleted in"][0] == duration_text(3 * 3600)
+
+
+def test_charts_draw_rates_and_levels_of_the_last_hour() -> None:
+    samples = [Sample(180, 0, 500), Sample(120, 6_000, 300), Sample(60, 6_000, 100), Sample(0, 12_000, 0)]
+    rate = throughput(samples)
+    assert (rate.now, rate.highest) == (bytes_text(50) + "/s", bytes_text(100) + "/s")
+    assert rate.line.startswith("M570.0,6.0L580.0,6.0L580.0,98.0")
+    assert "at most" in rate.text
+    level = backlog(samples)
+    assert (level.now, level.highest) == (bytes_text(0), bytes_text(300))
+
+
+@pytest.mark.parametrize("samples", [[], [Sample(0, 0, 0)], [Sample(0, 5, 5), Sample(0, 5, 5)]])
+def test_charts_without_a_past_are_empty(samples: list[Sample]) -> None:
+    assert throughput(samples).line == ""
+    assert throughput(samples).now == bytes_text(0) + "/s"
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1023 * 1024, "1.0 MiB"),
+        (5 * 2**60, "5120 PiB"),
+    ],
+)
+def test_sizes_have_three_digits(size_bytes: int, text: str) -> None:
+    assert bytes_text(size_bytes).replace("\u00a0", " ") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0 s"),
+        (119.9, "119 s"),
+        (120, "2 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (172_799, "47 h"),
+        (172_800, "2 days"),
+    ],
+)
+def test_durations_are_rounded_down(seconds: float, text: str) -> None:
+    assert duration_text(seconds).replace("\u00a0", " ") == text
