@@ -5,7 +5,7 @@ Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition, TopicPolicy
+from sidecar.ports import BrokerFacts
 
 NS_PER_MS = 1_000_000
 DEFAULT_RATIO = 0.5
@@ -44,12 +45,18 @@ class CleanerBacklog:
 
 
 def backlog_of(
-    files: PartitionFiles, first_dirty_offset: int | None, policy: TopicPolicy, now_ms: int
+    files: PartitionFiles,
+    first_dirty_offset: int | None,
+    policy: TopicPolicy,
+    now_ms: int,
+    stable_end_offset: int | None = None,
 ) -> CleanerBacklog:
     """What is left to do, from the sizes and times of the files. Pure.
 
     Args:
         first_dirty_offset: as checkpointed, None where the cleaner never came.
+        stable_end_offset: the last stable offset: the cleaner leaves a segment alone that reaches above it. None where nobody
+            tells.
 
     Source: LogCleanerManager.cleanableOffsets, LogToClean; times are those of the last writes.
     """
@@ -57,7 +64,8 @@ def backlog_of(
     end_offset = files.active_base_offset or start_offset
     first = start_offset if first_dirty_offset is None else first_dirty_offset
     first = first if start_offset <= first <= end_offset else start_offset
-    dirty = _cleanable(files.segments, first, now_ms - (policy.min_compaction_lag_ms or 0))
+    cleanable_end = end_offset if stable_end_offset is None else min(end_offset, stable_end_offset)
+    dirty = _cleanable(files.segments, first, cleanable_end, now_ms - (policy.min_compaction_lag_ms or 0))
     clean_bytes = sum(segment.size_bytes for segment in files.segments if segment.base_offset < first)
     least_ratio = DEFAULT_RATIO if policy.min_cleanable_dirty_ratio is None else policy.min_cleanable_dirty_ratio
     since: list[int] = []
@@ -74,12 +82,14 @@ def backlog_of(
     return CleanerBacklog(first, dirty_bytes, clean_bytes, min(since, default=None), is_beyond)
 
 
-def _cleanable(segments: Sequence[SegmentFiles], first_offset: int, newest_ms: int) -> list[SegmentFiles]:
+def _cleanable(
+    segments: Sequence[SegmentFiles], first_offset: int, end_offset: int, newest_ms: int
+) -> list[SegmentFiles]:
     dirty = []
     for segment in segments:
         if segment.end_offset <= first_offset:
             continue
-        if _written_ms(segment) > newest_ms:
+        if segment.end_offset > end_offset or _written_ms(segment) > newest_ms:
             break
         dirty.append(segment)
     return dirty
@@ -141,19 +151,18 @@ class CleanerReport:
 class CleanerWatch:
     """Remembers since when each checkpointed offset has stood where it stands."""
 
-    def __init__(
-        self,
-        log_dirs: Sequence[Path],
-        policy_of: Callable[[str], TopicPolicy],
-        clock: Clock,
-        stalled_after_s: float,
-    ) -> None:
+    def __init__(self, log_dirs: Sequence[Path], facts: BrokerFacts, clock: Clock, stalled_after_s: float) -> None:
+        """Args: facts: tell the topics' configurations, and last stable offsets of what is led here."""
         self._log_dirs = tuple(log_dirs)
-        self._policy_of = policy_of
+        self._facts = facts
         self._clock = clock
         self._stalled_after_ms = stalled_after_s * 1000
         self._seen: dict[TopicPartition, tuple[int | None, int]] = {}
         self._looked_s: float | None = None
+
+    def adopt(self, stalled_after_s: float) -> None:
+        """Another bound; what was seen so far counts on."""
+        self._stalled_after_ms = stalled_after_s * 1000
 
     def is_due(self) -> bool:
         """Whether it is time for another look."""
@@ -173,7 +182,7 @@ class CleanerWatch:
             except PartitionError as error:
                 problems.append(str(error))
                 continue
-            for topic_partition in compaction_candidates(log_dir, checkpoint, self._policy_of):
+            for topic_partition in compaction_candidates(log_dir, checkpoint, self._facts.policy):
                 try:
                     files = read_partition_directory(topic_partition, log_dir, log_dir / str(topic_partition))
                 except PartitionError as error:
@@ -204,14 +213,24 @@ class CleanerWatch:
         # A file that nobody wrote since says that this offset, too, has stood there since; another look only sees it stand.
         first_seen_ms = min(now_ms, now_ms if checkpoint.written_ms is None else checkpoint.written_ms)
         if before is not None:
-            first_seen_ms = min(before[1], first_seen_ms) if before[0] == offset else now_ms
+            first_seen_ms = before[1] if before[0] == offset else now_ms
         elif checkpoint.written_ms is None or offset is None:
             first_seen_ms = now_ms
-        seen[topic_partition] = (offset, first_seen_ms)
-        backlog = backlog_of(files, offset, self._policy_of(topic_partition.topic), now_ms)
+        policy = self._facts.policy(topic_partition.topic)
+        backlog = backlog_of(files, offset, policy, now_ms, self._stable_end_offset(files))
+        # What need not be cleaned yet, as above an open transaction, begins to stand when it must.
+        seen[topic_partition] = (offset, now_ms if backlog.due_since_ms is None else first_seen_ms)
         if backlog.due_since_ms is None:
             return backlog, 0.0
         return backlog, float(max(0, now_ms - max(backlog.due_since_ms, first_seen_ms)))
+
+    def _stable_end_offset(self, files: PartitionFiles) -> int | None:
+        """As the leader told it last; only for what is led here. An open transaction is not the cleaner's fault."""
+        try:
+            facts = self._facts.partition(files)
+        except PartitionError:
+            return None  # Checkpoints that cannot be read are told where partitions are archived.
+        return facts.stable_end_offset if facts.leads and facts.transactions_decided else None
 
 
 def _stalled(topic_partition: TopicPartition, backlog: CleanerBacklog, standing_ms: float) -> StalledPartition:

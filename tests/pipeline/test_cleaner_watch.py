@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition, TopicPolicy
 from sidecar.pipeline.cleaner_watch import CleanerReport, CleanerWatch, backlog_of
+from sidecar.ports import PartitionFacts
 
 NOW_MS = 1_700_000_000_000
 COMPACT = frozenset({"compact"})
@@ -65,14 +68,38 @@ def test_the_backlog_is_what_the_cleaner_would_reckon(
     assert (found.due_since_ms, found.is_beyond_max_lag) == (due_since_ms, beyond)
 
 
+@pytest.mark.parametrize(("stable_end", "dirty_bytes"), [(30, 300), (29, 200), (20, 200), (19, 100), (9, 0)])
+def test_a_segment_that_reaches_above_the_last_stable_offset_is_not_the_cleaners_yet(
+    stable_end: int, dirty_bytes: int
+) -> None:
+    found = backlog_of(a_log((100, 900), (100, 600), (100, 200)), None, TopicPolicy(), NOW_MS, stable_end)
+    assert (found.dirty_bytes, found.due_since_ms is None) == (dirty_bytes, dirty_bytes == 0)
+
+
+class Facts(FileBrokerFacts):
+    """What a live broker would say besides."""
+
+    topic_policy = TopicPolicy(cleanup_policy=COMPACT)
+    stable_end_offset: int | None = None
+
+    def policy(self, topic: str) -> TopicPolicy:
+        return self.topic_policy
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        facts = super().partition(files)
+        if self.stable_end_offset is None:
+            return facts
+        return replace(facts, leads=True, transactions_decided=True, stable_end_offset=self.stable_end_offset)
+
+
 class Broker:
     """A log dir with one compacted partition, on a clock of its own."""
 
     def __init__(self, log_dir: Path) -> None:
         self.log_dir = log_dir
         self.clock = ManualClock(NOW_MS)
-        self.policy = TopicPolicy(cleanup_policy=COMPACT)
         (log_dir / "orders-0").mkdir(parents=True)
+        self.facts = Facts([log_dir], clock=self.clock)
         self._segments = 0
         self.roll()
         self.roll()
@@ -89,7 +116,7 @@ class Broker:
         self._date(path)
 
     def watch(self) -> CleanerWatch:
-        return CleanerWatch([self.log_dir], lambda _topic: self.policy, self.clock, stalled_after_s=60)
+        return CleanerWatch([self.log_dir], self.facts, self.clock, stalled_after_s=60)
 
     def _date(self, path: Path) -> None:
         os.utime(path, ns=(self.clock.now_ms() * 1_000_000,) * 2)
@@ -139,11 +166,11 @@ def test_others_progress_does_not_hide_the_one_that_was_given_up(tmp_path: Path)
 
 def test_without_configurations_only_what_was_cleaned_before_is_watched(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
-    broker.policy = TopicPolicy()
+    broker.facts.topic_policy = TopicPolicy()
     assert broker.watch().look().partitions == 0
     broker.cleans(0)
     assert broker.watch().look().partitions == 1
-    broker.policy = TopicPolicy(cleanup_policy=frozenset({"delete"}))
+    broker.facts.topic_policy = TopicPolicy(cleanup_policy=frozenset({"delete"}))
     assert broker.watch().look().partitions == 0
 
 
@@ -157,3 +184,20 @@ def test_files_that_cannot_be_believed_are_told_and_looks_are_rare(tmp_path: Pat
     assert not watch.is_due()
     broker.clock.advance_ms(20_000)
     assert watch.is_due()
+
+
+def test_what_an_open_transaction_held_back_begins_to_stand_when_it_ends(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    for _ in range(4):
+        broker.roll()
+    broker.cleans(10)
+    broker.facts.stable_end_offset = 15
+    watch = broker.watch()
+    for _ in range(4):
+        broker.clock.advance_ms(50_000)
+        assert stalled(watch.look()) == []
+    broker.facts.stable_end_offset = 50
+    broker.clock.advance_ms(50_000)
+    assert stalled(watch.look()) == []
+    broker.clock.advance_ms(50_000)
+    assert stalled(watch.look()) == [100]

@@ -67,7 +67,8 @@ def produce(broker: KafkaBroker, topic: str, count: int, producer: Producer | No
 
 
 def transactional(broker: KafkaBroker, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name, "log_level": 0})
+    patient = {"transaction.timeout.ms": 600_000, "log_level": 0}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name, **patient})
     producer.init_transactions(60)
     producer.begin_transaction()
     return producer
