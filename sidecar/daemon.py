@@ -1,4 +1,7 @@
-"""`run`: archives for ever. The main thread supervises, one thread works; SIGTERM drains, a second one ends at once."""
+"""`run`: archives for ever. The main thread supervises, one thread works.
+
+SIGTERM drains, a second one ends at once; SIGHUP reads the settings again.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ import structlog
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
+from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings
 from sidecar.errors import SettingsError, SidecarError
 from sidecar.http import Board, Health, HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
+from sidecar.pipeline.reload import SettingsReload
 from sidecar.pipeline.round_loop import CONDITIONS, RoundLoop
 
 _log = structlog.get_logger(__name__)
@@ -34,17 +39,27 @@ TICK_S = 0.5
 
 @dataclass(slots=True)
 class _Flags:
-    """`stop`: drain and end. `wake`: look at the disks now. `signal_number`: what set them, 0 if nothing did."""
+    """`stop`: drain and end. `wake`: look at the disks now. `reload`: read the settings again.
+
+    `signal_number`: what set `stop`, 0 if nothing did.
+    """
 
     stop: threading.Event = field(default_factory=threading.Event)
     wake: threading.Event = field(default_factory=threading.Event)
+    reload: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
 
 
-def run(settings: Settings, clock: Clock | None = None, engines: CompactionEngines | None = None) -> int:
+def run(
+    settings: Settings,
+    clock: Clock | None = None,
+    engines: CompactionEngines | None = None,
+    source: SettingsSource | None = None,
+) -> int:
     """Archive until told to stop; returns the exit code: 0 after a clean drain, 1 after a fault of our own.
 
-    `engines`: where compactions happen. Default: in this process.
+    `engines`: where compactions happen. Default: in this process. `source`: where changed settings are read from; by default
+    they never change.
     Where work had to be abandoned the process ends here, with 143: threads that wait for a store must not hold it.
 
     Raises:
@@ -64,9 +79,11 @@ def run(settings: Settings, clock: Clock | None = None, engines: CompactionEngin
         if settings.http.address is not None:
             server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, board))
             _log.info("http_listening", port=server.port)
-        worker = _Worker(RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines, board))
+        loop = RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines, board)
+        reload = None if source is None else SettingsReload(source, loop.adopt, metrics, health, clock)
+        worker = _Worker(loop)
         worker.start()
-        _supervise(worker, health, metrics, board, flags, settings.run.drain_timeout_s, clock)
+        _supervise(worker, health, metrics, board, flags, settings.run.drain_timeout_s, clock, reload)
         if worker.is_alive():
             _log.error("drain_timed_out", drain_timeout_s=settings.run.drain_timeout_s, left="the journal knows it")
             _end_at_once(EXIT_NOT_DRAINED)
@@ -87,8 +104,9 @@ def _supervise(
     flags: _Flags,
     drain_timeout_s: float,
     clock: Clock,
+    reload: SettingsReload | None = None,
 ) -> None:
-    """Wait for the worker's end; after the signal to drain, for so long."""
+    """Wait for the worker's end, and look after the settings; after the signal to drain, wait for so long."""
 
     def wait(seconds: float) -> None:
         # The worker beats while it works. A call to the store ends by its own time limits: waiting for it is no stall.
@@ -99,6 +117,10 @@ def _supervise(
 
     while worker.is_alive() and not flags.stop.is_set():
         wait(TICK_S)
+        if reload is not None:
+            asked = flags.reload.is_set()
+            flags.reload.clear()
+            reload.look(asked=asked)
     if flags.signal_number:
         _log.info("draining", signal_number=flags.signal_number, drain_timeout_s=drain_timeout_s)
     deadline_s = clock.monotonic_s() + drain_timeout_s
@@ -122,10 +144,14 @@ def _signals(flags: _Flags) -> Iterator[None]:
         flags.stop.set()
         flags.wake.set()
 
+    def on_hangup(_number: int, _frame: FrameType | None) -> None:
+        flags.reload.set()
+
     if threading.current_thread() is not threading.main_thread():
         yield  # Embedded in a test: signals belong to the main thread.
         return
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_hangup)
     try:
         yield
     finally:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 _MIB = 1024 * 1024
+Value = TypeVar("Value")
+
+
+class ReloadMark:
+    """Stands at settings that `run` takes over from a changed file without a restart."""
+
+
+Reloadable = Annotated[Value, ReloadMark()]
+"""The type of such a setting."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]\Z|arn:[A-Za-z0-9:/_.-]+\Z")
 
 
@@ -135,7 +144,7 @@ class StoreSettings(StoreSection):
     """`s3://bucket/prefix`, a directory (`/archive` or `file:///archive`), or any other fsspec URL."""
     single_writer: bool = False
     """Promise that nobody else writes here; accepts a store without create-only puts."""
-    bandwidth_bytes_per_s: Annotated[int, Field(ge=64 * 1024)] | None = None
+    bandwidth_bytes_per_s: Reloadable[Annotated[int, Field(ge=64 * 1024)] | None] = None
     """Upper bound of all uploads together; default unlimited."""
     retry: RetrySettings = RetrySettings()
     """Repeating of requests."""

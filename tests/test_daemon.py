@@ -59,8 +59,8 @@ class Loop:
         self.metrics = Metrics(clock)
         self.stop, self.wake = threading.Event(), threading.Event()
         self.board = Board(clock)
-        loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake, board=self.board)
-        self.thread = threading.Thread(target=loop.run)
+        self.loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake, board=self.board)
+        self.thread = threading.Thread(target=self.loop.run)
 
     def sample(self, name: str) -> float:
         return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}") or 0.0

@@ -42,10 +42,10 @@ class FileBrokerFacts:
         policies: Sequence[TopicPolicySettings] = (),
         clock: Clock | None = None,
     ) -> None:
-        """Reads all log dirs. Raises SettingsError if one has a malformed `meta.properties`."""
+        """Reads all log dirs; `policies` may change meanwhile. Raises SettingsError for a malformed `meta.properties`."""
         self.log_dirs = tuple(log_dirs)
         self._assume_leader = assume_leader
-        self._policies = tuple(policies)
+        self._policies = policies
         self._clock = clock or SystemClock()
         self._read_ms: int | None = None
         self._states: dict[Path, LogDirState] = {}

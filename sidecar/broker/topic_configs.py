@@ -27,8 +27,10 @@ class TopicConfigs:
     def __init__(
         self, connection: BrokerConnection, overrides: Sequence[TopicPolicySettings], max_age_s: float, clock: Clock
     ) -> None:
+        """Asks nobody yet. Args: overrides: may change while they are used."""
         self._connection = connection
-        self._overrides = tuple(overrides)
+        self._overrides = overrides
+        self._resolved_by: tuple[TopicPolicySettings, ...] = ()
         self._max_age_s = max_age_s
         self._clock = clock
         self._of_topics: dict[str, dict[str, ConfigValue]] = {}
@@ -63,15 +65,16 @@ class TopicConfigs:
 
     def policy(self, topic: str) -> TopicPolicy:
         """What holds for a topic."""
+        overrides = tuple(self._overrides)
+        if overrides != self._resolved_by:
+            self._policies, self._resolved_by = {}, overrides
         # Another thread may ask just while new answers come in: what it makes of the old ones goes with them.
         policies = self._policies
         found = policies.get(topic)
         if found is None:
             of_topic = self._of_topics.get(topic, {})
             unanswered = "" if of_topic else self._problems.get(topic, NOT_TOLD)
-            found = policies[topic] = resolve_policy(
-                topic, of_topic, self._of_broker, self._overrides, unanswered=unanswered
-            )
+            found = policies[topic] = resolve_policy(topic, of_topic, self._of_broker, overrides, unanswered=unanswered)
         return found
 
     def missing_rights(self) -> tuple[str, ...]:

@@ -104,11 +104,20 @@ def run(
     """Archive segment after segment as the broker rolls them, until SIGTERM."""
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
-    settings = options.settings({**flags, "http.bind": http_bind})
+    flags["http.bind"] = http_bind
+    from sidecar.config.changes import SettingsSource
+
+    source = SettingsSource(
+        options.config_file,
+        lambda: options.load(flags),
+        lambda loaded: options.set_up_logs(loaded.settings.log, loaded.secrets()),
+    )
+    source.set_up_logs(source.loaded)
+    settings = source.loaded.settings
     from sidecar import daemon
     from sidecar.cli.run_engines import RunEngines
 
-    return daemon.run(settings, engines=RunEngines(settings))
+    return daemon.run(settings, engines=RunEngines(settings), source=source)
 
 
 def _flags(

@@ -26,13 +26,16 @@ def show(
 ) -> int:
     """Show every setting, its value and where that comes from. Secrets are redacted."""
     from sidecar.cli.output import print_json, print_table
+    from sidecar.config.changes import fingerprint
 
     if topic is not None:
         return _show_topic(options, topic, archive, log_dir, bootstrap_server)
     given = {"broker.log_dirs": log_dir or None, "store.url": archive}
-    shown = options.load({**given, "broker.connection.bootstrap_servers": bootstrap_server or None}).shown()
+    loaded = options.load({**given, "broker.connection.bootstrap_servers": bootstrap_server or None})
+    shown = loaded.shown()
     if options.json:
-        print_json({"kind": "settings", "version": JSON_VERSION, "settings": shown})
+        found = {"fingerprint": fingerprint(loaded), "settings": shown}
+        print_json({"kind": "settings", "version": JSON_VERSION, **found})
     else:
         rows = [(path, _as_yaml(entry["value"]), entry["source"]) for path, entry in shown.items()]
         print_table("Settings", ["setting", "value", "source"], rows, colors=options.colors)

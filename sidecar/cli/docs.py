@@ -46,9 +46,9 @@ def settings_page() -> str:
         if section is None:
             continue
         lines += ["", f"## {name}", "", _one_line(section.__doc__), ""]
-        lines += ["| Setting | Type | Default | Meaning |", "|---|---|---|---|"]
+        lines += ["| Setting | Type | Default | Reload | Meaning |", "|---|---|---|---|---|"]
         settings = list(walk(section, f"{name}."))
-        lines += [_setting_row(setting) for setting in settings]
+        lines += [_setting_row(setting, with_reload=True) for setting in settings]
         for setting in settings:
             lines += _entries(setting)
     return "\n".join(lines) + "\n"
@@ -60,7 +60,13 @@ its path in capitals, with two underscores between the elements: `{variable_of("
 JSON, or its elements with commas between. `null` unsets. A secret may also be read from a file: the variable's name with
 `_FILE` at the end, such as `{variable_of("store.s3.secret_access_key")}_FILE`. `--set path=value` sets anything but secrets.
 `tiered-sidecar config show` tells each value and its source, `config schema` prints the JSON Schema. Unknown names are
-refused everywhere."""
+refused everywhere.
+
+**Reload**: `run` reads the file again when it changes (in Kubernetes: when the ConfigMap does) and on SIGHUP, and takes over what
+is marked `yes`, before the next round: no upload is disturbed. A change of `compaction` or `gc` cuts off a compaction that runs,
+which then begins again; the archive stays whole. A file that changes anything else, or is wrong, is refused as a whole: the log
+says which settings need a restart, `tiered_sidecar_config_stale` is 1, the old ones stay. `/status` shows under `config` what
+holds; `config show --json` tells the fingerprint that the file would have now. Environment and flags stay as at the start."""
 
 
 def metrics_page() -> str:
@@ -131,11 +137,12 @@ def _entries(setting: Setting) -> list[str]:
     return [*lines, *(_setting_row(member) for member in walk(entry))]
 
 
-def _setting_row(setting: Setting) -> str:
+def _setting_row(setting: Setting, *, with_reload: bool = False) -> str:
     default = setting.field.get_default()
     shown = "required" if default is PydanticUndefined else f"`{json.dumps(default, default=str, ensure_ascii=False)}`"
     meaning = _cell(setting.field.description or "")
-    return f"| `{setting.path}` | {_cell(_type_of(setting))} | {_cell(shown)} | {meaning} |"
+    reload = f" {'yes' if setting.is_reloadable else 'no'} |" if with_reload else ""
+    return f"| `{setting.path}` | {_cell(_type_of(setting))} | {_cell(shown)} |{reload} {meaning} |"
 
 
 def _type_of(setting: Setting) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from sidecar.config.section import MIB, Section, require_pattern
+from sidecar.store_settings import Reloadable
 
 NEVER_MS = 2**63 - 1
 DAY_MS = 86_400_000
@@ -47,30 +48,30 @@ class CompactionEngine(StrEnum):
 class CompactionPolicy(Section):
     """What holds for one topic."""
 
-    strategy: CompactionStrategy = CompactionStrategy.OFFSET
+    strategy: Reloadable[CompactionStrategy] = CompactionStrategy.OFFSET
     """Which of the records of a key stays. `offset` is Kafka's own rule."""
-    header: str = ""
+    header: Reloadable[str] = ""
     """For `header`: the name of the header that holds the version, 8 bytes."""
-    strict: bool = False
+    strict: Reloadable[bool] = False
     """For `header`: a malformed version stops the partition, instead of ranking its record lowest."""
-    exact_keys: bool = False
+    exact_keys: Reloadable[bool] = False
     """Compare keys byte by byte, not by their keyed 128-bit hash."""
-    when: CompactionWhen = CompactionWhen.AFTER_UPLOAD
+    when: Reloadable[CompactionWhen] = CompactionWhen.AFTER_UPLOAD
     """`after_upload`: segments are archived as they are, and replaced by compacted ones later. `before_upload`: they are
     compacted among themselves before, unless they have waited for too long."""
-    min_cleanable_dirty_ratio: _Ratio = 0.5
+    min_cleanable_dirty_ratio: Reloadable[_Ratio] = 0.5
     """`min.cleanable.dirty.ratio`: compact when more than this part of what could be compacted never was."""
-    min_compaction_lag_ms: _Lag = 0
+    min_compaction_lag_ms: Reloadable[_Lag] = 0
     """`min.compaction.lag.ms`: younger records are left alone."""
-    max_compaction_lag_ms: _MaxLag = NEVER_MS
+    max_compaction_lag_ms: Reloadable[_MaxLag] = NEVER_MS
     """`max.compaction.lag.ms`: records this old are compacted whatever the ratio."""
-    delete_retention_ms: _Lag = DAY_MS
+    delete_retention_ms: Reloadable[_Lag] = DAY_MS
     """`delete.retention.ms`: how long tombstones and transaction markers stay after they could have gone."""
-    segment_bytes: _SegmentBytes = 1024 * MIB
+    segment_bytes: Reloadable[_SegmentBytes] = 1024 * MIB
     """`segment.bytes`: small results are joined up to this size."""
-    ignore_cleanup_policy: bool = False
+    ignore_cleanup_policy: Reloadable[bool] = False
     """Compact although the broker says that the topic's `cleanup.policy` lacks `compact`, and so keeps every record."""
-    keep_raw_ms: _Lag = 0
+    keep_raw_ms: Reloadable[_Lag] = 0
     """How long the objects of segments that compaction replaced are kept beyond `gc.grace_period_ms`."""
 
 
@@ -123,22 +124,22 @@ class TopicCompaction(Section):
 class CompactionSettings(CompactionPolicy):
     """Compaction of archived topics by `run`. Nothing is compacted unless `topics` names it."""
 
-    enabled: bool = True
+    enabled: Reloadable[bool] = True
     """Off: what is archived stays as it is, whatever `topics` says."""
-    topics: tuple[TopicCompaction, ...] = ()
+    topics: Reloadable[tuple[TopicCompaction, ...]] = ()
     """Topics to compact: patterns, or entries with a `pattern` and any of the settings above. The first match counts."""
     engine: CompactionEngine = CompactionEngine.AUTO
     """`auto`: Spark, but this process for little data, for which a JVM would start longer than the work takes."""
-    check_interval_s: Annotated[float, Field(gt=0, le=86_400)] = 15.0
+    check_interval_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 15.0
     """`log.cleaner.backoff.ms`: between two looks for partitions to compact."""
-    max_job_bytes: Annotated[int, Field(ge=MIB)] = 16_384 * MIB
+    max_job_bytes: Reloadable[Annotated[int, Field(ge=MIB)]] = 16_384 * MIB
     """Partitions are compacted together up to this size. A larger one is compacted alone. Also for `before_upload`: so much
     may lie in `staging_dir` as compacted copies."""
-    retry_wait_s: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    retry_wait_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 60.0
     """How long a partition is left alone after its compaction failed. Each further failure doubles it."""
-    retry_wait_max_s: Annotated[float, Field(gt=0, le=604_800)] = 3600.0
+    retry_wait_max_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 3600.0
     """The longest it is left alone."""
-    max_upload_delay_ms: Annotated[int, Field(ge=0, le=NEVER_MS)] = 600_000
+    max_upload_delay_ms: Reloadable[Annotated[int, Field(ge=0, le=NEVER_MS)]] = 600_000
     """For `before_upload`: rolled segments wait this long to be compacted; then they are archived as they are. Keep it far
     below the topics' `retention.ms`."""
     staging_dir: Path | None = None
@@ -210,9 +211,9 @@ def _contradiction(policy: CompactionPolicy, entry: TopicCompaction) -> str:
 class GarbageSettings(Section):
     """Objects that no reader can need any more: of segments that compaction replaced, and of uploads that were given up."""
 
-    enabled: bool = True
+    enabled: Reloadable[bool] = True
     """Whether `run` deletes them."""
-    grace_period_ms: Annotated[int, Field(ge=0, le=NEVER_MS)] = DAY_MS
+    grace_period_ms: Reloadable[Annotated[int, Field(ge=0, le=NEVER_MS)]] = DAY_MS
     """How long an object is kept after no commit names it any more. More than the longest read, and the longest upload."""
-    interval_s: Annotated[float, Field(gt=0, le=604_800)] = 3600.0
+    interval_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 3600.0
     """Between two looks of `run`."""

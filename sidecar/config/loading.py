@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from sidecar.config.environment import read_environment, variable_of
 from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
-from sidecar.config.paths import all_sections, all_settings, did_you_mean
+from sidecar.config.paths import all_sections, all_settings, did_you_mean, value_at
 from sidecar.config.wording import expectation
 from sidecar.errors import SettingsError
 
@@ -32,7 +32,7 @@ class LoadedSettings:
         """Every setting by its path: JSON-able `value` (secrets redacted) and `source`."""
         shown = {}
         for path, setting in all_settings().items():
-            value = self._value(path)
+            value = value_at(self.settings, path)
             if setting.is_secret:
                 value = None if value is None else REDACTED
             shown[path] = {"value": _jsonable(value), "source": self.sources.get(path, DEFAULT)}
@@ -40,14 +40,8 @@ class LoadedSettings:
 
     def secrets(self) -> tuple[str, ...]:
         """The values that must never be shown."""
-        values = [self._value(path) for path, setting in all_settings().items() if setting.is_secret]
+        values = [value_at(self.settings, path) for path, setting in all_settings().items() if setting.is_secret]
         return tuple(value.get_secret_value() for value in values if value is not None)
-
-    def _value(self, path: str) -> Any:
-        value: Any = self.settings
-        for name in path.split("."):
-            value = getattr(value, name)
-        return value
 
 
 def load_settings(

@@ -17,7 +17,7 @@ from sidecar.config.http import HttpSettings
 from sidecar.config.section import Section, require_pattern
 from sidecar.config.spark import SparkSettings
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.store_settings import StoreSettings
+from sidecar.store_settings import Reloadable, StoreSettings
 
 
 class LogLevel(StrEnum):
@@ -51,16 +51,17 @@ class BrokerSettings(Section):
     """Written into commits. Default: `node.id` or `broker.id` in `meta.properties`."""
     connection: BrokerConnectionSettings = BrokerConnectionSettings()
     """How to ask the broker what it leads and what is stable there."""
-    settle_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 5_000
+    settle_ms: Reloadable[Annotated[int, Field(ge=0, le=86_400_000)]] = 5_000
     """How long the files of a rolled segment must have been left alone: recovery at a broker's start rewrites indexes in
     place."""
-    snapshot_grace_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 5_000
+    snapshot_grace_ms: Reloadable[Annotated[int, Field(ge=0, le=86_400_000)]] = 5_000
     """How long a producer snapshot that is not there may still come: a roll writes it a moment after the new `.log`."""
-    cleaner_stalled_after_s: Annotated[float, Field(gt=0, le=604_800)] = 900.0
+    cleaner_stalled_after_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 900.0
     """When the broker's own cleaner counts as stalled: a compacted partition is due, and its first dirty offset has not moved
     for so long. More than the cleaning of the largest partition takes."""
     producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = 604_800_000
-    """How long brokers remember an idle producer; rebuilt snapshots leave out those that were idle for longer. Never less
+    """How long brokers remember an idle producer; rebuilt snapshots leave out those that were idle for longer. Where it is not set,
+    `run` and `backfill` with a `connection` go by what the broker says. Never less
     than what any broker uses: `producer.id.expiration.ms` (1 day by default) or, on brokers that do not have it yet,
     `transactional.id.expiration.ms` (7 days). More is harmless. `null` leaves out nobody."""
 
@@ -83,15 +84,15 @@ class BrokerSettings(Section):
 class TopicSettings(Section):
     """Which topics are archived. A pattern is a regular expression and must match the whole name."""
 
-    include: tuple[str, ...] = (".*",)
+    include: Reloadable[tuple[str, ...]] = (".*",)
     """Patterns of topics to archive."""
-    exclude: tuple[str, ...] = ()
+    exclude: Reloadable[tuple[str, ...]] = ()
     """Patterns of topics to leave out; stronger than `include`."""
-    internal: bool = False
+    internal: Reloadable[bool] = False
     """Also topics whose name begins with `__`. The cluster's own metadata log is never archived."""
     index_interval_bytes: Annotated[int, Field(ge=0, lt=2**31)] = 4096
     """The topics' `index.interval.bytes`: log bytes between two entries of an index that has to be rebuilt."""
-    policies: tuple[TopicPolicySettings, ...] = ()
+    policies: Reloadable[tuple[TopicPolicySettings, ...]] = ()
     """Configurations of topics that are to be believed instead of the broker's, or where no broker is asked. Entries with a
     `pattern`; the first match counts. `config show --topic` tells what holds for a topic."""
 
@@ -110,30 +111,30 @@ class TopicSettings(Section):
 class RunSettings(Section):
     """How the work is done."""
 
-    scan_interval_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    scan_interval_s: Reloadable[Annotated[float, Field(gt=0, le=3600)]] = 30.0
     """Between two listings of the log directories. Short beside the topics' `retention.ms`."""
     watch: bool = True
     """Look sooner when the file system reports a new file. The interval holds in any case."""
     drain_timeout_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
     """After SIGTERM, how long segments in work may take to finish. Below the pod's `terminationGracePeriodSeconds`
     (30 s by default)."""
-    workers: Annotated[int, Field(ge=1, le=64)] = 2
+    workers: Reloadable[Annotated[int, Field(ge=1, le=64)]] = 2
     """Segments in work at once, over all partitions. Parts of one upload are `store.s3.concurrency`."""
-    uploads_ahead: Annotated[int, Field(ge=1, le=64)] = 3
+    uploads_ahead: Reloadable[Annotated[int, Field(ge=1, le=64)]] = 3
     """Segments of one partition in work at once. Commits stay in offset order."""
-    max_queue: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    max_queue: Reloadable[Annotated[int, Field(ge=1, le=100_000)]] = 1_000
     """Segments planned ahead. What does not fit waits for the next scan, so memory does not grow with the backlog."""
-    retry_wait_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    retry_wait_s: Reloadable[Annotated[float, Field(ge=0, le=3600)]] = 60.0
     """How long a partition rests after an error before it is tried again."""
     readers_per_disk: Annotated[int, Field(ge=1, le=64)] = 1
     """Segments read at once from one disk. What is being uploaded does not count: it comes from the page cache."""
-    spare_page_cache: bool = True
+    spare_page_cache: Reloadable[bool] = True
     """Give back to the kernel what only we brought into the page cache; what was there before, and may be what the broker
     serves, stays. Needs to run as the owner of the files: others are not told what was there."""
-    pause_above_io_pressure_percent: Annotated[float, Field(gt=0, le=100)] | None = None
+    pause_above_io_pressure_percent: Reloadable[Annotated[float, Field(gt=0, le=100)] | None] = None
     """Wait, up to a minute per segment, while tasks of this machine waited for disks for a larger part of the last ten seconds
     (`some avg10` of /proc/pressure/io). Not where retention is near. Default: never."""
-    record_lost: bool = False
+    record_lost: Reloadable[bool] = False
     """Where offsets are gone from disk before they were archived: record them as LOST in the archive and go on, instead
     of stopping the partition."""
     state_dir: Path = Path("~/.local/state/tiered-sidecar")
@@ -149,7 +150,7 @@ class RunSettings(Section):
 class LogSettings(Section):
     """Logs go to stderr, one line per event. They never hold credentials or record contents."""
 
-    level: LogLevel = LogLevel.INFO
+    level: Reloadable[LogLevel] = LogLevel.INFO
     """The least severe events that are written."""
     format: LogFormat = LogFormat.AUTO
     """`auto` is `console` on a terminal and `json` elsewhere."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from sidecar.config.model import Settings
+from sidecar.store_settings import ReloadMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,22 @@ class Setting:
         return any(kind is SecretStr for kind in alternatives(self.field.annotation))
 
     @property
+    def is_reloadable(self) -> bool:
+        """Whether `run` takes a new value over without a restart."""
+        return any(isinstance(mark, ReloadMark) for mark in self.field.metadata)
+
+    @property
     def is_list(self) -> bool:
         """Whether it takes several values."""
         return any(get_origin(kind) in {tuple, list} for kind in alternatives(self.field.annotation))
+
+
+def value_at(settings: Settings, path: str) -> Any:
+    """The value of a setting."""
+    value: Any = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:

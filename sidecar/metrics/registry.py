@@ -17,6 +17,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.errors import CoverageHole, StagingFull
 from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
+from sidecar.metrics.config import ConfigMetrics
 from sidecar.metrics.declarations import Declarations
 from sidecar.metrics.work_dirs import WorkDirMetrics
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin
@@ -125,6 +126,7 @@ class Metrics(Declarations):
         self.broker = BrokerMetrics(self, self._clock)
         self.compaction = CompactionMetrics(self, self._clock)
         self.work_dirs = WorkDirMetrics(self)
+        self.config = ConfigMetrics(self, self._clock)
 
     def planned(self, plans: Sequence[PlannedPartition], stopped: Sequence[SegmentFiles] = ()) -> None:
         """A look at the disks is over. Resets the counts of partitions, except those that are stopped.

@@ -26,6 +26,7 @@ from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.pipeline.warm_up import warming_up
 from sidecar.storage import open_store, probe_store
+from sidecar.storage.bandwidth import BandwidthLimit
 
 TOPICS_SHOWN_MAX = 20
 
@@ -76,6 +77,19 @@ def journal_directory(settings: Settings) -> Path:
     return settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
 
 
+class ChangingSettings:
+    """Settings that components hold and that a reload replaces in place: overrides of topic policies, and the bandwidth."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.policies = list(settings.topics.policies)
+        self.bandwidth = BandwidthLimit(settings.store.bandwidth_bytes_per_s, clock)
+
+    def adopt(self, settings: Settings) -> None:
+        """These hold from now on."""
+        self.policies[:] = settings.topics.policies
+        self.bandwidth.change(settings.store.bandwidth_bytes_per_s)
+
+
 @contextmanager
 def open_tools(
     settings: Settings,
@@ -87,21 +101,24 @@ def open_tools(
     board: Board | None = None,
     stop: Event | None = None,
     beat: Callable[[], None] = lambda: None,
+    changing: ChangingSettings | None = None,
 ) -> Iterator[Tools]:
     """Everything the pipeline works with; the store has shown that it can do what the archive needs.
 
     Args:
         repeats: see `policy_of`.
         board, stop, beat: see `Tools`.
+        changing: what of the settings is replaced later. Default: nothing is.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
     Raises SettingsError, StoreError.
     """
     clock = clock or SystemClock()
+    changing = changing or ChangingSettings(settings, clock)
     with ExitStack() as resources:
-        facts = resources.enter_context(open_facts(settings, clock))
+        facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
-        store = MeteredStore(open_store(settings.store, clock), metrics)
+        store = MeteredStore(open_store(settings.store, clock, changing.bandwidth), metrics)
         resources.callback(store.close)
         if read_only:
             directory = resources.enter_context(work_directory("dry-run")) / "journal"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sidecar.broker.connection import BrokerConnection
@@ -11,6 +11,7 @@ from sidecar.broker.live_facts import LiveBrokerFacts
 from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.clock import Clock
 from sidecar.config import Settings
+from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.model import PartitionFiles, TopicPolicy
 from sidecar.ports import BrokerFacts, FactsState, PartitionFacts
 
@@ -53,15 +54,19 @@ class ConfiguredFacts:
 
 
 @contextmanager
-def open_facts(settings: Settings, clock: Clock) -> Iterator[BrokerFacts]:
+def open_facts(
+    settings: Settings, clock: Clock, policies: Sequence[TopicPolicySettings] | None = None
+) -> Iterator[BrokerFacts]:
     """Facts of the broker beside us. The broker itself is asked at the first `refresh`.
+
+    Args:
+        policies: a list of somebody who will change it. Default: `topics.policies`, for good.
 
     Raises SettingsError where cluster id or broker id are unknown, or the log dirs disagree.
     """
     broker = settings.broker
-    files = FileBrokerFacts(
-        broker.log_dirs, assume_leader=broker.assume_leader, policies=settings.topics.policies, clock=clock
-    )
+    overrides = settings.topics.policies if policies is None else policies
+    files = FileBrokerFacts(broker.log_dirs, assume_leader=broker.assume_leader, policies=overrides, clock=clock)
     configured = ConfiguredFacts(files, broker.cluster_id, broker.broker_id)
     configured.cluster_id()
     broker_id = configured.broker_id()
@@ -69,7 +74,7 @@ def open_facts(settings: Settings, clock: Clock) -> Iterator[BrokerFacts]:
         yield configured
         return
     connection = BrokerConnection(broker.connection)
-    configs = TopicConfigs(connection, settings.topics.policies, broker.connection.config_max_age_s, clock)
+    configs = TopicConfigs(connection, overrides, broker.connection.config_max_age_s, clock)
     live = LiveBrokerFacts(files, connection, configs, broker_id, clock)
     try:
         yield ConfiguredFacts(live, broker.cluster_id, broker_id)

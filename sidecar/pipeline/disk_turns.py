@@ -44,6 +44,10 @@ class DiskTurns:
         self._lock = threading.Lock()
         self._turns: dict[int, threading.BoundedSemaphore] = {}
 
+    def pause_above(self, percent: float | None) -> None:
+        """Another bound for the machine's pressure; None never pauses."""
+        self._pause_above = percent
+
     @contextmanager
     def reading(self, device: int, *, beat: Callable[[], None], is_urgent: bool) -> Iterator[None]:
         """Read from a device within the block, as soon as it is our turn.

@@ -31,7 +31,7 @@ class PartitionArchiver:
     def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
         """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
         self._tools = tools
-        self._before_upload = before_upload
+        self.before_upload = before_upload
         self._topic_partition = files.topic_partition
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
@@ -82,10 +82,10 @@ class PartitionArchiver:
             cut=cut_segment,
         )
         plan = self._held_back.apply(plan)
-        if self._before_upload is None or plan.error is not None or plan.hole is not None:
+        if self.before_upload is None or plan.error is not None or plan.hole is not None:
             return plan
         limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
-        return self._before_upload.hold_back(plan, partial(self._known_at, plan, state), limit_ms)
+        return self.before_upload.hold_back(plan, partial(self._known_at, plan, state), limit_ms)
 
     def _known_at(self, plan: PartitionPlan, state: PartitionState) -> KnownState:
         return self._known.known_at(plan.files, plan.segments[0].base_offset, state)
@@ -131,7 +131,7 @@ class PartitionArchiver:
         )
         known = self._known
         try:
-            PartitionTurn(self._tools, known, self._held_back, self._before_upload, plan, outcome, done).run(uploads)
+            PartitionTurn(self._tools, known, self._held_back, self.before_upload, plan, outcome, done).run(uploads)
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
             known.overtaken(error.state, plan.files)

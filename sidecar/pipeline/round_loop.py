@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import ExitStack
 from functools import partial
 from threading import Event
@@ -16,10 +17,10 @@ from sidecar.errors import BrokerUnavailable, SidecarError, StoreError, StoreUns
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.advice import advised
-from sidecar.pipeline.assembly import open_tools, scanner
+from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
-from sidecar.pipeline.compaction.in_run import compaction_in_run
+from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
 from sidecar.pipeline.rounds import RoundReport, Rounds
 from sidecar.pipeline.tools import Tools
 
@@ -66,6 +67,16 @@ class RoundLoop:
         self._engines = engines or LocalEngines()
         self._board = board or Board(clock)
         self._cleaner_stalled = False
+        self._changing = ChangingSettings(settings, clock)
+        self._handed_in: deque[Settings] = deque(maxlen=1)
+
+    def adopt(self, settings: Settings) -> None:
+        """Take changed settings over before the next round, and begin it soon. For any thread.
+
+        Only settings that are marked as reloadable may differ.
+        """
+        self._handed_in.append(settings)
+        self._wake.set()
 
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
@@ -73,6 +84,7 @@ class RoundLoop:
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
             _log.error("nothing_will_be_archived", reason=NOT_LEADING)
         while not self._stop.is_set():
+            self._take_over()
             try:
                 with open_tools(
                     self._settings,
@@ -82,6 +94,7 @@ class RoundLoop:
                     board=self._board,
                     stop=self._stop,
                     beat=self._health.beat,
+                    changing=self._changing,
                 ) as tools:
                     self._health.met("settings")
                     self._health.met("store")
@@ -101,10 +114,8 @@ class RoundLoop:
 
     def _rounds(self, tools: Tools) -> None:
         with ExitStack() as resources:
-            tell = partial(self._health.publish_section, "compaction")
-            compaction = resources.enter_context(
-                compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set)
-            )
+            beside = resources.enter_context(ExitStack())
+            compaction = self._compaction(beside, tools)
             rounds = Rounds(tools, scanner(self._settings), compaction.before_upload)
             broker = self._settings.broker
             cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
@@ -114,6 +125,14 @@ class RoundLoop:
                 self._wake.clear()
                 if self._stop.is_set():
                     return  # Set before `clear`: nobody would wake us.
+                before = self._settings
+                if self._take_over():
+                    tools.adopt(policy_of(self._settings, repeats=True))
+                    cleaner.adopt(self._settings.broker.cleaner_stalled_after_s)
+                    if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
+                        beside.close()
+                        compaction = self._compaction(beside, tools)
+                    rounds.adopt(scanner(self._settings), compaction.before_upload)
                 report = self._round(rounds)
                 if report.is_complete:
                     compaction.offer(report.led)
@@ -123,6 +142,21 @@ class RoundLoop:
                     min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
                     deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
                 )
+
+    def _compaction(self, resources: ExitStack, tools: Tools) -> CompactionInRun:
+        """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole."""
+        tell = partial(self._health.publish_section, "compaction")
+        return resources.enter_context(
+            compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set)
+        )
+
+    def _take_over(self) -> bool:
+        """Make the settings that were handed in the ones that hold; whether there were any."""
+        if not self._handed_in:
+            return False
+        self._settings = self._handed_in.pop()
+        self._changing.adopt(self._settings)
+        return True
 
     def _watch(self, cleaner: CleanerWatch) -> None:
         """Look after the broker's own cleaner, from time to time."""

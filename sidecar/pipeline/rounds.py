@@ -85,6 +85,12 @@ class Rounds:
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
 
+    def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
+        """Between rounds: look elsewhere from now on, or hold back by other rules. What is known of archives stays."""
+        self._scan, self._before_upload = scan, before_upload
+        for archiver in self._archivers.values():
+            archiver.before_upload = before_upload
+
     def plan(self) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
         """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest."""
         begun_s = self._tools.clock.monotonic_s()

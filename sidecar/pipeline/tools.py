@@ -86,3 +86,8 @@ class Tools:
         """One reader per disk holds over all partitions: the turns are made here, once."""
         turns = DiskTurns(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
         object.__setattr__(self, "turns", turns)
+
+    def adopt(self, policy: Policy) -> None:
+        """Other numbers, between rounds. How many read from one disk stays as it was."""
+        object.__setattr__(self, "policy", policy)
+        self.turns.pause_above(policy.pause_above_percent)

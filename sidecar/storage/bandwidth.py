@@ -11,15 +11,28 @@ from sidecar.clock import Clock
 class BandwidthLimit:
     """Hands out sending time: who takes n bytes waits until all bytes taken before would have been sent."""
 
-    def __init__(self, bytes_per_s: int, clock: Clock) -> None:
+    def __init__(self, bytes_per_s: int | None, clock: Clock) -> None:
+        """Args: bytes_per_s: None for no limit, until `change` sets one."""
         self._bytes_per_s = bytes_per_s
         self._clock = clock
         self._lock = threading.Lock()
         self._free_at_s = clock.monotonic_s()
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether anybody has to wait at all."""
+        return self._bytes_per_s is not None
+
+    def change(self, bytes_per_s: int | None) -> None:
+        """Another limit for what is taken from now on."""
+        with self._lock:
+            self._bytes_per_s = bytes_per_s
+
     def take(self, size_bytes: int) -> None:
         """Wait for the turn of `size_bytes` bytes. Time that nobody used is not saved up."""
         with self._lock:
+            if self._bytes_per_s is None:
+                return
             now_s = self._clock.monotonic_s()
             turn_s = max(now_s, self._free_at_s)
             self._free_at_s = turn_s + size_bytes / self._bytes_per_s

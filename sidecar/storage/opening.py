@@ -31,11 +31,16 @@ def open_existing(settings: StoreSettings, clock: Clock | None = None) -> Object
     return store
 
 
-def open_store(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
-    """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError, StoreError."""
+def open_store(settings: StoreSettings, clock: Clock | None = None, limit: BandwidthLimit | None = None) -> ObjectStore:
+    """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError, StoreError.
+
+    Args:
+        limit: of somebody who will change it. Default: what the settings say, for good.
+    """
     clock = clock or SystemClock()
     rate = settings.bandwidth_bytes_per_s
-    limit = None if rate is None else BandwidthLimit(rate, clock)
+    if limit is None and rate is not None:
+        limit = BandwidthLimit(rate, clock)
     parts = urlsplit(settings.url)
     if parts.scheme == "s3":
         from sidecar.storage.s3 import S3Store  # boto3 is some 25 MB of memory

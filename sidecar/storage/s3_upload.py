@@ -61,7 +61,9 @@ class Upload:
 
         The stubs name fewer types than botocore takes: bytearray and whatever reads are fine with it.
         """
-        return cast("bytes", body if self._limit is None else PacedBody(body, self._limit))
+        return cast(
+            "bytes", body if self._limit is None or not self._limit.is_limited else PacedBody(body, self._limit)
+        )
 
     def settled(self, operation: str, call: Callable[[], Answer], crc32c: int) -> Answer | None:
         """Make the object come into being; None if an answer was lost but the object is there as it should be.

@@ -1,0 +1,81 @@
+"""What is different between two settings, whether a process that runs may take it over, and a name for each state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidecar.config.loading import LoadedSettings
+from sidecar.config.paths import all_settings, value_at
+
+_FINGERPRINT_DIGITS = 12
+
+
+FileState = tuple[int, int, int, int]
+
+
+class SettingsSource:
+    """Where the settings of this process come from: `loaded` at its start, and `read` again later."""
+
+    def __init__(
+        self, file: Path | None, read: Callable[[], LoadedSettings], set_up_logs: Callable[[LoadedSettings], None]
+    ) -> None:
+        """Read for the first time. Raises SettingsError.
+
+        Args:
+            file: the settings file, if there is one.
+            read: reads flags, environment and file; raises SettingsError.
+            set_up_logs: makes the logs of this process as settings want them.
+        """
+        self._file = file
+        self.read = read
+        self.set_up_logs = set_up_logs
+        # Before the reading: what comes after it must not be missed.
+        self.loaded_state = self.state()
+        self.loaded = read()
+
+    def state(self) -> FileState | None:
+        """Which file it is and in which state; None where there is none to see.
+
+        A Kubernetes ConfigMap is exchanged by a symbolic link above the file: device and inode are those of what it leads to.
+        """
+        if self._file is None:
+            return None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Paths of settings with other values than before: those that may change at run time, and those that need a restart."""
+
+    reloadable: tuple[str, ...]
+    fixed: tuple[str, ...]
+
+
+def changes_between(old: LoadedSettings, new: LoadedSettings) -> Changes:
+    """Compare value by value.
+
+    A reloadable one also counts as changed if it is set now, and was not: a broker's word stands behind what an operator set.
+    """
+    reloadable, fixed = [], []
+    for path, setting in all_settings().items():
+        is_another = value_at(old.settings, path) != value_at(new.settings, path)
+        if setting.is_reloadable and (is_another or (path in old.sources) != (path in new.sources)):
+            reloadable.append(path)
+        elif is_another:
+            fixed.append(path)
+    return Changes(tuple(reloadable), tuple(fixed))
+
+
+def fingerprint(loaded: LoadedSettings) -> str:
+    """The same for the same values, wherever they come from. Secrets do not go into it: it is shown."""
+    values = {path: entry["value"] for path, entry in loaded.shown().items()}
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]

@@ -1,0 +1,44 @@
+"""Metrics of the settings that hold, and of attempts to change them while the process runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sidecar.clock import Clock
+from sidecar.metrics.declarations import Declarations
+
+
+class ReloadResult(StrEnum):
+    """How an attempt ended. REFUSED: something changed that needs a restart; INVALID: the settings are wrong."""
+
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    INVALID = "invalid"
+
+
+class ConfigMetrics:
+    """Thread-safe."""
+
+    def __init__(self, declare: Declarations, clock: Clock) -> None:
+        self._clock = clock
+        self._reloads = declare.counter(
+            "config_reloads_total",
+            "Attempts to take changed settings over, by result: applied, unchanged, refused (needs a restart), invalid.",
+            "result",
+        )
+        self._stale = declare.gauge(
+            "config_stale",
+            "1 while the settings file says something else than what holds: it was refused, or is wrong. Alert after minutes.",
+        )
+        self._loaded = declare.gauge("config_loaded_timestamp_seconds", "When the settings that hold were taken over.")
+        for result in ReloadResult:
+            self._reloads.labels(result)
+        self._loaded.set(clock.now_ms() / 1000)
+
+    def reloaded(self, result: ReloadResult) -> None:
+        """An attempt has ended."""
+        self._reloads.labels(result).inc()
+        self._stale.set(result in {ReloadResult.REFUSED, ReloadResult.INVALID})
+        if result is ReloadResult.APPLIED:
+            self._loaded.set(self._clock.now_ms() / 1000)

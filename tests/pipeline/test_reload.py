@@ -1,0 +1,142 @@
+"""Changed settings are taken over as a whole or not at all; what was refused is told, and the old ones hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar.clock import ManualClock
+from sidecar.config import Settings
+from sidecar.config.changes import SettingsSource
+from sidecar.config.loading import LoadedSettings, load_settings
+from sidecar.http import Health
+from sidecar.metrics import Metrics
+from sidecar.pipeline.reload import SettingsReload
+
+
+class Operator:
+    """Edits a settings file beside a process that watches it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "settings.yaml"
+        self.write(workers=2)
+        self.clock = ManualClock(1_700_000_000_000)
+        self.health, self.metrics = Health(self.clock), Metrics(self.clock)
+        self.adopted: list[Settings] = []
+        self.logged: list[LoadedSettings] = []
+        source = SettingsSource(self.file, self.read, self.logged.append)
+        self.reload = SettingsReload(source, self.adopted.append, self.metrics, self.health, self.clock)
+
+    def read(self) -> LoadedSettings:
+        return load_settings(config_file=self.file)
+
+    def write(self, **run: Any) -> None:
+        self.write_text(f"store: {{url: {self.file.parent}/archive}}\nrun: {run}\n".replace("'", ""))
+
+    def write_text(self, text: str) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(text)
+        new.rename(self.file)
+
+    def count(self, result: str) -> float:
+        found = self.metrics.registry.get_sample_value("tiered_sidecar_config_reloads_total", {"result": result})
+        assert found is not None
+        return found
+
+    @property
+    def is_stale(self) -> bool:
+        return bool(self.metrics.registry.get_sample_value("tiered_sidecar_config_stale"))
+
+    @property
+    def shown(self) -> Any:
+        return self.health.status()["config"]
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)
+
+
+def test_a_file_that_nobody_touches_is_not_read_again(operator: Operator) -> None:
+    for _ in range(5):
+        operator.reload.look()
+    assert (operator.adopted, operator.logged) == ([], [])
+    assert (operator.shown["generation"], operator.shown["stale"]) == (1, False)
+
+
+def test_a_change_is_read_when_the_file_has_been_left_alone_for_a_look(operator: Operator) -> None:
+    before = operator.shown["fingerprint"]
+    operator.write(workers=5)
+    operator.reload.look()
+    assert operator.adopted == []
+    operator.write(workers=6)
+    operator.reload.look()
+    assert operator.adopted == []
+    operator.reload.look()
+    assert [settings.run.workers for settings in operator.adopted] == [6]
+    assert len(operator.logged) == 1
+    assert operator.count("applied") == 1
+    assert operator.shown["generation"] == 2
+    assert operator.shown["fingerprint"] != before
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("run: {workers: 7, state_dir: /elsewhere}", "refused"),
+        ("run: {workers: 0}", "invalid"),
+        ("run: {worker: 7}", "invalid"),
+        ("run: [", "invalid"),
+    ],
+)
+def test_what_cannot_be_taken_over_changes_nothing_and_is_told_until_it_is_corrected(
+    text: str, result: str, operator: Operator
+) -> None:
+    before = operator.shown
+    operator.write_text(f"store: {{url: {operator.file.parent}/archive}}\n{text}\n")
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(4):
+            operator.reload.look()
+    (told,) = [entry for entry in logs if entry["event"] == "config_reload_refused"]
+    assert told["log_level"] == "error"
+    if result == "refused":
+        assert told["settings"] == ("run.state_dir",)
+        assert "restart to apply" in told["remedy"]
+    assert (operator.adopted, operator.logged) == ([], [])
+    assert operator.count(result) == 1
+    assert operator.is_stale
+    assert operator.shown["stale"]
+    assert operator.shown["refused"]["reason"]
+    assert (operator.shown["fingerprint"], operator.shown["generation"]) == (before["fingerprint"], 1)
+    operator.write(workers=2)
+    operator.reload.look()
+    operator.reload.look()
+    assert operator.count("unchanged") == 1
+    assert not operator.is_stale
+    assert operator.shown == before
+
+
+def test_a_file_that_is_gone_is_refused_and_welcome_when_it_is_back(operator: Operator) -> None:
+    operator.file.unlink()
+    operator.reload.look()
+    operator.reload.look()
+    assert operator.is_stale
+    assert "cannot read settings file" in operator.shown["refused"]["reason"]
+    operator.write(workers=9)
+    operator.reload.look()
+    operator.reload.look()
+    assert [settings.run.workers for settings in operator.adopted] == [9]
+    assert not operator.is_stale
+
+
+def test_who_asks_is_answered_at_once_and_also_if_nothing_has_changed(operator: Operator) -> None:
+    operator.reload.look(asked=True)
+    assert operator.count("unchanged") == 1
+    operator.write(workers=5)
+    operator.reload.look(asked=True)
+    assert [settings.run.workers for settings in operator.adopted] == [5]
+    operator.reload.look()
+    assert operator.count("applied") == 1
