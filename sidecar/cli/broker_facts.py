@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from sidecar.cli.archiving import Bootstrap, Excluded, LogDirs, Topics
-from sidecar.cli.options import GlobalOptions
-from sidecar.cli.snapshots import NO_ARCHIVE
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import BrokerUnavailable, SettingsError
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ def broker(
     bootstrap_server: Bootstrap = None,
     topic: Topics = None,
     exclude: Excluded = None,
+    producers: Annotated[
+        bool, typer.Option("--producers", help="List the producers that the broker remembers, one by one.")
+    ] = False,
 ) -> int:
     """Ask the broker what it leads, how far that is stable, and which producers it remembers; nothing is archived.
 
@@ -41,7 +46,8 @@ def broker(
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
     from sidecar.broker.connection import BrokerConnection
-    from sidecar.broker.inspection import live_producers, log_dirs
+    from sidecar.broker.inspection import ask_producers, log_dirs
+    from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, missing_right, problem_words
     from sidecar.clock import SystemClock
     from sidecar.pipeline.assembly import scanner
     from sidecar.pipeline.configured_facts import open_facts
@@ -51,19 +57,26 @@ def broker(
         if facts.state().away:
             raise BrokerUnavailable(facts.state().away)
         found = [(files, facts.partition(files)) for files in scanner(settings)().partitions]
-        broker_id, cluster_id = facts.broker_id(), facts.cluster_id()
+        head = {"cluster_id": facts.cluster_id(), "broker_id": facts.broker_id()}
+        missing_rights = list(facts.state().missing_rights)
     connection = BrokerConnection(settings.broker.connection)
     try:
         led = [row.topic_partition for _, row in found if row.leads]
-        producers = live_producers(connection, broker_id, led)
-        directories = log_dirs(connection, broker_id)
+        told = ask_producers(connection, head["broker_id"], led)
+        directories = log_dirs(connection, head["broker_id"])
     finally:
         connection.close()
     rows = [_row(files, row) for files, row in found]
     for (files, _), shown in zip(found, rows, strict=True):
-        known = None if producers is None else producers.get(files.topic_partition)
+        known = None if told is None else told.values.get(files.topic_partition)
         shown["producers"] = None if known is None else [asdict(producer) for producer in known]
-    _show(options, {"cluster_id": cluster_id, "broker_id": broker_id}, rows, [asdict(found) for found in directories])
+    missing_rights += missing_right(told.problems.values() if told else (), "its live producers are not shown")
+    if not directories:
+        missing_rights += missing_right(
+            [problem_words(CLUSTER_DENIED, DESCRIBE)], "the broker's log dirs are not shown"
+        )
+    head["missing_rights"] = missing_rights
+    _show(options, head, rows, [asdict(found) for found in directories], with_producers=producers)
     return 0
 
 
@@ -82,7 +95,12 @@ def _row(files: PartitionFiles, facts: PartitionFacts) -> dict[str, Any]:
 
 
 def _show(
-    options: GlobalOptions, head: dict[str, Any], rows: list[dict[str, Any]], directories: list[dict[str, Any]]
+    options: GlobalOptions,
+    head: dict[str, Any],
+    rows: list[dict[str, Any]],
+    directories: list[dict[str, Any]],
+    *,
+    with_producers: bool,
 ) -> None:
     from sidecar.cli.output import print_json, print_table, remark, size
 
@@ -117,10 +135,43 @@ def _show(
         ],
         colors=options.colors,
     )
+    if with_producers:
+        _show_producers(rows, colors=options.colors)
+    for right in head["missing_rights"]:
+        remark(right)
     for found in directories:
         moving = f", {found['moving']} being moved there" if found["moving"] else ""
         problem = f", {found['problem']}" if found["problem"] else ""
         remark(f"{found['path']}: {found['partitions']} partitions, {size(found['size_bytes'])}{moving}{problem}")
+
+
+def _show_producers(rows: list[dict[str, Any]], *, colors: bool) -> None:
+    """Whom `snapshots` and bundles should know too; a transaction that is open for long holds back archive and cleaner."""
+    from sidecar.cli.output import print_table
+
+    columns = ["partition", "producer#", "epoch#", "last sequence#", "last batch", "coordinator epoch#", "open since#"]
+    shown = [
+        (
+            f"{row['topic']}-{row['partition']}",
+            one["producer_id"],
+            one["producer_epoch"],
+            one["last_sequence"],
+            _utc(one["last_timestamp_ms"]),
+            one["coordinator_epoch"],
+            one["transaction_start_offset"] if one["transaction_start_offset"] >= 0 else None,
+        )
+        for row in rows
+        for one in row["producers"] or ()
+    ]
+    print_table("Producers", columns, shown, colors=colors)
+
+
+def _utc(timestamp_ms: int) -> str | None:
+    """None for times that no calendar has: producers choose their timestamps."""
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if timestamp_ms >= 0 else None
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
 
 
 def _open_since(producers: list[dict[str, Any]] | None) -> int | None:

@@ -13,8 +13,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import EngineName, Master, embedded_spark, spark_flags, wants_spark
-from sidecar.cli.options import GlobalOptions
-from sidecar.cli.snapshots import NO_ARCHIVE
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import SettingsError
 
 if TYPE_CHECKING:

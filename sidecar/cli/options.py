@@ -22,6 +22,8 @@ PANEL = "Options of every command"
 CONFIG_VARIABLE = "TIERED_SIDECAR_CONFIG"
 EXIT_BROKEN_PIPE = 141
 """128 plus SIGPIPE: what a shell shows for a program that the signal has ended."""
+NO_ARCHIVE = "memory://none"
+"""`store.url` for commands that need no archive, which the settings demand."""
 
 
 @dataclass(frozen=True, slots=True)

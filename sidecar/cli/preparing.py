@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sidecar.cli.options import GlobalOptions
-from sidecar.cli.snapshots import NO_ARCHIVE
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 
 JSON_VERSION = 1
 _PRELOADED = "sidecar.pipeline.compaction.preloaded"

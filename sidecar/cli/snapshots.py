@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from sidecar.cli.answering import JSON_VERSION, answering_json
+from sidecar.cli.answering import answering_json
 from sidecar.cli.archiving import Excluded, Topics
-from sidecar.cli.engines import Engine, EngineName, Master, Workers, spark_flags, task_engine
+from sidecar.cli.engines import Engine, EngineName, Master, Workers, spark_flags
 from sidecar.cli.options import GlobalOptions
+from sidecar.cli.snapshot_work import (
+    CompactedElsewhere,
+    Directories,
+    ExpirationMs,
+    FromArchive,
+    NowMs,
+    chosen_topics,
+    print_partitions,
+    producers_forgotten,
+    reading,
+    snapshot_settings,
+    snapshot_targets,
+    tell,
+    topics_compacted_elsewhere,
+)
 from sidecar.errors import SettingsError
-
-if TYPE_CHECKING:
-    from sidecar.config import Settings
-    from sidecar.discovery.topic_filter import TopicFilter
-    from sidecar.pipeline.snapshots.folding import Forgetting
-    from sidecar.pipeline.snapshots.targets import Targets
-    from sidecar.ports import TaskEngine
-
-NEVER = "never"
-
-NO_ARCHIVE = "memory://none"
-"""The settings demand an archive; these commands need none."""
-
-
-Directories = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="DIR", help="A partition directory, a log directory, or several.", show_default=False),
-]
-FromArchive = Annotated[
-    str | None, typer.Option("--archive", metavar="URL", help="Read this archive instead of directories.")
-]
-NowMs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="Leave out producers expired at this very moment (ms). Default: those expired when the newest batch was written.",
-    ),
-]
-ExpirationMs = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|never", help="The brokers' producer.id.expiration.ms. Default: broker.producer_id_expiration_ms."
-    ),
-]
-CompactedElsewhere = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--compacted",
-        metavar="REGEX",
-        help="Topics compacted elsewhere (fetched from a leader that had compacted them, or restored): offsets may be missing in "
-        "their logs. Repeatable. Default: where cleaner-offset-checkpoint names the partition, or is not there.",
-        show_default=False,
-    ),
-]
 
 
 @answering_json("snapshots_rebuild")
@@ -81,26 +49,19 @@ def rebuild(
 
     One partition directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
     """
-    settings = _settings(options, topic, exclude, archive, spark_flags(master, engine))
-    from sidecar.cli.progress import ProgressDisplay
+    settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.snapshot_tables import show_rebuilt
     from sidecar.pipeline.snapshots.rebuild import rebuild as replay
 
-    targets = _targets(settings, directory, archive, compacted)
-    forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
-    with (
-        _engine(settings, engine, workers) as reader,
-        ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
-    ):
+    targets = snapshot_targets(settings, directory, archive, compacted)
+    forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
+    with reading(options, settings, engine, workers) as (reader, progress):
         report = replay(targets, out, reader, forgetting, watcher=progress)
     if options.json:
-        from sidecar.cli.output import print_json
-
-        for partition in report.partitions:
-            print_json({"kind": "snapshots_rebuild", "version": JSON_VERSION, **partition.to_json()})
+        print_partitions("snapshots_rebuild", report.partitions)
     else:
         show_rebuilt(report, colors=options.colors)
-    _tell(report.problems, targets.warnings)
+    tell(report.problems, targets.warnings)
     return report.exit_code
 
 
@@ -122,26 +83,19 @@ def check(
 
     In a log directory, Kafka's internal topics are passed over, as by heal; name a partition's directory to look at one.
     """
-    settings = _settings(options, topic, exclude, archive, spark_flags(master, engine))
-    from sidecar.cli.progress import ProgressDisplay
+    settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.snapshot_tables import show_checked
     from sidecar.pipeline.snapshots.check import check as compare
 
-    targets = _targets(settings, directory, archive, compacted)
-    forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
-    with (
-        _engine(settings, engine, workers) as reader,
-        ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
-    ):
+    targets = snapshot_targets(settings, directory, archive, compacted)
+    forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
+    with reading(options, settings, engine, workers) as (reader, progress):
         report = compare(targets, reader, forgetting, watcher=progress)
     if options.json:
-        from sidecar.cli.output import print_json
-
-        for partition in report.partitions:
-            print_json({"kind": "snapshots_check", "version": JSON_VERSION, **partition.to_json()})
+        print_partitions("snapshots_check", report.partitions)
     else:
         show_checked(report, colors=options.colors)
-    _tell(report.problems, targets.warnings)
+    tell(report.problems, targets.warnings)
     return report.exit_code
 
 
@@ -183,32 +137,28 @@ def heal(
     to interrupt, and to run again. Snapshots that are there are compared with the log; exit code 4 if a wrong one is left.
     SIGTERM ends it with 143, and leaves no half-written file.
     """
-    settings = _settings(options, topic, exclude)
-    from sidecar.cli.progress import ProgressDisplay
+    settings = snapshot_settings(options, topic, exclude)
     from sidecar.cli.snapshot_tables import show_healed
     from sidecar.clock import SystemClock
     from sidecar.pipeline.snapshots.heal import heal as give_snapshots
 
-    forgetting = _forgetting(settings, now_ms, producer_id_expiration_ms)
+    forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     clock_ms = SystemClock().now_ms()
     if forgetting.now_ms > clock_ms:
         raise SettingsError(
             f"--now-ms {now_ms}: later than this machine's clock ({clock_ms}); producers that the broker still knows would be "
             f"left out"
         )
-    with (
-        _engine(settings, EngineName.LOCAL, workers) as reader,
-        ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
-    ):
+    with reading(options, settings, EngineName.LOCAL, workers) as (reader, progress):
         report = give_snapshots(
             log_dir,
-            _topics(settings),
+            chosen_topics(settings),
             reader,
             forgetting,
             dry_run=dry_run,
             replace_empty=replace_empty,
             replace_corrupt=replace_corrupt,
-            compacted_elsewhere=_compacted_elsewhere(compacted),
+            compacted_elsewhere=topics_compacted_elsewhere(compacted),
             watcher=progress,
         )
     if options.json:
@@ -217,74 +167,5 @@ def heal(
         print_json(report.as_json())
     else:
         show_healed(report, colors=options.colors)
-    _tell(report.problems, report.warnings)
+    tell(report.problems, report.warnings)
     return report.exit_code
-
-
-def _settings(
-    options: GlobalOptions,
-    topics: list[str] | None,
-    excluded: list[str] | None,
-    archive: str | None = None,
-    spark: Mapping[str, Any] | None = None,
-) -> Settings:
-    flags = {"store.url": archive or NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
-    return options.settings({**flags, **(spark or {})}, calm=True)
-
-
-def _targets(
-    settings: Settings, directories: list[Path] | None, archive: str | None, compacted: list[str] | None
-) -> Targets:
-    from sidecar.clock import SystemClock
-    from sidecar.pipeline.snapshots.targets import archive_targets, find_targets
-
-    if bool(directories) == bool(archive):
-        raise SettingsError("name directories, or an archive by --archive: one of the two")
-    if directories:
-        return find_targets(directories, _topics(settings), compacted_elsewhere=_compacted_elsewhere(compacted))
-    if compacted:
-        raise SettingsError("--compacted: is for directories; an archive's commits tell of every segment")
-    return archive_targets(settings.store, SystemClock(), _topics(settings))
-
-
-def _topics(settings: Settings) -> TopicFilter:
-    from sidecar.discovery.topic_filter import TopicFilter
-
-    return TopicFilter(settings.topics.include, settings.topics.exclude)
-
-
-def _compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
-    from sidecar.discovery.topic_filter import TopicFilter
-
-    return TopicFilter(tuple(patterns or ()))
-
-
-def _forgetting(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:
-    from sidecar.clock import SystemClock
-    from sidecar.pipeline.snapshots.folding import Forgetting
-
-    expiration_ms = settings.broker.producer_id_expiration_ms
-    if expiration == NEVER:
-        expiration_ms = None
-    elif expiration is not None:
-        if not expiration.isdecimal() or int(expiration) < 1:
-            raise SettingsError(
-                f"--producer-id-expiration-ms {expiration}: expected milliseconds, 1 or more, or '{NEVER}'"
-            )
-        expiration_ms = int(expiration)
-    return Forgetting(SystemClock().now_ms() if now_ms is None else now_ms, expiration_ms, now_ms)
-
-
-def _engine(settings: Settings, name: EngineName, workers: int | None) -> AbstractContextManager[TaskEngine]:
-    from sidecar.pipeline.snapshots.local_engine import PRELOADED
-
-    return task_engine(settings, name, workers, [PRELOADED])
-
-
-def _tell(problems: tuple[str, ...], warnings: tuple[str, ...]) -> None:
-    from sidecar.cli.output import remark
-
-    for warning in warnings:
-        remark(f"warning: {warning}")
-    for problem in problems:
-        remark(f"problem: {problem}")
