@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,14 @@ def killed(task: int) -> bytes:
     return b""
 
 
+def _wait(until: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + _WAIT_S  # noqa: TID251
+    while not until():
+        if time.monotonic() > deadline:  # noqa: TID251
+            raise TimeoutError(otherwise)
+        time.sleep(0.02)  # noqa: TID251
+
+
 @dataclass(frozen=True)
 class Gate:
     """Whoever comes leaves the id of its process, and waits until the gate is open."""
@@ -54,11 +62,7 @@ class Gate:
 
     def __call__(self) -> None:
         (self.directory / str(os.getpid())).touch()
-        deadline = time.monotonic() + _WAIT_S  # noqa: TID251
-        while not (self.directory / "open").exists():
-            if time.monotonic() > deadline:  # noqa: TID251
-                raise TimeoutError("the gate was not opened")
-            time.sleep(0.02)  # noqa: TID251
+        _wait((self.directory / "open").exists, "the gate was not opened")
         (self.directory / f"passed-{os.getpid()}-{time.monotonic_ns()}").touch()
 
 
@@ -87,11 +91,34 @@ class GatedEngine:
 
 
 @dataclass(frozen=True)
-class GatedStages:
-    """A `StageEngine` whose third stage waits: all that it needs has been made, and lies on the executors."""
+class Straggling:
+    """A third stage one of whose tasks does not end before it has been begun a second time: only speculation does that."""
+
+    function: Callable[[Iterable[Row], Any], Iterator[Any]]
+    directory: Path
+
+    def __call__(self, rows: Iterable[Row], plan: Any) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if plan and context is not None and self._is_straggler(context.partitionId()):
+            (self.directory / f"attempt-{context.taskAttemptId()}").touch()
+            _wait(lambda: len(list(self.directory.glob("attempt-*"))) > 1, "no second attempt was begun")
+        return self.function(rows, plan)
+
+    def _is_straggler(self, partition: int) -> bool:
+        """The first task that comes with work to do is the one."""
+        with suppress(FileExistsError), (self.directory / "straggler").open("x") as file:
+            file.write(str(partition))
+        return (self.directory / "straggler").read_text() == str(partition)
+
+
+@dataclass(frozen=True)
+class SlowStages:
+    """A `StageEngine` with something around its third stage: all that this needs has been made, and lies on the executors."""
 
     engine: StageEngine
-    gate: Gate
+    around: Callable[[Callable[..., Any]], Callable[..., Any]]
 
     @property
     def cores(self) -> int:
@@ -99,18 +126,18 @@ class GatedStages:
         return self.engine.cores
 
     @contextmanager
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[GatedRun]:
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SlowRun]:
         """See `StageEngine`."""
         with self.engine.staged(stages, tasks) as run:
-            yield GatedRun(run, self.gate)
+            yield SlowRun(run, self.around)
 
 
 @dataclass(frozen=True)
-class GatedRun:
+class SlowRun:
     """A `StagedRun`."""
 
     run: StagedRun
-    gate: Gate
+    around: Callable[[Callable[..., Any]], Callable[..., Any]]
 
     @property
     def answers(self) -> Sequence[Any]:
@@ -119,4 +146,4 @@ class GatedRun:
 
     def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
         """See `StagedRun`."""
-        return self.run.third(Gated(function, self.gate), plans)
+        return self.run.third(self.around(function), plans)

@@ -7,18 +7,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sidecar.clock import SystemClock
 from sidecar.compaction.rules import CompactionRules, Strategy
-from sidecar.config import Settings, SparkSettings
-from sidecar.config.loading import load_settings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.pipeline import scrub
-from sidecar.pipeline.backfill import backfill
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.process_store import store_of
 from sidecar.pipeline.scrub import PRELOADED, ChecksOnEngine
@@ -33,64 +30,24 @@ from sidecar.spark.stages import SparkStages
 from sidecar.storage import open_store
 from tests.compaction.directories import compacted
 from tests.golden import golden
-from tests.real.product import PREFIX, json_lines, run_program, s3_settings
-from tests.servers.spark_cluster import EXECUTOR_MIB, ONE_EACH, SparkCluster
-from tests.servers.versitygw import VersityGateway
+from tests.real.compacted_archives import assert_compacted, clean_end
+from tests.real.daemon import Daemon, eventually
+from tests.real.product import json_lines, run_program
+from tests.servers.spark_cluster import EXECUTOR_MIB
 from tests.snapshots.log_dirs import tree
 from tests.spark.archives import archived, compact, live
-from tests.spark.slow_tasks import Gate, GatedEngine, GatedStages
+from tests.spark.cluster_site import DRIVER, Site, a_site
+from tests.spark.slow_tasks import Gate, Gated, GatedEngine, SlowStages, Straggling
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
-DRIVER = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", *ONE_EACH)
-SPECULATIVE = (
-    "spark.speculation=true",
-    "spark.speculation.interval=100ms",
-    "spark.speculation.quantile=0.5",
-    "spark.speculation.multiplier=1.1",
-)
-"""Whatever takes a little longer than the others is begun once more: results must not show it."""
 FORGETTING = Forgetting(SystemClock().now_ms(), None)
-
-
-@dataclass(frozen=True)
-class Site:
-    """An archive on a real store, and a cluster whose machines have the store's keys in their environment."""
-
-    gateway: VersityGateway
-    cluster: SparkCluster
-    flags: dict[str, str]
-    archive: Settings
-
-    @property
-    def spark(self) -> SparkSettings:
-        return SparkSettings(
-            master=self.cluster.url,
-            driver_memory_bytes=512 << 20,
-            executor_memory_bytes=EXECUTOR_MIB << 20,
-            options=(*DRIVER, *SPECULATIVE),
-        )
 
 
 @pytest.fixture(scope="module", name="site")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    place = tmp_path_factory.mktemp("cluster")
-    with VersityGateway(place / "s3", options=["--quiet"]) as gateway:
-        flags = {**s3_settings(gateway), "store.url": f"s3://{gateway.bucket}/kafka"}
-        keys = {name: flags[name] for name in ("store.s3.access_key_id", "store.s3.secret_access_key")}
-        machines = {PREFIX + path.upper().replace(".", "__"): value for path, value in keys.items()}
-        with SparkCluster(place / "spark", environment={**machines, "PYTHONPATH": str(ROOT)}) as cluster:
-            more = {
-                "broker.log_dirs": [golden("4.3.0") / "logs"],
-                "broker.assume_leader": True,
-                "broker.settle_ms": 0,
-                "run.state_dir": place / "state",
-                "topics.include": ["orders", "transactions", "compacted"],
-            }
-            archive = load_settings(flags={**flags, **more}).settings
-            assert backfill(archive, dry_run=False).exit_code == 0
-            yield Site(gateway, cluster, flags, archive)
+    with a_site(tmp_path_factory.mktemp("cluster")) as site:
+        yield site
 
 
 @pytest.fixture(scope="module", name="spark")
@@ -181,7 +138,7 @@ def test_a_compaction_whose_executor_is_killed_between_its_stages(
     gate = Gate(tmp_path / "gate")
     gate.directory.mkdir()
     lost_before = site.cluster.lost_executors()
-    engine = GatedStages(SparkStages(spark), gate)
+    engine = SlowStages(SparkStages(spark), partial(Gated, gate=gate))
     with ThreadPoolExecutor(1) as pool:
         there = tmp_path / "there" / path.name
         running = pool.submit(compacted, path, there, rules, engine, split_bytes=4096)
@@ -206,7 +163,7 @@ def test_an_archive_whose_compaction_loses_an_executor(site: Site, spark: Embedd
     gate = Gate(tmp_path / "gate")
     gate.directory.mkdir()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(compact, there, GatedStages(SparkStages(spark), gate))
+        running = pool.submit(compact, there, SlowStages(SparkStages(spark), partial(Gated, gate=gate)))
         try:
             wait_for(lambda: gate.waiting or running.done())
             assert live(there) == raw
@@ -218,6 +175,44 @@ def test_an_archive_whose_compaction_loses_an_executor(site: Site, spark: Embedd
     assert live(there) == live(here) != raw
     staged = [facts.key for facts in store_of(there.store).list("") if "/staging/" in f"/{facts.key}"]
     assert staged == []
+
+
+def test_a_task_that_runs_twice_at_once_leaves_one_result(site: Site, spark: EmbeddedSpark, tmp_path: Path) -> None:
+    """A straggler is begun again elsewhere while it still runs; both write their parts, and only one's are used."""
+    urls = [f"s3://{site.gateway.bucket}/{name}" for name in ("once", "copy")]
+    once, twice = [archived(site.flags, url, tmp_path / url[-4:]) for url in urls]
+    commits = compact(once, LocalStages())
+    place = tmp_path / "straggler"
+    place.mkdir()
+    assert compact(twice, SlowStages(SparkStages(spark), partial(Straggling, directory=place))) == commits
+    assert len(list(place.glob("attempt-*"))) == 2
+    assert live(twice) == live(once)
+    assert not [facts.key for facts in store_of(twice.store).list("") if "/staging/" in f"/{facts.key}"]
+
+
+def test_run_compacts_on_the_cluster(site: Site, tmp_path: Path) -> None:
+    """A sidecar whose master is a cluster: uploads go on from here, compaction from there, the JVM here ends when idle."""
+    settings = {
+        **site.flags,
+        "store.url": f"s3://{site.gateway.bucket}/by-run",
+        "broker.log_dirs": str(golden("4.3.0") / "logs"),
+        "topics.include": "append-time",
+        "compaction.topics": json.dumps([{"pattern": "append-time", "min_cleanable_dirty_ratio": 0.01}]),
+        "compaction.engine": "spark",
+        "compaction.check_interval_s": "0.2",
+        "spark.master": site.cluster.url,
+        "spark.driver_memory_bytes": str(512 << 20),
+        "spark.executor_memory_bytes": str(EXECUTOR_MIB << 20),
+        "spark.idle_stop_s": "1",
+        "spark.options": json.dumps(DRIVER),
+    }
+    with Daemon(tmp_path, settings) as daemon:
+        eventually(lambda: daemon.metric("compaction_partitions_total", result="ok") == 1)
+        assert daemon.metric("compaction_partitions_total", result="failed") == 0
+        assert daemon.process.stop() == 0
+    assert clean_end(settings, "append-time-0") > 0
+    assert_compacted(settings, "append-time-0")
+    assert site.gateway.secret_key not in site.cluster.written()
 
 
 def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(site: Site, tmp_path: Path) -> None:
