@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart soak matrix
+.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart soak matrix restore-matrix
 
 setup: $(STAMP)
 
@@ -49,6 +49,10 @@ soak: setup
 # One broker of each version, bounced and killed while producers of all kinds write; and one open transaction each.
 matrix: setup
 	SOAK_VERSIONS="2.7.2 3.9.1 4.3.0" SOAK_BOUNCES=4 $(BIN)/pytest -s tests/real/test_soak_versions.py
+
+# Restores of a live broker's archive into a fresh broker of each version, and kill -9 at many more random points than in `make test`.
+restore-matrix: setup
+	RESTORE_MATRIX=2.7.2,3.9.1,4.3.0 RESTORE_KILLS=20 $(BIN)/pytest tests/real/test_restore.py tests/real/test_restore_live.py tests/real/test_restore_kills.py
 
 # The container image, as Docker or Podman would build it; the next two need neither (root, Debian's buildah, bubblewrap, mmdebstrap).
 image:
