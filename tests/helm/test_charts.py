@@ -8,6 +8,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -27,6 +28,7 @@ from tests.helm.charts import (
     helm,
     rendered,
 )
+from tests.helm.definitions import require_valid
 from tests.helm.tools import go_tool
 
 pytestmark = pytest.mark.real
@@ -84,6 +86,7 @@ def test_objects_are_valid_on_every_version_of_kubernetes(kubernetes: str) -> No
         assert len(set(names)) == len(names)
         for found in objects:
             if found["apiVersion"].startswith("monitoring.coreos.com/"):
+                require_valid(found)
                 continue
             kubernetes_validate.validate(found, kubernetes, strict=True)
 
@@ -92,6 +95,15 @@ def test_strict_validation_sees_what_is_wrong() -> None:
     (settings, *_) = rendered(STORE)
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate({**settings, "dota": {}}, "1.37", strict=True)
+
+
+@pytest.mark.parametrize("change", [{"port": 9308}, {"intervall": "30s"}, {"interval": "half a minute"}])
+def test_strict_validation_of_monitoring_objects_sees_it_too(change: dict[str, Any]) -> None:
+    (monitor,) = (found for found in rendered(STORE, apis=MONITORING) if found["kind"] == "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    endpoint.update(change)
+    with pytest.raises(jsonschema.ValidationError):
+        require_valid(monitor)
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
@@ -253,6 +265,15 @@ def test_templates_are_as_their_snapshots() -> None:
     printed = run(go_tool("helm-unittest"), CHART)
     assert "Snapshot: " in printed
     assert "failed" not in printed
+
+
+def test_a_template_that_is_not_as_its_snapshot_is_seen(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("image: {pullPolicy: Always}\n")
+    command = [str(go_tool("helm-unittest")), "--values", str(values), str(CHART)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 1
+    assert "snapshot failed" in done.stdout
 
 
 def test_both_charts_can_be_packaged(tmp_path: Path) -> None:

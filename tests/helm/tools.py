@@ -31,21 +31,23 @@ _LINKER_FLAGS = " ".join(
         for part, number in (("Major", 1), ("Minor", 37))
     ]
 )
+# They run for a moment each and are compiled on every fresh machine: without optimising them that takes two thirds of the time.
+_COMPILER_FLAGS = "all=-N -l -dwarf=false"
 
 
 @cache
 def go_tool(name: str) -> Path:
     """The path of one of the programs of `gotools/go.mod`. Raises ServerError."""
-    made_from = hashlib.sha256((MODULE / "go.mod").read_bytes() + _LINKER_FLAGS.encode()).hexdigest()[:12]
+    made_from = hashlib.sha256(
+        (MODULE / "go.mod").read_bytes() + (_LINKER_FLAGS + _COMPILER_FLAGS).encode()
+    ).hexdigest()[:12]
     folder = cache_directory() / "bin" / f"helm-tools-{made_from}"
     with _locked("helm-tools"):
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as building:
-                _bring(
-                    [tool("go"), "build", "-mod=readonly", f"-ldflags={_LINKER_FLAGS}", "-o", f"{building}/", "tool"],
-                    MODULE,
-                )
+                flags = ["-mod=readonly", f"-ldflags={_LINKER_FLAGS}", f"-gcflags={_COMPILER_FLAGS}"]
+                _bring([tool("go"), "build", *flags, "-o", f"{building}/", "tool"], MODULE)
                 missing = [program for program in _GO_TOOLS if not (Path(building) / program).exists()]
                 if missing:
                     raise ServerError(f"go build in {MODULE} made no {', '.join(missing)}")

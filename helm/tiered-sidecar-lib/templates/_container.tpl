@@ -30,7 +30,7 @@ livenessProbe:
   timeoutSeconds: 5
   failureThreshold: 4
 resources:
-{{- toYaml $values.sidecar.resources | nindent 2 }}
+{{- include "tiered-sidecar-lib.resources" .root | nindent 2 }}
 securityContext:
 {{- include "tiered-sidecar-lib.securityContext" . | nindent 2 }}
 volumeMounts:

@@ -42,8 +42,15 @@ controller:
 {{- end -}}
 
 {{- define "tiered-sidecar-lib.recipe.koperator" -}}
-# Part of the KafkaCluster resource. The name of the volume is kafka-data-<n>, by the order of storageConfigs; the log directory
-# is that volume's mountPath with /kafka behind it.
+# Part of the KafkaCluster resource. The name of the volume is kafka-data-<n>, by the order of its claims' names; the log directory
+# is that volume's mountPath with /kafka behind it. The operator's image runs as root unless podSecurityContext says otherwise: set
+# it to the user below before there is data, or change the owner of what is there; else snapshots cannot be healed.
+{{- if .root.Values.sidecar.native }}
+# `kubectl explain kafkacluster.spec.brokers.brokerConfig.initContainers.restartPolicy` must know that field: an operator whose
+# definitions are older drops it, and the broker would wait for ever for an init container to end.
+{{- else }}
+# An ordinary container that ends, for whatever reason, makes this operator replace the broker's pod: prefer sidecar.native.
+{{- end }}
 spec:
   brokerConfigGroups:
     default:
@@ -65,7 +72,8 @@ spec:
 # For Confluent for Kubernetes, whose operator runs with --podoverlay-enabled. Apply this ConfigMap in the namespace of the
 # brokers, then annotate the Kafka resource:
 #   platform.confluent.io/pod-overlay-configmap-name: {{ include "tiered-sidecar-lib.fullname" .root }}-overlay
-# `kubectl get statefulset kafka -o yaml` tells the names of the data volumes.
+# `kubectl get statefulset kafka -o yaml` tells the names of the data volumes. The text below `pod-template.yaml` begins with `spec`
+# of the StatefulSet; the operator merges it before its own init containers.
 apiVersion: v1
 kind: ConfigMap
 metadata:

@@ -1,0 +1,60 @@
+{{/*
+The memory limit of the sidecar. Archiving takes some 300 MiB and the buffers of one upload; the rest of the first GiB is room.
+Compaction takes a JVM with its heap and what it needs besides, and a Python process for each core of a local Spark.
+Measured: docs/sizing.md.
+*/}}
+
+{{/* `resources` of the sidecar with a memory limit and an equal request. A limit that is given must be enough. Takes the root context. */}}
+{{- define "tiered-sidecar-lib.resources" -}}
+{{- $resources := deepCopy .Values.sidecar.resources -}}
+{{- $needed := int (include "tiered-sidecar-lib.neededMebibytes" .) -}}
+{{- $limits := default dict $resources.limits -}}
+{{- $requests := default dict $resources.requests -}}
+{{- if $limits.memory -}}
+{{- $given := int (include "tiered-sidecar-lib.mebibytes" $limits.memory) -}}
+{{- if lt $given $needed -}}
+{{- fail (printf "sidecar.resources.limits.memory is %v, and these settings need %d MiB: leave it out to have that, or lower spark.driver_memory_bytes, the cores of spark.master or store.s3.part_bytes in settings" $limits.memory $needed) -}}
+{{- end -}}
+{{- else -}}
+{{- $limits = merge (dict "memory" (printf "%dMi" $needed)) $limits -}}
+{{- end -}}
+{{- $requests = merge $requests (dict "memory" $limits.memory) -}}
+{{- toYaml (merge (dict "limits" $limits "requests" $requests) $resources) -}}
+{{- end -}}
+
+{{- define "tiered-sidecar-lib.neededMebibytes" -}}
+{{- $settings := include "tiered-sidecar-lib.settings" . | fromYaml -}}
+{{- $store := dig "store" "s3" dict $settings -}}
+{{- $uploads := div (mul (int64 (default 16777216 $store.part_bytes)) (int64 (default 4 $store.concurrency))) 1048576 -}}
+{{- $needed := add 896 $uploads -}}
+{{- if dig "compaction" "topics" list $settings -}}
+{{- $heap := div (int64 (dig "spark" "driver_memory_bytes" 1073741824 $settings)) 1048576 -}}
+{{- $needed = add $needed $heap 384 (mul 320 (int (include "tiered-sidecar-lib.localCores" (dig "spark" "master" "" $settings)))) -}}
+{{- end -}}
+{{/* In steps of 256 MiB. */}}
+{{- mul 256 (div (add $needed 255) 256) -}}
+{{- end -}}
+
+{{/* Cores of `local[N]`; 0 of a cluster's master, whose executors have memory of their own. Takes spark.master. */}}
+{{- define "tiered-sidecar-lib.localCores" -}}
+{{- if not (hasPrefix "local" .) -}}
+0
+{{- else if regexMatch "^local\\[[0-9]+" . -}}
+{{- regexFind "[0-9]+" . -}}
+{{- else if contains "*" . -}}
+{{- fail (printf "settings.spark.master is %s, all cores of the node, which are the broker's: name a number, such as local[2]" .) -}}
+{{- else -}}
+1
+{{- end -}}
+{{- end -}}
+
+{{/* A quantity of Kubernetes, such as 3Gi, in MiB, rounded down. */}}
+{{- define "tiered-sidecar-lib.mebibytes" -}}
+{{- $text := toString . -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- if or (not (hasKey $units $unit)) (not (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" $text)) -}}
+{{- fail (printf "%s is no amount of memory such as 1536Mi or 3Gi" $text) -}}
+{{- end -}}
+{{- div (int64 (mulf (trimSuffix $unit $text | float64) (get $units $unit))) 1048576 -}}
+{{- end -}}
