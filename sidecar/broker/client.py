@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,5 +68,6 @@ class Client:
 
     def close(self) -> None:
         """End the connections and the thread."""
-        self._net_client.close()
+        with suppress(*failures()):  # A loop that has crashed raises its error again instead of ending.
+            self._net_client.close()
         self._net.stop()

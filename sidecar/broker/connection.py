@@ -83,12 +83,12 @@ class BrokerConnection:
             return self._client
 
     def _drop(self, failed: Client | None) -> None:
-        """Close a client that failed; another thread may have opened the next one already."""
+        """Close a client that failed, unless another thread, whose request failed with it, has done so already."""
         with self._lock:
-            if failed is not None and self._client is failed:
-                self._client = None
-        if failed is not None:
-            failed.close()
+            if failed is None or self._client is not failed:
+                return
+            self._client = None
+        failed.close()
 
     @property
     def servers(self) -> str:
