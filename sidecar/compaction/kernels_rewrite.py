@@ -45,8 +45,7 @@ from sidecar.compaction.rewrite_places import (
     UNDECODABLE,
     VERBATIM,
 )
-from sidecar.logformat.crc32c import Word, address_of, crc32_ieee, crc32c, load_be_u32, load_u8
-from sidecar.logformat.header_rows import (
+from sidecar.logformat.columns import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
     CRC,
@@ -59,6 +58,7 @@ from sidecar.logformat.header_rows import (
     RECORD_COUNT,
     SIZE,
 )
+from sidecar.logformat.crc32c import Word, address_of, crc32_ieee, crc32c, load_be_u32, load_u8
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, BatchFlag
 
 _HEADER_BYTES = BATCH_HEADER.size_bytes

@@ -33,8 +33,7 @@ from sidecar.compaction.scan_places import (
     USED,
     WORDS,
 )
-from sidecar.logformat.crc32c import Word, address_of, crc32_ieee, load_be_u32
-from sidecar.logformat.header_rows import (
+from sidecar.logformat.columns import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -45,6 +44,7 @@ from sidecar.logformat.header_rows import (
     RECORD_COUNT,
     SIZE,
 )
+from sidecar.logformat.crc32c import Word, address_of, crc32_ieee, load_be_u32
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, MAGIC_POSITION, MESSAGE_HEADER, BatchFlag
 
 _HEADER_BYTES = BATCH_HEADER.size_bytes

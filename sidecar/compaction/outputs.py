@@ -17,8 +17,9 @@ from sidecar.compaction.segments import SegmentInput
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.logformat.columns import allocate, columns_of
 from sidecar.logformat.headers import BATCH_HEADER
-from sidecar.logformat.kernels import Stop, walk_batches
+from sidecar.logformat.kernels import walk_batches
 from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES, BuiltIndexes, IndexBuilder
+from sidecar.logformat.walk_stop import Stop
 
 
 @dataclass(frozen=True, slots=True)

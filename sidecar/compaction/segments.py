@@ -14,7 +14,8 @@ from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
 from sidecar.logformat.headers import LARGEST_POSITION
-from sidecar.logformat.kernels import Stop, walk_batches
+from sidecar.logformat.kernels import walk_batches
+from sidecar.logformat.walk_stop import Stop
 from sidecar.logformat.window import ReadAt, Window
 
 MIB: Final = 1024 * 1024

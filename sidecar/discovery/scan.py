@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sidecar.discovery.listing_cache import ListingCache
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
@@ -39,11 +40,21 @@ class _Found:
     directory: Path
 
 
-def scan_log_dirs(log_dirs: Sequence[Path], topics: TopicFilter, *, internal_topics: bool = False) -> ScanResult:
+def scan_log_dirs(
+    log_dirs: Sequence[Path],
+    topics: TopicFilter,
+    *,
+    internal_topics: bool = False,
+    cache: ListingCache | None = None,
+) -> ScanResult:
     """All live partitions of the accepted topics in these log dirs; directories being moved or deleted are passed over.
 
     Nothing that lies in one partition or one log dir keeps the others from being found.
+
+    Args:
+        cache: spares the listing of directories in which nothing came or went since the last scan with it.
     """
+    read = read_partition_directory if cache is None else cache.read
     problems: list[ScanProblem] = []
     by_partition: dict[TopicPartition, list[_Found]] = {}
     for log_dir in _distinct(log_dirs):
@@ -57,9 +68,11 @@ def scan_log_dirs(log_dirs: Sequence[Path], topics: TopicFilter, *, internal_top
     for topic_partition in sorted(by_partition):
         candidates = by_partition[topic_partition]
         try:
-            partitions.append(_read_only_copy(candidates))
+            partitions.append(_read_only_copy(candidates, read))
         except PartitionError as error:
             problems.append(ScanProblem(topic_partition, candidates[0].directory, error))
+    if cache is not None:
+        cache.keep_only(files.directory for files in partitions)
     return ScanResult(tuple(partitions), tuple(sorted(problems, key=lambda problem: problem.path)))
 
 
@@ -94,7 +107,9 @@ def _live_directories(log_dir: Path, topics: TopicFilter, *, internal_topics: bo
                 yield _Found(name.topic_partition, log_dir, log_dir / entry.name)
 
 
-def _read_only_copy(candidates: Sequence[_Found]) -> PartitionFiles:
+def _read_only_copy(
+    candidates: Sequence[_Found], read: Callable[[TopicPartition, Path, Path], PartitionFiles]
+) -> PartitionFiles:
     if len(candidates) > 1:
         places = " and ".join(str(found.directory) for found in candidates)
         raise PartitionError(
@@ -102,4 +117,4 @@ def _read_only_copy(candidates: Sequence[_Found]) -> PartitionFiles:
             f"No broker starts like this: remove the stale one while it is stopped"
         )
     (found,) = candidates
-    return read_partition_directory(found.topic_partition, found.log_dir, found.directory)
+    return read(found.topic_partition, found.log_dir, found.directory)

@@ -8,27 +8,16 @@ from typing import Any
 import numpy as np
 
 from producer_state.facts import BatchFacts, Int8Column, Int16Column, Int32Column, Int64Column
-from sidecar.logformat.header_rows import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
-    COORDINATOR_EPOCH,
-    CRC,
-    LAST_OFFSET,
-    LAST_SEQUENCE,
-    LEADER_EPOCH,
-    MAGIC,
-    MARKER_TIMESTAMP,
-    MARKER_TYPE,
-    MAX_TIMESTAMP,
-    POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORD_COUNT,
-    SIZE,
-)
 from sidecar.logformat.headers import BatchFlag
+
+POSITION, BASE_OFFSET, LAST_OFFSET, CRC, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, MARKER_TIMESTAMP = range(8)
+"""Rows of the int64 block."""
+SIZE, LEADER_EPOCH, BASE_SEQUENCE, LAST_SEQUENCE, RECORD_COUNT, COORDINATOR_EPOCH = range(6)
+"""Rows of the int32 block."""
+ATTRIBUTES, PRODUCER_EPOCH = range(2)
+"""Rows of the int16 block."""
+MAGIC, MARKER_TYPE = range(2)
+"""Rows of the int8 block."""
 
 Blocks = tuple[Any, Any, Any, Any]
 """The columns by width: int64[8, n], int32[6, n], int16[2, n], int8[2, n]."""

@@ -11,18 +11,28 @@ import numpy as np
 
 from producer_state.compiling import native, native_inline
 from producer_state.facts import MALFORMED_MARKER, NO_MARKER
+from sidecar.logformat.columns import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    COORDINATOR_EPOCH,
+    CRC,
+    LAST_OFFSET,
+    LAST_SEQUENCE,
+    LEADER_EPOCH,
+    MAGIC,
+    MARKER_TIMESTAMP,
+    MARKER_TYPE,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    SIZE,
+)
 from sidecar.logformat.crc32c import Word, load_be_i16, load_be_i32, load_be_i64, load_be_u32, load_u8
 from sidecar.logformat.headers import BATCH_HEADER, MESSAGE_HEADER, TIMESTAMPED_MESSAGE_HEADER, BatchFlag, Codec
 from sidecar.logformat.markers import read_marker
-
-POSITION, BASE_OFFSET, LAST_OFFSET, CRC, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, MARKER_TIMESTAMP = range(8)
-"""Rows of the int64 block."""
-SIZE, LEADER_EPOCH, BASE_SEQUENCE, LAST_SEQUENCE, RECORD_COUNT, COORDINATOR_EPOCH = range(6)
-"""Rows of the int32 block."""
-ATTRIBUTES, PRODUCER_EPOCH = range(2)
-"""Rows of the int16 block."""
-MAGIC, MARKER_TYPE = range(2)
-"""Rows of the int8 block."""
 
 _CODEC_MASK = 0x07
 _NO_CODEC = int(Codec.NONE)

@@ -5,12 +5,12 @@ Called through `batches.SegmentScanner`, which knows files; this module knows a 
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from producer_state.compiling import native, native_inline
+from sidecar.logformat.columns import POSITION
 from sidecar.logformat.crc32c import (
     Word,
     address_of,
@@ -22,7 +22,7 @@ from sidecar.logformat.crc32c import (
     load_i8,
     load_u8,
 )
-from sidecar.logformat.header_rows import POSITION, write_batch, write_message
+from sidecar.logformat.header_rows import write_batch, write_message
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CRC_FROM,
@@ -34,23 +34,7 @@ from sidecar.logformat.headers import (
     SMALLEST_PREFIX_BYTES,
     Codec,
 )
-
-
-class Stop(IntEnum):
-    """Why the walk returned. Up to `BATCH_TOO_WIDE` nothing is wrong; `detail` is what each says."""
-
-    COLUMNS_FULL = 0
-    MORE_BYTES = 1  # detail: bytes needed from the position on
-    BATCH_TOO_WIDE = 2  # detail: size of a batch that is not to be held in memory
-    SIZE = 3  # detail: the smallest size this magic may have
-    MAGIC = 4  # detail: the magic found
-    BASE_OFFSET = 5  # detail: the offset found, below the smallest possible
-    LAST_OFFSET = 6  # detail: the offset found, above the largest possible
-    LAST_OFFSET_DELTA = 7  # detail: the delta found
-    RECORD_COUNT = 8  # detail: the count found
-    CODEC = 9  # detail: the codec found
-    CRC = 10  # detail: the checksum computed
-
+from sidecar.logformat.walk_stop import Stop
 
 # numba takes module-level ints as constants; members of an IntEnum are plain ints here.
 _GO_ON = -1

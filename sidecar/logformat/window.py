@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.errors import SegmentChanged
-from sidecar.logformat.crc32c import checksum
 from sidecar.logformat.headers import CRC_FROM, MAGIC_POSITION
 
 ReadAt = Callable[[int, memoryview], int]
@@ -96,6 +95,8 @@ class Window:
 
     def checksum_ahead(self, size_bytes: int) -> int:
         """The checksum of the batch at the cursor, of which only the header need be held."""
+        from sidecar.logformat.crc32c import checksum  # loads numba
+
         magic = self.int_at(MAGIC_POSITION, 1)
         crc = np.uint32(0)
         for piece in self._pieces(CRC_FROM[magic], size_bytes):

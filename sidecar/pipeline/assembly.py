@@ -14,6 +14,7 @@ from threading import Event
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
+from sidecar.discovery.listing_cache import ListingCache
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
@@ -47,10 +48,13 @@ def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool |
     raise SettingsError(f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}")
 
 
-def scanner(settings: Settings) -> Callable[[], ScanResult]:
-    """A function that lists the log directories anew."""
+def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
+    """A function that lists the log directories anew. With a clock: only where something has changed since its last call."""
     topics = TopicFilter(settings.topics.include, settings.topics.exclude)
-    return partial(scan_log_dirs, settings.broker.log_dirs, topics, internal_topics=settings.topics.internal)
+    cache = None if clock is None else ListingCache(clock)
+    return partial(
+        scan_log_dirs, settings.broker.log_dirs, topics, internal_topics=settings.topics.internal, cache=cache
+    )
 
 
 def policy_of(settings: Settings, *, repeats: bool) -> Policy:

@@ -8,6 +8,8 @@ import numpy as np
 
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
+from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
+from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.offset_index import read_offset_index
 from sidecar.model import FileIdentity, SegmentFiles
 from sidecar.pipeline.sources import read_whole
@@ -21,6 +23,42 @@ def batch_crc(segment: SegmentFiles, base_offset: int, end_offset: int, *, last:
 
     Raises SegmentChanged or PartitionError where the file cannot be read.
     """
+    try:
+        return _crc_among_few(segment, base_offset, end_offset, last=last)
+    except NotFew:
+        return _crc_among_many(segment, base_offset, end_offset, last=last)
+
+
+def _crc_among_few(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+    """As `batch_crc`, without the kernels: at a start this is asked of every partition. Raises NotFew."""
+    found: int | None = None
+    file = LazyFile(segment.log.path)
+    try:
+        position = _few_start_position(file, segment, end_offset - 1 if last else base_offset)
+        for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
+            last_offset = header.base_offset + header.last_offset_delta
+            if base_offset <= last_offset < end_offset:
+                found = header.crc
+            if last_offset >= end_offset or (found is not None and not last):
+                break
+    finally:
+        file.close()
+    return found
+
+
+def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> int:
+    """See `_start_position`. Raises NotFew."""
+    indexed_offset, position = _indexed(segment, offset)
+    if position == 0:
+        return 0
+    header = next(few_headers(file.read_at, position, file.size_bytes, segment.base_offset))
+    ends_below = header.base_offset + header.last_offset_delta <= indexed_offset
+    if not ends_below or not is_whole_batch(file.read_at, position, header):
+        raise NotFew
+    return position
+
+
+def _crc_among_many(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
     found: int | None = None
     for columns in _scan(segment, end_offset - 1 if last else base_offset):
         rows = np.flatnonzero((columns.last_offset >= base_offset) & (columns.last_offset < end_offset))
@@ -76,15 +114,21 @@ def _scan(segment: SegmentFiles, offset: int) -> SegmentScanner:
     )
 
 
-def _start_position(segment: SegmentFiles, offset: int) -> int:
+def _indexed(segment: SegmentFiles, offset: int) -> tuple[int, int]:
+    """An offset and a position that the index names for it; position 0 where there is nothing to go by."""
     content = read_whole(segment.offset_index)
     if not content:
-        return 0
+        return segment.base_offset, 0
     try:
         indexed_offset, position = read_offset_index(content, segment.base_offset).lookup(offset)
     except CorruptFile:
-        return 0
-    if not 0 < position < segment.log.size_bytes:
+        return segment.base_offset, 0
+    return indexed_offset, position if 0 < position < segment.log.size_bytes else 0
+
+
+def _start_position(segment: SegmentFiles, offset: int) -> int:
+    indexed_offset, position = _indexed(segment, offset)
+    if position == 0:
         return 0
     # An index is only believed where a batch, whole by its checksum, stands in the place and ends below the offset it gives.
     scanner = scan_file(

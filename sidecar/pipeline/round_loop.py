@@ -116,7 +116,7 @@ class RoundLoop:
         with ExitStack() as resources:
             beside = resources.enter_context(ExitStack())
             compaction = self._compaction(beside, tools)
-            rounds = Rounds(tools, scanner(self._settings), compaction.before_upload)
+            rounds = Rounds(tools, scanner(self._settings, self._clock), compaction.before_upload)
             broker = self._settings.broker
             cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
             if self._settings.run.watch:
@@ -132,7 +132,7 @@ class RoundLoop:
                     if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
                         beside.close()
                         compaction = self._compaction(beside, tools)
-                    rounds.adopt(scanner(self._settings), compaction.before_upload)
+                    rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                 report = self._round(rounds)
                 if report.is_complete:
                     compaction.offer(report.led)

@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from sidecar.config import Settings
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore
+from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import CompactionEngines
-from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.look import Look
 from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.compaction.waiting_list import LedPartition
@@ -54,8 +54,8 @@ class CompactionInRun:
 class _Both:
     """Uploads wait for groups: they come first."""
 
-    groups: GroupCompactor
-    archive: CompactionWorker
+    groups: Turning
+    archive: Turning
 
     def turn(self) -> bool:
         return self.groups.turn() or self.archive.turn()
@@ -89,7 +89,7 @@ def compaction_in_run(
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
-        compact or ArchiveJobs(settings, tools, engines),
+        compact or partial(_compacted, settings, tools, engines),
         tools.clock,
         tools.metrics,
         is_stopping,
@@ -102,11 +102,17 @@ def compaction_in_run(
     if not settings.compaction.is_active and not chores:
         yield CompactionInRun(worker, waiting, clearing, None)
         return
+
+    def groups(copies: Callable[[], Path]) -> Turning:
+        from sidecar.pipeline.compaction.group_compactor import GroupCompactor  # loads numba, 70 MB
+
+        return GroupCompactor(waiting, tools, engines, copies, is_stopping)
+
     with ExitStack() as resources:
         sweep(settings.compaction.staging_path)
         copies = resources.enter_context(WorkFiles(settings.compaction.staging_path, "copies"))
         thread = BesideUploads(
-            _Both(GroupCompactor(waiting, tools, engines, copies.directory, is_stopping), worker),
+            _Both(groups(copies.directory), worker) if settings.compaction.is_active else worker,
             chores,
             tools.clock,
             stop=tools.stop,
@@ -117,3 +123,11 @@ def compaction_in_run(
             beat=tools.beat,
         )
         yield CompactionInRun(worker, waiting, clearing, resources.enter_context(thread))
+
+
+def _compacted(
+    settings: Settings, tools: Tools, engines: CompactionEngines, work: Sequence[Compacting]
+) -> Iterable[Compacted]:
+    from sidecar.pipeline.compaction.archive_job import ArchiveJobs  # loads numba, 70 MB
+
+    return ArchiveJobs(settings, tools, engines)(work)

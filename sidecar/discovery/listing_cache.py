@@ -1,0 +1,103 @@
+"""What is known of partition directories between scans, so that one in which nothing came or went is not listed again."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from sidecar.clock import Clock
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+
+LIST_EVERY_S: Final = 300.0
+"""A listing is the truth: whatever the directory's times say, it is made anew this often."""
+SETTLED_MS: Final = 2_000
+"""Names that come within one tick of the kernel's clock leave the same time: a directory is believed only when it is older."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """`stamp`: device, inode and mtime of the directory before it was listed."""
+
+    stamp: tuple[int, int, int]
+    listed_s: float
+    files: PartitionFiles
+
+
+class ListingCache:
+    """Reads partition directories like `read_partition_directory`, and remembers what cannot have changed.
+
+    Files that come, go or are renamed change the mtime of their directory, and so do rolls, deletions, truncations, the
+    cleaner's swaps and the checkpoints of leader epochs. Sizes and times are read anew where files may still be written in
+    place: of the active segment and the newest rolled one.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[Path, _Known] = {}
+
+    def read(self, topic_partition: TopicPartition, log_dir: Path, directory: Path) -> PartitionFiles:
+        """See `read_partition_directory`, also for what it raises."""
+        stamp = _stamp(directory)
+        known = self._known.get(directory)
+        if known is not None and stamp == known.stamp and self._clock.monotonic_s() - known.listed_s < LIST_EVERY_S:
+            looked_at = _looked_at_again(known.files)
+            if looked_at is not None:
+                return looked_at
+        files = read_partition_directory(topic_partition, log_dir, directory)
+        self._known.pop(directory, None)
+        is_settled = stamp is not None and 0 <= stamp[2] // 1_000_000 < self._clock.now_ms() - SETTLED_MS
+        if stamp is not None and is_settled and not files.unstable:
+            self._known[directory] = _Known(stamp, self._clock.monotonic_s(), files)
+        return files
+
+    def keep_only(self, directories: Iterable[Path]) -> None:
+        """Forget all others."""
+        kept = set(directories)
+        self._known = {directory: known for directory, known in self._known.items() if directory in kept}
+
+
+def _stamp(directory: Path) -> tuple[int, int, int] | None:
+    try:
+        found = directory.stat()
+    except OSError:
+        return None  # The listing says what is wrong with it.
+    return (found.st_dev, found.st_ino, found.st_mtime_ns)
+
+
+def _looked_at_again(files: PartitionFiles) -> PartitionFiles | None:
+    """The same with fresh sizes and times of what may be written in place; None where a file is not what it was."""
+    try:
+        active = None if files.active_log is None else _identity(files.active_log)
+        newest = [_segment(segment) for segment in files.segments[-1:]]
+    except (FileNotFoundError, NotARegularFile):
+        return None
+    if active == files.active_log and newest == list(files.segments[-1:]):
+        return files
+    return replace(files, active_log=active, segments=(*files.segments[:-1], *newest))
+
+
+class NotARegularFile(Exception):
+    """Something else stands under the name of a file that was listed."""
+
+
+def _segment(segment: SegmentFiles) -> SegmentFiles:
+    fresh = replace(
+        segment,
+        log=_identity(segment.log),
+        offset_index=None if segment.offset_index is None else _identity(segment.offset_index),
+        time_index=None if segment.time_index is None else _identity(segment.time_index),
+        transaction_index=None if segment.transaction_index is None else _identity(segment.transaction_index),
+        snapshot=None if segment.snapshot is None else _identity(segment.snapshot),
+    )
+    return segment if fresh == segment else fresh
+
+
+def _identity(file: FileIdentity) -> FileIdentity:
+    found = file.path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise NotARegularFile(file.path)
+    return FileIdentity(file.path, found.st_ino, found.st_size, found.st_mtime_ns)

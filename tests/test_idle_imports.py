@@ -1,0 +1,17 @@
+"""What an idle `run` must not load: compilers and engines that take more memory than all of its work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("numba", "llvmlite", "pandas", "pyspark", "pyarrow", "scipy", "kafka", "boto3", "fsspec")
+
+
+def test_run_begins_without_what_only_work_needs() -> None:
+    program = (
+        "import sys, sidecar.daemon, sidecar.cli.run_engines;"
+        f"print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
