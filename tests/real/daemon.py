@@ -53,9 +53,8 @@ class Daemon:
         """Args: directory: of its log; settings: by path, over `FAST`; variables: further environment."""
         self.port = free_port()
         merged = {**FAST, "run.state_dir": str(directory / "state"), **settings, "http.bind": f"127.0.0.1:{self.port}"}
-        self.process = ServerProcess(
-            "tiered-sidecar", [str(PROGRAM), "run"], directory / "run.log", {**environment(merged), **(variables or {})}
-        )
+        self.environment = {**environment(merged), **(variables or {})}
+        self.process = ServerProcess("tiered-sidecar", [str(PROGRAM), "run"], directory / "run.log", self.environment)
 
     def start(self) -> Self:
         self.process.launch()
