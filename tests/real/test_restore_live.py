@@ -1,0 +1,303 @@
+"""A live broker's archive, made by the product, restored for a fresh broker of the same version: everything is as acknowledged.
+
+One version in the gate; `make restore-matrix` runs all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from sidecar.archive.state import PartitionState
+from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.inspection import LiveProducer, live_producers
+from sidecar.config.broker_connection import BrokerConnectionSettings
+from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.names import CLEANER_CHECKPOINT
+from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.model import TopicPartition
+from tests.pipeline.rig import archived_states
+from tests.real.acknowledged import AcknowledgingProducer
+from tests.real.java_reading import COMMITTED, FIRST_LIFE, SECOND_LIFE, UNCOMMITTED, java_reads
+from tests.real.product import json_lines, run_program, s3_settings, store_of
+from tests.real.reading_back import Read, reads
+from tests.real.stored_batches import StoredBatch, last_data_batch, send_again, stored_batches
+from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, set_topic, wait_until, write
+from tests.servers.kafka import KafkaBroker
+from tests.servers.versitygw import VersityGateway
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+VERSIONS = os.environ.get("RESTORE_MATRIX", "4.3.0").split(",")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+LIVE, OPEN, ACCOUNTS = "live", "open", "accounts"
+SEGMENT_BYTES = 12_000
+FILLER = 400
+# Nothing is deleted by age, and the cleaner looks often.
+PROPERTIES = {
+    "log.retention.ms": "-1",
+    "log.cleaner.backoff.ms": "300",
+    "log.cleaner.min.cleanable.ratio": "0.001",
+    "log.initial.task.delay.ms": "1000",
+}
+
+
+@dataclass
+class Written:
+    """What a broker has acknowledged, by topic, which offsets of it were aborted, and all that it served to librdkafka.
+
+    `producers`, `batches`: of `LIVE`. `open_since`, `open_until`: a transaction of `OPEN`, and where the restored range cuts it.
+    """
+
+    acknowledged: dict[str, list[Read]] = field(default_factory=dict)
+    aborted: dict[str, set[int]] = field(default_factory=dict)
+    served: dict[tuple[str, int], list[Read]] = field(default_factory=dict)
+    producers: set[LiveProducer] | None = None
+    batches: list[StoredBatch] = field(default_factory=list)
+    open_since: int = 0
+    open_until: int = 0
+
+    def live(self, end_offset: int, *, committed: bool) -> list[Read]:
+        """What a consumer of `LIVE` is to be given below an offset."""
+        hidden = self.aborted[LIVE] if committed else set()
+        return [read for read in self.served[LIVE, 0] if read.offset < end_offset and read.offset not in hidden]
+
+    def accounts(self, end_offset: int) -> list[Read]:
+        """What compaction promises of `ACCOUNTS`: per key the last committed record."""
+        latest: dict[bytes | None, Read] = {}
+        for read in self.served[ACCOUNTS, 0]:
+            if read.offset < end_offset and read.offset not in self.aborted[ACCOUNTS]:
+                latest[read.key] = read
+        return sorted(latest.values())
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
+    with VersityGateway(tmp_path_factory.mktemp("versitygw"), options=["--quiet"]) as server:
+        yield server
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fresh_broker_serves_what_was_acknowledged(version: str, gateway: VersityGateway, tmp_path: Path) -> None:
+    settings = {**s3_settings(gateway), "store.url": f"s3://{gateway.bucket}/{tmp_path.name}"}
+    with KafkaBroker(version, tmp_path / "source", properties=PROPERTIES) as source:
+        written = write_everything(source, tmp_path)
+        states = archive_beside(source, settings, tmp_path)
+        written.producers = producers_of(source, LIVE)
+    compact = ("compact", "--archive", settings["store.url"], "--topic", ACCOUNTS, "--engine", "local", "--json")
+    done = run_program(settings, *compact)
+    assert done.returncode == 0, done.stderr
+    target = KafkaBroker(version, tmp_path / "target", properties=PROPERTIES)
+    restore_into_fresh(target, settings, written, tmp_path)
+    try:
+        target.start()
+        if version == "2.7.2":
+            make_topics(target)
+        assert_live_topic(target, written, states)
+        assert_open_transaction(target, written)
+        assert_compacted_topic(target, written, states)
+        assert_java_is_given_the_same(target, written, states)
+        assert_goes_on(target, tmp_path)
+    finally:
+        target.close()
+    assert not list(target.log_dirs[0].glob("*-stray"))
+
+
+def write_everything(broker: KafkaBroker, scratch: Path) -> Written:
+    """All codecs, headers, tombstones, transactions of both ends, a Java client, and a restart of the broker in between."""
+    written = Written()
+    for topic in (LIVE, OPEN, ACCOUNTS):
+        create_topic(broker, topic, SEGMENT_BYTES)
+        written.acknowledged[topic], written.aborted[topic] = [], set()
+    begin_ms = int(time.time() * 1000) - 600_000  # noqa: TID251 - producers expire by the broker's clock
+    for turn in range(2):
+        for codec in CODECS:
+            producer = AcknowledgingProducer(broker, LIVE, compression_type=codec)
+            written.acknowledged[LIVE] += producer.send(60, first_timestamp_ms=begin_ms + turn * 60_000)
+        for topic, codec in ((LIVE, "lz4"), (ACCOUNTS, "none"), (ACCOUNTS, "zstd")):
+            transact(broker, topic, codec, begin_ms + turn * 60_000 + 30_000, written)
+        if turn == 0:
+            broker.stop()
+            broker.start()
+    long = AcknowledgingProducer(broker, OPEN, transactional_id="long")
+    before = AcknowledgingProducer(broker, OPEN).send(30, first_timestamp_ms=begin_ms)
+    with long.transaction(commit=True):
+        inside = long.send(600, first_timestamp_ms=begin_ms)
+    written.acknowledged[OPEN] += [*before, *inside]
+    written.open_since, written.open_until = inside[0].offset, inside[450].offset
+    java = f"producer java\nsend java {LIVE} 0 120 headers=1 tombstones=9\n"
+    fillers = "".join(f"producer {topic}\nsend {topic} {topic} 0 {FILLER}\n" for topic in written.acknowledged)
+    write(broker, java + fillers, scratch)
+    written.served = reads(broker, [(topic, 0) for topic in written.acknowledged], "read_uncommitted")
+    for topic, acknowledged in written.acknowledged.items():
+        by_offset = {read.offset: read for read in written.served[topic, 0]}
+        assert [by_offset[read.offset] for read in acknowledged] == acknowledged, topic
+    written.batches = stored_batches(broker.log_dirs[0] / f"{LIVE}-0")
+    return written
+
+
+def transact(broker: KafkaBroker, topic: str, codec: str, first_timestamp_ms: int, written: Written) -> None:
+    """One transaction that is committed and one that is aborted."""
+    producer = AcknowledgingProducer(
+        broker, topic, compression_type=codec, transactional_id=f"{topic}-{codec}-{first_timestamp_ms}"
+    )
+    for commit in (True, False):
+        with producer.transaction(commit=commit):
+            sent = producer.send(70, keys=20, first_timestamp_ms=first_timestamp_ms)
+        written.acknowledged[topic] += sent
+        if not commit:
+            written.aborted[topic] |= {read.offset for read in sent}
+
+
+def archive_beside(broker: KafkaBroker, settings: Mapping[str, str], scratch: Path) -> dict[str, PartitionState]:
+    """Archive what the running broker leads, up to the last stable offset that it tells; the states."""
+    own = {"run.state_dir": str(scratch / "state"), "broker.settle_ms": "0", "broker.snapshot_grace_ms": "0"}
+    arguments = ["backfill", "--log-dir", str(broker.log_dirs[0]), "--bootstrap-server", broker.bootstrap, "--json"]
+    done = run_program({**settings, **own}, *arguments)
+    for _ in range(5):
+        # 2.7.2 deletes older snapshots a moment after each roll: "the next scan decides anew".
+        if done.returncode != 3 or ".snapshot: vanished" not in done.stderr:
+            break
+        done = run_program({**settings, **own}, *arguments)
+    assert done.returncode == 0, done.stderr
+    with store_of(settings) as store:
+        states = archived_states(store)
+    return {state.lineage.topic_partition.topic: state for state in states.values()}
+
+
+def producers_of(broker: KafkaBroker, topic: str) -> set[LiveProducer] | None:
+    """DescribeProducers; None for a broker that does not know it."""
+    partition = TopicPartition(topic, 0)
+    connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=5))
+    try:
+        found = live_producers(connection, broker.node_id, [partition])
+    finally:
+        connection.close()
+    return None if found is None else set(found[partition])
+
+
+def make_topics(broker: KafkaBroker) -> None:
+    """As a person would who wants to restore them: without retention, and the compacted one compacted."""
+    admin = admin_of(broker)
+    new = [NewTopic(topic, num_partitions=1, replication_factor=1) for topic in (LIVE, OPEN, ACCOUNTS)]
+    for created in admin.create_topics(new).values():
+        created.result(TIMEOUT_S)
+    set_topic(broker, ACCOUNTS, {"cleanup.policy": "compact"})
+
+
+def restore_into_fresh(target: KafkaBroker, settings: Mapping[str, str], written: Written, scratch: Path) -> None:
+    """Restore all topics for a broker of another cluster, which has never seen a record."""
+    log_dir = target.log_dirs[0]
+    options = ["--to", str(log_dir), "--producer-state", "keep", "--json"]
+    if target.version == "2.7.2":
+        log_dir.mkdir(parents=True)
+        options += ["--topic-id", "none", "--leader-epochs", "flatten"]
+    else:
+        with target:
+            make_topics(target)
+            assert_cluster_tells_the_id(target, settings, scratch)
+    for topic, more in (
+        (LIVE, []),
+        (OPEN, ["--partition", "0", "--offset-range", f":{written.open_until}"]),
+        (ACCOUNTS, []),
+    ):
+        done = run_program(settings, "restore", "--topic", topic, *options, *more)
+        assert done.returncode == 0, done.stderr
+        (row,) = json_lines(done)[0]["partitions"]
+        assert (row["state"], row["leader_epochs"], row["producer_state"]) == ("restored", "flatten", "keep")
+        assert row["open_transactions"] == ([written.open_since] if topic == OPEN else [])
+    entries = read_offset_checkpoint((log_dir / CLEANER_CHECKPOINT).read_bytes())
+    # Only the compacted one lacks offsets. All of it is dirty to this broker's cleaner.
+    assert {partition.topic: offset for partition, offset in entries.items() if offset == 0} == {ACCOUNTS: 0}
+
+
+def assert_cluster_tells_the_id(target: KafkaBroker, settings: Mapping[str, str], scratch: Path) -> None:
+    """The id and the dangers of another cluster are known without its directory, from any running broker of it."""
+    empty = scratch / "another-disk"
+    empty.mkdir()
+    arguments = ["restore", "--topic", LIVE, "--to", str(empty), "--dry-run", "--json"]
+    assert run_program(settings, *arguments).returncode == 2
+    done = run_program(settings, *arguments, "--bootstrap-server", target.bootstrap)
+    assert done.returncode == 0, done.stderr
+    (row,) = json_lines(done)[0]["partitions"]
+    metadata = target.log_dirs[0] / f"{LIVE}-0" / "partition.metadata"
+    assert row["topic_id"] == read_partition_metadata(metadata.read_bytes())
+    assert (row["leader_epochs"], row["producer_state"]) == ("flatten", "drop")
+    refused = run_program(settings, *arguments, "--bootstrap-server", target.bootstrap, "--leader-epochs", "keep")
+    assert refused.returncode == 2
+    assert "belongs to cluster" in refused.stderr + refused.stdout
+
+
+def assert_live_topic(broker: KafkaBroker, written: Written, states: Mapping[str, PartitionState]) -> None:
+    """librdkafka at both isolation levels, a retried batch, and the producers."""
+    end = states[LIVE].end_offset or 0
+    assert end > max(read.offset for read in written.acknowledged[LIVE])
+    everything, committed = written.live(end, committed=False), written.live(end, committed=True)
+    assert len(everything) - len(committed) == 140
+    assert reads(broker, [(LIVE, 0)], "read_uncommitted")[LIVE, 0] == everything
+    assert reads(broker, [(LIVE, 0)], "read_committed")[LIVE, 0] == committed
+    first_producer = written.batches[0].producer_id
+    retried = last_data_batch([batch for batch in written.batches if batch.last_offset < end], first_producer)
+    answer = send_again(broker.port, LIVE, 0, retried)
+    assert (answer.error_code, answer.base_offset) == (0, retried.base_offset)
+    assert end_offset(broker, LIVE) == end_offset(broker, LIVE, committed=True) == end
+    if written.producers is None:
+        assert broker.version == "2.7.2"
+        return
+    # The last one wrote above the archive's end too.
+    filler = written.batches[-1].producer_id
+    expected = {producer for producer in written.producers if producer.producer_id != filler}
+    assert {producer for producer in producers_of(broker, LIVE) or () if producer.producer_id != filler} == expected
+    assert len(expected) == 2 * len(CODECS) + 3
+
+
+def assert_open_transaction(broker: KafkaBroker, written: Written) -> None:
+    """It was open at the end of the range that was restored: it stays open, and holds the last stable offset."""
+    assert end_offset(broker, OPEN, committed=True) == written.open_since
+    acknowledged = written.acknowledged[OPEN]
+    read = reads(broker, [(OPEN, 0)], "read_uncommitted")[OPEN, 0]
+    assert read == acknowledged[: len(read)]
+    assert read[-1].offset >= written.open_until - 1
+    before = [read for read in acknowledged if read.offset < written.open_since]
+    assert reads(broker, [(OPEN, 0)], "read_committed")[OPEN, 0] == before
+    producers = producers_of(broker, OPEN)
+    if producers is not None:
+        assert {found.transaction_start_offset for found in producers} == {-1, written.open_since}
+
+
+def assert_compacted_topic(broker: KafkaBroker, written: Written, states: Mapping[str, PartitionState]) -> None:
+    """Per key the last committed record, as compaction promises; also after the broker's own cleaner has been through."""
+    end = states[ACCOUNTS].end_offset or 0
+    expected = written.accounts(end)
+    assert 20 <= len(expected) < 80
+    assert reads(broker, [(ACCOUNTS, 0)], "read_committed")[ACCOUNTS, 0] == expected
+    assert reads(broker, [(ACCOUNTS, 0)], "read_uncommitted")[ACCOUNTS, 0] == expected
+    path, partition = broker.log_dirs[0] / CLEANER_CHECKPOINT, TopicPartition(ACCOUNTS, 0)
+    wait_until("the cleaner has been through", lambda: read_offset_checkpoint(path.read_bytes()).get(partition) == end)
+    assert "Uncleanable" not in broker.log_text()
+
+
+def assert_java_is_given_the_same(broker: KafkaBroker, written: Written, states: Mapping[str, PartitionState]) -> None:
+    """Also a group that was restarted in the middle: it goes on where it committed, with a leader epoch or without."""
+    ends = {topic: states[topic].end_offset or 0 for topic in (LIVE, ACCOUNTS)}
+    found = java_reads(broker, *ends)
+    everything, accounts = written.live(ends[LIVE], committed=False), written.accounts(ends[ACCOUNTS])
+    assert found[UNCOMMITTED, LIVE] == everything
+    assert found[COMMITTED, LIVE] == written.live(ends[LIVE], committed=True)
+    assert found[UNCOMMITTED, ACCOUNTS] == found[COMMITTED, ACCOUNTS] == accounts
+    for topic, expected in ((LIVE, everything), (ACCOUNTS, accounts)):
+        assert len(expected) // 2 <= len(found[FIRST_LIFE, topic]) < len(expected), topic
+        assert found[FIRST_LIFE, topic] + found[SECOND_LIFE, topic] == expected, topic
+
+
+def assert_goes_on(broker: KafkaBroker, scratch: Path) -> None:
+    """New records follow, and are stable."""
+    end = end_offset(broker, LIVE)
+    write(broker, f"producer n\nsend n {LIVE} 0 5", scratch)
+    assert end_offset(broker, LIVE) == end_offset(broker, LIVE, committed=True) == end + 5
