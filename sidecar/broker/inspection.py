@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from sidecar.broker.cluster_view import error_name
 from sidecar.broker.connection import BrokerConnection, IncompatibleRequest
+from sidecar.broker.rights import READ, problem_words
 from sidecar.model import TopicPartition
 
 
@@ -34,12 +36,28 @@ class BrokerLogDir:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedProducers:
+    """Producers by partition. `problems`: partitions whose leader does not tell, and why."""
+
+    values: Mapping[TopicPartition, tuple[LiveProducer, ...]] = field(default_factory=dict)
+    problems: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+
 def live_producers(
     connection: BrokerConnection, node_id: int, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[LiveProducer, ...]] | None:
-    """Producers by partition, of those that this node leads; None where it does not know the request (before 2.8).
+    """As `ask_producers`, without those that are not told; None where the broker cannot. Raises BrokerUnavailable."""
+    found = ask_producers(connection, node_id, partitions)
+    return None if found is None else dict(found.values)
 
-    Raises BrokerUnavailable.
+
+def ask_producers(
+    connection: BrokerConnection, node_id: int, partitions: Iterable[TopicPartition]
+) -> DescribedProducers | None:
+    """Producers of those partitions that this node leads; None where it does not know the request (before 2.8).
+
+    Raises BrokerUnavailable. Source: KafkaApis.handleDescribeProducersRequest.
     """
     from kafka.protocol.admin import DescribeProducersRequest
 
@@ -47,7 +65,7 @@ def live_producers(
     for found in partitions:
         by_topic[found.topic].append(found.partition)
     if not by_topic:
-        return {}
+        return DescribedProducers()
     topics = [
         DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=numbers)
         for topic, numbers in by_topic.items()
@@ -56,26 +74,34 @@ def live_producers(
         answer = connection.send(DescribeProducersRequest(topics=topics), node_id)
     except IncompatibleRequest:
         return None
-    return {
-        TopicPartition(topic.name, partition.partition_index): tuple(
-            LiveProducer(
-                producer.producer_id,
-                producer.producer_epoch,
-                producer.last_sequence,
-                producer.last_timestamp,
-                producer.coordinator_epoch,
-                producer.current_txn_start_offset,
-            )
-            for producer in partition.active_producers
-        )
-        for topic in answer.topics
-        for partition in topic.partitions
-        if not partition.error_code
-    }
+    values: dict[TopicPartition, tuple[LiveProducer, ...]] = {}
+    problems: dict[TopicPartition, str] = {}
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            name = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code:
+                problems[name] = problem_words(error_name(partition.error_code), READ, topic.name)
+            else:
+                values[name] = tuple(map(_live_producer, partition.active_producers))
+    return DescribedProducers(values, problems)
+
+
+def _live_producer(told: Any) -> LiveProducer:
+    return LiveProducer(
+        told.producer_id,
+        told.producer_epoch,
+        told.last_sequence,
+        told.last_timestamp,
+        told.coordinator_epoch,
+        told.current_txn_start_offset,
+    )
 
 
 def log_dirs(connection: BrokerConnection, node_id: int) -> tuple[BrokerLogDir, ...]:
-    """The log dirs of a node. `moving` counts partitions that are being moved into it. Raises BrokerUnavailable."""
+    """The log dirs of a node; none where we lack Describe on the cluster. Raises BrokerUnavailable.
+
+    `moving` counts partitions that are being moved into one.
+    """
     from kafka.protocol.admin import DescribeLogDirsRequest
 
     answer = connection.send(DescribeLogDirsRequest(topics=None), node_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from sidecar.broker.rights import missing_right
 from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError
-from sidecar.logformat.names import parse_directory_name
+from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition, TopicPolicy
 from sidecar.ports import FactsState, PartitionFacts
 
@@ -53,9 +53,21 @@ class LiveBrokerFacts:
     """Implements `ports.BrokerFacts` by asking the broker. While it is away, what is known is told, with a reason not to plan."""
 
     def __init__(
-        self, files: FileBrokerFacts, connection: BrokerConnection, configs: TopicConfigs, broker_id: int, clock: Clock
+        self,
+        files: FileBrokerFacts,
+        connection: BrokerConnection,
+        configs: TopicConfigs,
+        broker_id: int,
+        clock: Clock,
+        archives: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Asks nobody yet. Args: broker_id: of the broker whose log dirs these are. Raises SettingsError."""
+        """Asks nobody yet. Raises SettingsError.
+
+        Args:
+            broker_id: of the broker whose log dirs these are.
+            archives: whether a topic is to be archived: only there a missing right is worth a word.
+        """
+        self._archives = archives
         self._files = files
         self._connection = connection
         self._configs = configs
@@ -100,8 +112,9 @@ class LiveBrokerFacts:
             return
         if self._state.away and self._state.away != NOT_ASKED_YET:
             _log.info("broker_back", servers=self._connection.servers)
-        of_topics = missing_right(self._look.cluster.problems.values(), "nothing is archived of it")
-        missing = (*of_topics, *self._configs.missing_rights())
+        problems = self._look.cluster.problems
+        of_topics = [words for topic, words in problems.items() if self._archives(topic)]
+        missing = missing_right(of_topics, "nothing is archived of it") + self._configs.missing_rights(self._archives)
         if missing != self._state.missing_rights:
             for right in missing:
                 _log.warning("broker_right_missing", right=right)
@@ -175,7 +188,8 @@ def _topics_in(log_dirs: Sequence[Path]) -> frozenset[str]:
         with suppress(OSError), os.scandir(log_dir) as entries:
             names += [entry.name for entry in entries]
     found = (parse_directory_name(name) for name in names)
-    return frozenset(name.topic_partition.topic for name in found if name is not None)
+    topics = {name.topic_partition.topic for name in found if name is not None}
+    return frozenset(topics - {CLUSTER_METADATA_TOPIC})  # no topic that anybody but the quorum knows
 
 
 def _facts_of(look: _Look, broker_id: int, files: PartitionFiles, from_files: PartitionFacts) -> PartitionFacts:

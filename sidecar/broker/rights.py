@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-DENIED = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
+TOPIC_DENIED, CLUSTER_DENIED = "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"
+DENIED = frozenset({TOPIC_DENIED, CLUSTER_DENIED})
 DESCRIBE, DESCRIBE_CONFIGS, READ = "Describe", "DescribeConfigs", "Read"
 CLUSTER = ""
 """In place of a topic's name: the right is one on the cluster."""

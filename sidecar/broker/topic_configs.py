@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sidecar.broker.cluster_view import BROKER_RESOURCE, TOPIC_RESOURCE, DescribedConfigs, ask_configs
 from sidecar.broker.connection import BrokerConnection
@@ -77,9 +77,10 @@ class TopicConfigs:
             found = policies[topic] = resolve_policy(topic, of_topic, self._of_broker, overrides, unanswered=unanswered)
         return found
 
-    def missing_rights(self) -> tuple[str, ...]:
-        """A sentence for each kind of right that we lack."""
-        of_topics = missing_right(self._problems.values(), "data at risk is not seen there, and nothing is compacted")
+    def missing_rights(self, archives: Callable[[str], bool]) -> tuple[str, ...]:
+        """A sentence for each kind of right that we lack on the cluster and on topics that are archived."""
+        problems = [words for topic, words in self._problems.items() if archives(topic)]
+        of_topics = missing_right(problems, "data at risk is not seen there, and nothing is compacted")
         of_broker = missing_right([self._broker_problem], "broker.producer_id_expiration_ms counts as it is set here")
         return (*of_topics, *of_broker)
 

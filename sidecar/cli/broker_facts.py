@@ -57,13 +57,13 @@ def broker(
         if facts.state().away:
             raise BrokerUnavailable(facts.state().away)
         found = [(files, facts.partition(files)) for files in scanner(settings)().partitions]
-        head = {"cluster_id": facts.cluster_id(), "broker_id": facts.broker_id()}
+        broker_id, cluster_id = facts.broker_id(), facts.cluster_id()
         missing_rights = list(facts.state().missing_rights)
     connection = BrokerConnection(settings.broker.connection)
     try:
         led = [row.topic_partition for _, row in found if row.leads]
-        told = ask_producers(connection, head["broker_id"], led)
-        directories = log_dirs(connection, head["broker_id"])
+        told = ask_producers(connection, broker_id, led)
+        directories = log_dirs(connection, broker_id)
     finally:
         connection.close()
     rows = [_row(files, row) for files, row in found]
@@ -75,7 +75,7 @@ def broker(
         missing_rights += missing_right(
             [problem_words(CLUSTER_DENIED, DESCRIBE)], "the broker's log dirs are not shown"
         )
-    head["missing_rights"] = missing_rights
+    head = {"cluster_id": cluster_id, "broker_id": broker_id, "missing_rights": missing_rights}
     _show(options, head, rows, [asdict(found) for found in directories], with_producers=producers)
     return 0
 

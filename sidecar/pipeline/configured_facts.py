@@ -75,7 +75,7 @@ def open_facts(
         return
     connection = BrokerConnection(broker.connection)
     configs = TopicConfigs(connection, overrides, broker.connection.config_max_age_s, clock)
-    live = LiveBrokerFacts(files, connection, configs, broker_id, clock)
+    live = LiveBrokerFacts(files, connection, configs, broker_id, clock, settings.topics.accepts)
     try:
         yield ConfiguredFacts(live, broker.cluster_id, broker_id)
     finally:

@@ -1,0 +1,77 @@
+"""What is told of files, tokens and answers that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.broker.first_contact import _strings
+from sidecar.broker.oauth_token import lifetime_words
+from sidecar.broker.rights import DESCRIBE, missing_right, problem_words
+from sidecar.broker.secret_files import fingerprint, read_secret
+from sidecar.errors import BrokerUnavailable
+from tests.servers.secure_kafka import unsecured_token
+
+
+@given(st.binary(max_size=64))
+def test_any_answer_to_the_handshake_can_be_read(data: bytes) -> None:
+    assert all(len(name) <= len(data) for name in _strings(data))
+
+
+def test_the_mechanisms_of_an_answer_are_read_as_far_as_it_goes() -> None:
+    whole = struct.pack(">ih5sh5s", 2, 5, b"PLAIN", 5, b"SCRAM")
+    assert (_strings(whole), _strings(whole[:-1])) == (["PLAIN", "SCRAM"], ["PLAIN"])
+
+
+@given(st.text(max_size=64).filter(lambda text: bool(text.strip())))
+def test_any_token_is_taken_and_only_a_lifetime_is_told(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("token") / "token"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    assert lifetime_words(path) == "" or "good until" in lifetime_words(path)
+
+
+def test_the_lifetime_of_a_token_is_its_own_word(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(unsecured_token("us", 0, 1_700_000_000))
+    assert lifetime_words(path) == ", which is good until 2023-11-14T22:13:20Z"
+    for payload in ("W" * 60_000, "e30", "eyJleHAiOiAxZTk5OTl9", "bnVsbA"):
+        path.write_text(f"a.{payload}.c")
+        assert lifetime_words(path) == ""
+
+
+def test_a_secret_that_cannot_be_read_is_told_with_its_setting_and_never_with_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    for content, words in ((b"", "is empty"), (b"\xff\xfe", "no UTF-8"), (b"x" * 70_000, "too long")):
+        path.write_bytes(content)
+        with pytest.raises(BrokerUnavailable, match=rf"sasl_password_file: .*{words}"):
+            read_secret("sasl_password_file", path)
+    path.unlink()
+    with pytest.raises(BrokerUnavailable, match="cannot be read: No such file"):
+        read_secret("sasl_password_file", path)
+
+
+def test_a_secret_behind_a_link_that_is_turned_is_another(tmp_path: Path) -> None:
+    link = tmp_path / "..data"
+    for version in ("1", "2"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "password").write_text("same")
+        os.utime(tmp_path / version / "password", ns=(0, 0))
+    link.symlink_to("1")
+    before = fingerprint([link / "password", tmp_path / "absent"])
+    assert before == fingerprint([link / "password", tmp_path / "absent"])
+    link.unlink()
+    link.symlink_to("2")
+    assert fingerprint([link / "password", tmp_path / "absent"]) != before
+
+
+def test_a_missing_right_is_told_once_for_all_topics() -> None:
+    denied = [problem_words("TOPIC_AUTHORIZATION_FAILED", DESCRIBE, topic) for topic in ("b", "a", "c")]
+    (told,) = missing_right([*denied, problem_words("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE, "d")], "it waits")
+    assert "allow it Describe on topic a (kafka-acls" in told
+    assert told.endswith("--operation Describe --topic a), and on 2 more; until then it waits")
+    assert missing_right(["UNKNOWN_TOPIC_OR_PARTITION"], "it waits") == ()
