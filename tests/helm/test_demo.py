@@ -6,6 +6,7 @@ would get it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -80,10 +81,10 @@ class Demo:
         found.pop("NUMBA_CACHE_DIR")
         return found
 
-    def run(self, name: str) -> subprocess.CompletedProcess[str]:
-        """A container that ends by itself."""
+    def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A container that ends by itself, or our program with other arguments in its place."""
         return subprocess.run(
-            self.command(name),
+            [str(PROGRAM), *arguments] if arguments else self.command(name),
             env=self.environment(name),
             capture_output=True,
             text=True,
@@ -123,6 +124,11 @@ def test_the_demo_archives_what_is_written_to_its_broker(tmp_path: Path) -> None
                 verified = demo.run("verify")
                 assert verified.returncode == 0, verified.stdout + verified.stderr + sidecar.tail()
                 assert "helm-test" in verified.stdout
+                assert "create-only put under a race" in verified.stdout
+                examined = demo.run("tiered-sidecar", "doctor", "--json")
+                assert examined.returncode == 0, examined.stdout + examined.stderr
+                verdicts = {check["check"]: check["verdict"] for check in json.loads(examined.stdout)["checks"]}
+                assert {"ok", "not_checked"} == set(verdicts.values())
             finally:
                 sidecar.kill()
         stopped = demo.run("heal-producer-snapshots")
