@@ -63,11 +63,12 @@ def main() -> None:
 
 
 def _batch(number: int) -> bytes:
-    """Of one idempotent producer; every third is of a transaction, whose marker follows."""
+    """Of an idempotent producer; every third is of a transaction, whose marker follows. All codecs come, and of each batch one
+    record stays, so that each is written anew."""
     first = number * KEYS
     is_transactional, producer = number % 3 == 0, {"producer_id": number % 3, "producer_epoch": 0}
     records = [
-        Record(first + key, 1_700_000_000_000 + number, f"key-{key}".encode(), f"value-{number}".encode())
+        Record(first + key, 1_700_000_000_000 + number, _key(number, key), f"value-{number}".encode())
         for key in range(KEYS - is_transactional)
     ]
     sequence = number // 3 * (KEYS - is_transactional)
@@ -78,6 +79,10 @@ def _batch(number: int) -> bytes:
         return batch
     marker = Record(first + KEYS - 1, 1_700_000_000_000 + number, COMMIT_KEY, COMMIT_VALUE)
     return batch + build_batch([marker], leader_epoch=0, transactional=True, control=True, **producer)
+
+
+def _key(number: int, key: int) -> bytes:
+    return f"only-{number}".encode() if key == 0 else f"key-{key}".encode()
 
 
 def _compacted(log_dir: Path, out: Path, engine: str) -> dict[str, bytes]:
