@@ -149,3 +149,24 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
     assert (told["missing_rights"], len(told["partitions"][0]["producers"]), len(told["log_dirs"])) == ([], 1, 1)
     shown = run_program(settings, "broker", "--producers")
     assert "last sequence" in shown.stdout
+
+
+def test_doctor_names_the_right_that_is_missing(guarded: Guarded, tmp_path: Path) -> None:
+    settings = {**guarded.settings, "store.url": (tmp_path / "archive").as_uri()}
+
+    def troubles() -> dict[str, str]:
+        (told,) = json_lines(run_program(settings, "doctor", "--json", "--area", "broker"))
+        return {one["check"]: one["detail"] for one in told["checks"] if one["verdict"] in {"warning", "problem"}}
+
+    guarded.allow()
+    found = troubles()
+    assert "--operation Describe --topic orders" in found["leaders are told"]
+    assert "--operation DescribeConfigs --topic orders" in found["configurations are told"]
+    guarded.allow(*NEEDED)
+    assert troubles() == {}
+    wrong = {**settings, "broker.connection.sasl_username": "somebody"}
+    (told,) = json_lines(run_program(wrong, "doctor", "--json", "--area", "broker"))
+    (refused,) = [one for one in told["checks"] if one["verdict"] == "problem"]
+    assert (refused["check"], told["exit_code"]) == ("answers as the one beside us", 1)
+    assert "user somebody is refused" in refused["detail"]
+    assert PLAIN_USERS[USER] not in str(told)

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 
 from sidecar.broker.cluster_view import (
     BROKER_RESOURCE,
-    TOPIC_RESOURCE,
     ClusterView,
-    describe_configs,
+    ask_configs,
     describe_topics,
     list_offsets,
     require_broker,
 )
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.broker.inspection import live_producers
+from sidecar.broker.inspection import ask_producers
+from sidecar.broker.rights import missing_right
+from sidecar.broker.topic_configs import ask_topics
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.scan import topics_of
@@ -27,7 +28,6 @@ from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, 
 
 _CONNECT_S_MAX = 5.0
 _SHOWN_MAX = 3
-_RIGHTS = "allow our principal Describe on the cluster and on all topics that are archived"
 
 
 @dataclass(slots=True)
@@ -80,11 +80,11 @@ class _Look:
 
     def leaders(self) -> Outcome:
         cluster = self._asked()
+        if denied := missing_right(cluster.problems.values(), "they are not archived"):
+            return problem(denied[0], exit_code=BrokerUnavailable.exit_code)
         if cluster.problems:
             named = [f"{topic}: {words}" for topic, words in sorted(cluster.problems.items())[:_SHOWN_MAX]]
             what = f"{len(cluster.problems)} of {len(self.topics)} topics are not told, such as {'; '.join(named)}"
-            if any("uthoriz" in words for words in cluster.problems.values()):
-                return problem(what, _RIGHTS, BrokerUnavailable.exit_code)
             return warning(what, "directories of topics that were deleted are not archived")
         leaders = cluster.leaders.items()
         self.led = {tp: leader.leader_epoch for tp, leader in leaders if leader.leader_id == self.broker_id}
@@ -103,37 +103,33 @@ class _Look:
         refused = {tp: found.problem for tp, found in told.items() if found.problem}
         if refused:
             tp, words = next(iter(refused.items()))
-            return problem(
-                f"{len(refused)} of {len(told)} leaders' offsets are not told, such as {tp}: {words}", _RIGHTS
-            )
+            what = f"{len(refused)} of {len(told)} last stable offsets are not told, such as {tp}: {words}"
+            return warning(what, "leadership may be moving: ask again")
         return fine(f"last stable offsets of {len(told)} partitions were told")
 
     def configs(self) -> Outcome:
-        of_broker = describe_configs(
-            self.connection, self.broker_id, BROKER_RESOURCE, [str(self.broker_id)], ["log.retention.ms"]
-        )
-        of_topics = describe_configs(
-            self.connection, self.broker_id, TOPIC_RESOURCE, self.topics, ["cleanup.policy", "retention.ms"]
-        )
-        lacking = [name for name in self.topics if name not in of_topics]
-        if lacking or not of_broker:
-            whose = f"{len(lacking)} topics such as {lacking[0]}" if lacking else "the broker"
-            return warning(
-                f"the configurations of {whose} are not told: data at risk and the cleaner cannot be watched",
-                "allow DescribeConfigs on topics and cluster, or say what holds by topics.policies",
-            )
-        return fine(f"of the broker and of {len(of_topics)} topics")
+        name = str(self.broker_id)
+        of_broker = ask_configs(self.connection, self.broker_id, BROKER_RESOURCE, [name], ["log.retention.ms"])
+        of_topics = ask_topics(self.connection, self.topics, self.broker_id)
+        problems = [*of_topics.problems.values(), *of_broker.problems.values()]
+        effect = "data at risk is not seen, nor a stalled cleaner"
+        asked = (of_topics.problems.values(), of_broker.problems.values())
+        if denied := [words for told in asked for words in missing_right(told, effect)]:
+            return warning("; ".join(denied), "or say what holds by topics.policies")
+        if problems:
+            return warning(problems[0], "ask again")
+        return fine(f"of the broker and of {len(of_topics.values)} topics")
 
     def producers(self) -> Outcome:
         if not self.led:
             return not_checked("no partition is led here")
         first = next(iter(self.led))
-        found = live_producers(self.connection, self.broker_id, [first])
+        found = ask_producers(self.connection, self.broker_id, [first])
         if found is None:
             return fine("a broker before 2.8 does not tell; nothing depends on it")
-        if first not in found:
+        if first in found.problems:
             return fine("not told without the right to read; only the command `broker` shows them")
-        return fine(f"{len(found[first])} of {first}")
+        return fine(f"{len(found.values.get(first, ()))} of {first}")
 
 
 def broker_checks(settings: Settings, clock: Clock) -> list[Check]:
