@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.cli.running import Outcome, in_this_process
 from tests.golden import golden
+from tests.real.product import PROGRAM
 from tests.restore.archives import archived, batches_of, files_of, golden_topic_id, own_log_dir
 from tests.restore.test_interruptions import HANGS_AT_THE_THIRD_SEGMENT
 
@@ -135,3 +138,19 @@ def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Pat
     assert not (log_dir / "orders-0").exists()
     assert restoring(archive, log_dir).code == 0
     assert f"{964:020d}.log" in files_of(log_dir / "orders-0")
+
+
+def test_on_a_terminal_a_bar_tells_how_far_it_is(archive: Path, tmp_path: Path) -> None:
+    reading, terminal = os.openpty()
+    arguments = ["restore", "--archive", archive, "--to", own_log_dir(tmp_path), "--topic", "orders", "--topic-id", ID]
+    with subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        # The last one who writes closes a terminal: reading it fails then.
+        with suppress(OSError):
+            while chunk := os.read(reading, 4096):
+                shown += chunk
+    os.close(reading)
+    assert process.returncode == 0, shown
+    assert b"12/12 segments" in shown
+    assert b"\xe2\x94\x81" in shown  # the bar
