@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.real.product import store_of
 from tests.real.soak import Fire
 from tests.real.soak_beside import Archived, archive_settings, sidecar_settings, told
 from tests.real.soak_equality import (
+    Unfinished,
     assert_no_commit_of_a_deposed_leader,
     assert_nothing_uncounted,
     assert_whole,
@@ -30,6 +32,7 @@ from tests.real.soak_producers import PARTITIONS, LiveProducers
 from tests.real.soak_sleepers import RATE_KB_PER_S, Sleeper
 from tests.real.soak_sleepers import SEGMENT_BYTES as SLEEPERS_SEGMENT_BYTES
 from tests.real.topics import wait_until
+from tests.servers.holding_proxy import HoldingProxy
 from tests.servers.kafka import KafkaCluster
 from tests.servers.toxiproxy import Proxy, Toxiproxy
 from tests.servers.versitygw import VersityGateway
@@ -99,14 +102,31 @@ def test_one_archive_whatever_happens_to_brokers_sidecars_and_the_store(
     assert fire.counts["sidecars_killed"] > 1
 
 
+@dataclass(frozen=True)
+class SleepyArchive:
+    """Three sidecars on one archive. The first reaches it through `proxy`, and behind that through `holding`."""
+
+    gateway: VersityGateway
+    proxy: Proxy
+    holding: HoldingProxy
+    sidecars: list[Daemon]
+    state_dirs: list[Path]
+
+    def is_idle(self) -> bool:
+        return not any(unfinished_attempts(state_dir) for state_dir in self.state_dirs)
+
+
 @pytest.fixture(scope="module")
-def sleepy_archive(
+def sleepy(
     cluster: KafkaCluster, toxiproxy: Toxiproxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[VersityGateway, Proxy, list[Daemon], list[Path]]]:
-    """Three sidecars on one archive, of which the first reaches it through a proxy of its own."""
+) -> Iterator[SleepyArchive]:
     directory = tmp_path_factory.mktemp("sleepers")
-    with VersityGateway(directory / "versitygw", options=["--quiet"]) as gateway, ExitStack() as resources:
-        proxy = toxiproxy.proxy("sleeper", gateway.port)
+    with (
+        VersityGateway(directory / "versitygw", options=["--quiet"]) as gateway,
+        HoldingProxy(gateway.port) as holding,
+        ExitStack() as resources,
+    ):
+        proxy = toxiproxy.proxy("sleeper", holding.port)
         endpoints = [proxy.endpoint, gateway.endpoint, gateway.endpoint]
         directories = [directory / f"sidecar-{broker.node_id}" for broker in cluster.brokers]
         sidecars = [
@@ -115,53 +135,79 @@ def sleepy_archive(
             )
             for broker, place, endpoint in zip(cluster.brokers, directories, endpoints, strict=True)
         ]
-        yield gateway, proxy, sidecars, [place / "state" for place in directories]
+        yield SleepyArchive(gateway, proxy, holding, sidecars, [place / "state" for place in directories])
         assert [sidecar.process.stop() for sidecar in sidecars] == [0, 0, 0]
+
+
+@contextmanager
+def led_by_the_first(
+    cluster: KafkaCluster, sleepy: SleepyArchive, topic: str
+) -> Iterator[tuple[Sleeper, Archived, Callable[[list[Unfinished], str], None]]]:
+    """A partition with one archived segment; the archive; and what must be true in the end of attempts, and of the log."""
+    partition = TopicPartition(topic, 0)
+    create_replicated(cluster.brokers, topic, 1, SLEEPERS_SEGMENT_BYTES, segment_ms=3_600_000)
+    with store_of(archive_settings(sleepy.gateway)) as store:
+        archived = Archived(store)
+        sleeper = Sleeper(cluster.brokers, sleepy.sidecars[0], sleepy.state_dirs[0], sleepy.proxy, partition)
+        sleeper.roll_one()
+        wait_until("the first segment is archived", lambda: archived.end(partition) > 0 and sleepy.is_idle())
+        epoch = leader_of(cluster.brokers[1], partition).leader_epoch
+
+        def never_committed(attempts: list[Unfinished], refusal: str) -> None:
+            end = archived.end(partition)
+            sleeper.roll_one()
+            wait_until("the new leader goes on", lambda: archived.end(partition) > end and sleepy.is_idle())
+            archived.look()
+            state = archived.states[partition]
+            told([sleeper.sidecar])
+            assert_no_commit_of_a_deposed_leader(store, ObjectKey(state.lineage.root))
+            commits = list(commits_of(store, ObjectKey(state.lineage.root)))
+            assert {commit.writer.leader_epoch for commit in commits if commit.writer.broker_id == 0} == {epoch}
+            assert not {segment.segment_id for segment in state.segments} & {attempt.segment_id for attempt in attempts}
+            assert assert_nothing_uncounted(store, [state], sleepy.state_dirs) == 0
+            stopped = [event["error"] for event in sleeper.sidecar.events() if event["event"] == "partition_stopped"]
+            assert [error for error in stopped if topic in error and refusal in error], stopped
+
+        yield sleeper, archived, never_committed
 
 
 @pytest.mark.parametrize("who", ["broker", "sidecar", "both"])
 def test_a_leader_that_slept_amid_an_upload_commits_nothing(
-    cluster: KafkaCluster, sleepy_archive: tuple[VersityGateway, Proxy, list[Daemon], list[Path]], who: str
+    cluster: KafkaCluster, sleepy: SleepyArchive, who: str
 ) -> None:
-    gateway, proxy, sidecars, state_dirs = sleepy_archive
-    partition = TopicPartition(f"asleep-{who}", 0)
-    create_replicated(cluster.brokers, partition.topic, 1, SLEEPERS_SEGMENT_BYTES, segment_ms=3_600_000)
-    with store_of(archive_settings(gateway)) as store:
-        archived = Archived(store)
-        sleeper = Sleeper(cluster.brokers, sidecars[0], state_dirs[0], proxy, partition)
-        sleeper.roll_one()
-        wait_until("the first segment is archived", lambda: archived.end(partition) > 0)
-        wait_until("nothing is on its way", lambda: not unfinished_attempts(state_dirs[0]))
-        before = archived.end(partition)
-        epoch = leader_of(cluster.brokers[1], partition).leader_epoch
-        toxic = proxy.add_toxic("bandwidth", stream="upstream", rate=RATE_KB_PER_S)
+    with led_by_the_first(cluster, sleepy, f"asleep-{who}") as (sleeper, archived, never_committed):
+        before = archived.end(sleeper.partition)
+        toxic = sleepy.proxy.add_toxic("bandwidth", stream="upstream", rate=RATE_KB_PER_S)
         sleeper.roll_one()
         attempts = sleeper.uploads_in_flight()
         assert attempts[0].base_offset == before
-        asleep = {"broker": [cluster.brokers[0].process], "sidecar": [sidecars[0].process]}
+        asleep = {"broker": [sleeper.broker.process], "sidecar": [sleeper.sidecar.process]}
         processes = asleep.get(who) or [*asleep["broker"], *asleep["sidecar"]]
         sleeper.depose(processes)
-        wait_until("the new leader's sidecar has archived it", lambda: archived.end(partition) > before)
+        wait_until("the new leader's sidecar has archived it", lambda: archived.end(sleeper.partition) > before)
         # It was in flight when they fell asleep, and is still when they wake up.
-        assert unfinished_attempts(state_dirs[0]) == attempts
-        proxy.remove_toxic(toxic)
+        assert unfinished_attempts(sleeper.state_dir) == attempts
+        sleepy.proxy.remove_toxic(toxic)
         sleeper.wake(processes)
-        wait_until("the old leader's sidecar has given up", lambda: not unfinished_attempts(state_dirs[0]))
-        end = archived.end(partition)
+        wait_until("the old leader's sidecar has given up", lambda: not unfinished_attempts(sleeper.state_dir))
+        never_committed(attempts, "leadership changed during the upload")
+
+
+def test_a_commit_that_was_on_its_way_when_its_leader_fell_asleep_arrives_in_vain(
+    cluster: KafkaCluster, sleepy: SleepyArchive
+) -> None:
+    with led_by_the_first(cluster, sleepy, "asleep-committing") as (sleeper, archived, never_committed):
+        before = archived.end(sleeper.partition)
+        sleepy.holding.hold("PUT", "/commits/")
         sleeper.roll_one()
-        wait_until("the new leader goes on", lambda: archived.end(partition) > end)
-        wait_until("nobody is at work", lambda: not any(unfinished_attempts(state_dir) for state_dir in state_dirs))
-        archived.look()
-        state = archived.states[partition]
-        root = ObjectKey(state.lineage.root)
-        told([sidecars[0]])
-        assert_no_commit_of_a_deposed_leader(store, root)
-        commits = list(commits_of(store, root))
-        assert {commit.writer.leader_epoch for commit in commits if commit.writer.broker_id == 0} == {epoch}
-        assert not {segment.segment_id for segment in state.segments} & {attempt.segment_id for attempt in attempts}
-        assert assert_nothing_uncounted(store, [state], state_dirs) == 0
-    stopped = [event["error"] for event in sidecars[0].events() if event["event"] == "partition_stopped"]
-    refusals = [
-        error for error in stopped if str(partition) in error and "leadership changed during the upload" in error
-    ]
-    assert refusals, stopped
+        wait_until("the commit is on its way", sleepy.holding.held.is_set)
+        attempts = unfinished_attempts(sleeper.state_dir)
+        assert [attempt.is_uploaded and attempt.commit_number is not None for attempt in attempts] == [True]
+        processes = [sleeper.broker.process, sleeper.sidecar.process]
+        sleeper.depose(processes)
+        wait_until("the new leader's sidecar has archived it", lambda: archived.end(sleeper.partition) > before)
+        # Leadership was confirmed before they fell asleep: the store alone stands between this commit and the archive.
+        sleepy.holding.release()
+        sleeper.wake(processes)
+        wait_until("the old leader's sidecar has given up", lambda: not unfinished_attempts(sleeper.state_dir))
+        never_committed(attempts, "another broker leads")
