@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from sidecar.archive.actions import Clean
@@ -73,12 +73,6 @@ class PartitionState:
         """Highest leader epoch of a writer or of an archived batch, -1 if none is known."""
         last = self.last_segment
         return max(self.highest_leader_epoch, last.highest_batch_leader_epoch if last else -1)
-
-    def segment_at(self, offset: int) -> ArchivedSegment | None:
-        """The live segment that covers an offset."""
-        index = bisect_left(self.segments, offset, key=lambda segment: segment.end_offset - 1)
-        found = self.segments[index] if index < len(self.segments) else None
-        return found if found and found.base_offset <= offset else None
 
 
 def empty_state(lineage: Lineage) -> PartitionState:

@@ -65,9 +65,6 @@ class CompactionRules:
     delete_retention_ms: int = DAY_MS
     segment_bytes: int = 1024**3
     segment_index_bytes: int = 10 * 1024**2
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = 2**63 - 1
-    min_cleanable_dirty_ratio: float = 0.5
     legacy_format: LegacyFormat = LegacyFormat.KEEP
     legacy_last_batch: LegacyLastBatch = LegacyLastBatch.EMPTY_V2
     kafka_4_3: bool = False
@@ -77,10 +74,8 @@ class CompactionRules:
     map_load_factor: float = 0.9
 
     def __post_init__(self) -> None:
-        if self.delete_retention_ms < 0 or self.min_compaction_lag_ms < 0 or self.max_compaction_lag_ms < 1:
-            raise SettingsError(
-                "delete_retention_ms and lags cannot be negative, max_compaction_lag_ms must be 1 or more"
-            )
+        if self.delete_retention_ms < 0:
+            raise SettingsError(f"delete_retention_ms {self.delete_retention_ms}: expected 0 or more")
         if not 0 < self.segment_bytes <= LARGEST_POSITION:
             raise SettingsError(f"segment_bytes {self.segment_bytes}: expected 1 to {LARGEST_POSITION}")
         if self.max_map_bytes is not None and self.max_map_keys < 1:

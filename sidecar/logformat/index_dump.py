@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sidecar.logformat.leader_epochs import read_leader_epochs
-from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, parse_file_name
+from sidecar.logformat.names import Suffix
 from sidecar.logformat.offset_index import ENTRY as OFFSET_ENTRY
 from sidecar.logformat.offset_index import read_offset_index, without_zero_tail
 from sidecar.logformat.time_index import ENTRY as TIME_ENTRY
@@ -31,16 +31,6 @@ def dump_index(suffix: Suffix, data: bytes, base_offset: int, file: str = "") ->
             return _transaction_entries(data, file)
         case _:
             raise ValueError(f"a file with suffix {suffix} is no index")
-
-
-def dump_file(name: str, data: bytes, file: str = "") -> Iterator[Entry] | None:
-    """The entries of an index or a leader epoch checkpoint by the name of the file; None for other names."""
-    if name == LEADER_EPOCH_CHECKPOINT:
-        return dump_leader_epochs(data, file)
-    found = parse_file_name(name)
-    if found is None or found.suffix not in DUMPED_SUFFIXES:
-        return None
-    return dump_index(found.suffix, data, found.offset, file)
 
 
 def dump_leader_epochs(data: bytes, file: str = "") -> Iterator[Entry]:

@@ -60,10 +60,6 @@ class LeaderEpochs:
         found = self._entries_up_to(offset)
         return self.entries[found - 1].epoch if found else None
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> int:
-        """Where the next higher epoch began; `log_end_offset` for the latest."""
-        return next((entry.start_offset for entry in self.entries if entry.epoch > epoch), log_end_offset)
-
     def covers(self, offset: int) -> bool:
         """Whether the epoch of this offset is known."""
         return self.epoch_for_offset(offset) is not None

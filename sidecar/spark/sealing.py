@@ -55,11 +55,6 @@ def secret_variables(settings: S3Settings) -> dict[str, str]:
     return {variable: secret.get_secret_value() for variable, secret in held.items() if secret is not None}
 
 
-def secret_variable_names() -> frozenset[str]:
-    """Variables that hold keys of the store, and belong in no property of Spark."""
-    return frozenset(_VARIABLES.values())
-
-
 def _reduced(settings: S3Settings) -> tuple[Callable[[dict[str, Any]], S3Settings], tuple[dict[str, Any]]]:
     return _restored, (settings.model_dump(exclude=set(_SECRETS), exclude_unset=True),)
 

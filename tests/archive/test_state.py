@@ -57,12 +57,6 @@ def test_the_archive_may_begin_above_zero() -> None:
     assert after(empty_state(LINEAGE), [Add(a_segment(500))]).start_offset == 500
 
 
-def test_the_segment_of_an_offset() -> None:
-    assert [THREE.segment_at(offset) for offset in (0, 99, 100, 299, 300)] == [A, A, B, C, None]
-    holed = after(THREE, [Lost(300, 400, "gone"), Add(a_segment(400))])
-    assert holed.segment_at(350) is None
-
-
 @pytest.mark.parametrize(
     ("actions", "error", "message"),
     [

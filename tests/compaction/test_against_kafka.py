@@ -11,19 +11,23 @@ from pathlib import Path
 import pytest
 
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.plan import SegmentSummary, cleanable_range, grouped
+from sidecar.compaction.plan import SegmentSummary, grouped
 from sidecar.compaction.reference import CleanedRange, ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
+from sidecar.config import CompactionPolicy
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.codecs import decompress
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK
 from sidecar.logformat.records import read_records
+from sidecar.model import ArchivedSegment
+from sidecar.pipeline.compaction.policy import Assessment, assess
 from tests.compaction.partitions import Partition, partition_in
 from tests.compaction.test_engine import compact
 from tests.golden import VERSIONS, partitions, wall_clock_ms
-from tests.oracle import CleanedRound, CleanRound, Oracle, OracleRefused
+from tests.oracle import CleanedLog, CleanedRound, CleanRound, Oracle, OracleRefused
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_segments import random_log
+from tests.pipeline.archived import segment as an_archived_segment
 
 pytestmark = pytest.mark.real
 
@@ -50,15 +54,27 @@ def content(log: bytes) -> list[object]:
     return found
 
 
-def summary(segment: ReferenceSegment) -> SegmentSummary:
+def archived(segment: ReferenceSegment) -> ArchivedSegment:
+    """As the archive would know it."""
     times = [int(time) for columns in scan_bytes(segment.log) for time in columns.max_timestamp_ms]
-    largest = max(times, default=-1)
-    return SegmentSummary(
+    return an_archived_segment(
         segment.base_offset,
         segment.end_offset,
-        len(segment.log),
-        times[0] if times else -1,
-        largest if largest >= 0 else segment.last_modified_ms,
+        size_bytes=len(segment.log),
+        max_timestamp_ms=max(times, default=-1),
+        mtime_ms=segment.last_modified_ms,
+    )
+
+
+def cleanable(segments: tuple[ReferenceSegment, ...], checkpoint: int | None, cleaned: CleanedLog) -> Assessment:
+    """What `run` would compact of them. The active segment, the last one, is what is not decided yet."""
+    start, active = cleaned.log_start_offset, segments[-1].base_offset
+    return assess(
+        [archived(segment) for segment in segments],
+        checkpoint if checkpoint is not None and start <= checkpoint <= cleaned.log_end_offset else start,
+        CompactionPolicy(),
+        now_ms=0,
+        stable_end_offset=min(cleaned.last_stable_offset, active),
     )
 
 
@@ -83,7 +99,7 @@ def round_as(
     ]
     ends = [*(segment.base_offset for segment in segments[1:]), segments[-1].end_offset]
     sizes = [
-        replace(summary(segment), end_offset=end, index_bytes=0) for segment, end in zip(taken, ends, strict=False)
+        SegmentSummary(segment.base_offset, end, len(segment.log)) for segment, end in zip(taken, ends, strict=False)
     ]
     cleaned = clean(
         segments,
@@ -159,14 +175,7 @@ def compare_rounds(
         )
         (kafka,) = cleaned.rounds
         at_now = replace(rules, now_ms=now_ms)
-        planned = cleanable_range(
-            [summary(segment) for segment in before[:-1]],
-            at_now,
-            checkpoint=first_dirty,
-            log_start_offset=cleaned.log_start_offset,
-            log_end_offset=cleaned.log_end_offset,
-            last_stable_offset=cleaned.last_stable_offset,
-        )
+        planned = cleanable(before, first_dirty, cleaned)
         assert (planned.first_dirty_offset, planned.first_uncleanable_offset) == (
             kafka.first_dirty_offset,
             kafka.first_uncleanable_offset,

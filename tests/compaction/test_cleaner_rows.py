@@ -1,5 +1,7 @@
 """The scenarios of upstream's LogCleanerTest, by its names, for what has a meaning outside of a broker.
 
+Those of LogCleanerManagerTest, which decide what may be cleaned and when, are in tests/pipeline/test_cleanable_rows.py.
+
 Left out, because only a broker has them: testSizeTrimmedForPreallocatedAndCompactedTopic (we write no file ahead),
 testCleanSegmentsWithAbort, testCleanSegmentsWithConcurrentSegmentDeletion, testRecoveryAfterCrash (swap of files in place: our
 results become visible by one commit), testSegmentGroupingFollowingLoadOfZeroIndex's index (ranges come from the next base, so
@@ -13,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.compaction.plan import Due, SegmentSummary, cleanable_range, grouped
+from sidecar.compaction.plan import SegmentSummary, grouped
 from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.errors import CorruptFile
@@ -98,41 +100,6 @@ def test_cleaning_with_uncleanable_section() -> None:
     story.clean(uncleanable=6)
     shrunk = [len(segment.log) < size for segment, size in zip(story.segments, sizes, strict=True)]
     assert shrunk == [True, True, *[False] * 5]
-
-
-def one_record_segments(count: int) -> list[SegmentSummary]:
-    return [SegmentSummary(base, base + 1, 70, 1000 + base, 1000 + base) for base in range(count)]
-
-
-def limits(segments: list[SegmentSummary], **options: int | None) -> tuple[int, int]:
-    found = {"checkpoint": None, "log_start_offset": 0, "log_end_offset": 100, "last_stable_offset": 100} | options
-    planned = cleanable_range(segments, CompactionRules(10_000), **found)  # type: ignore[arg-type]
-    return planned.first_dirty_offset, planned.first_uncleanable_offset
-
-
-def test_log_to_clean() -> None:
-    planned = cleanable_range(
-        one_record_segments(6),
-        CompactionRules(0),
-        checkpoint=6,
-        log_start_offset=0,
-        log_end_offset=7,
-        last_stable_offset=7,
-    )
-    assert (planned.clean_bytes, planned.cleanable_bytes, planned.due) == (420, 0, Due.NOTHING_CLEANABLE)
-
-
-def test_log_to_clean_with_uncleanable_section() -> None:
-    planned = cleanable_range(
-        one_record_segments(6),
-        CompactionRules(0, min_cleanable_dirty_ratio=0.5),
-        checkpoint=2,
-        log_start_offset=0,
-        log_end_offset=7,
-        last_stable_offset=4,
-    )
-    assert (planned.clean_bytes, planned.cleanable_bytes, planned.dirty_ratio) == (140, 140, 0.5)
-    assert planned.due is Due.BELOW_RATIO  # the comparison is strict
 
 
 def test_cleaning_with_unkeyed_messages() -> None:
@@ -422,63 +389,6 @@ def test_cleaning_with_keys_conflicting_with_txn_marker_keys() -> None:
     story.put(b"\x00\x00\x00\x01", producer=1, transactional=True).commit(1).roll()
     story.clean()
     assert story.offsets() == [0, 1, 2, 3]
-
-
-def test_dirty_offset_reset_if_larger_than_end_offset() -> None:
-    assert limits(one_record_segments(5), checkpoint=200) == (0, 5)
-
-
-def test_dirty_offset_reset_if_smaller_than_start_offset() -> None:
-    segments = [SegmentSummary(10, 15, 100)]
-    assert limits(segments, checkpoint=0, log_start_offset=10) == (10, 15)
-
-
-@pytest.mark.parametrize("options", [{"log_start_offset": 8}, {"checkpoint": 8}])
-def test_dirty_offset_or_log_start_larger_than_active_segment_base_offset(options: dict[str, int]) -> None:
-    found = {"checkpoint": None, "log_start_offset": 0, "log_end_offset": 9, "last_stable_offset": 9} | options
-    planned = cleanable_range(one_record_segments(5), CompactionRules(0), **found)  # type: ignore[arg-type]
-    assert (planned.first_dirty_offset, planned.first_uncleanable_offset) == (8, 5)
-    assert planned.due is Due.NOTHING_CLEANABLE
-
-
-def test_cleanable_offsets_for_none_and_active_segment() -> None:
-    assert limits([SegmentSummary(0, 100, 1000)], last_stable_offset=50)[1] == 0  # rounded down to a base
-    assert limits([SegmentSummary(0, 50, 500), SegmentSummary(50, 100, 500)], last_stable_offset=50)[1] == 50
-    assert limits(one_record_segments(9)) == (0, 9)
-
-
-@pytest.mark.parametrize(("now_ms", "end"), [(1_000_000 + 60_001, 4), (2_000_000 + 60_001, 8)])
-def test_cleanable_offsets_for_time(now_ms: int, end: int) -> None:
-    times = [1_000_000] * 4 + [2_000_000] * 4
-    segments = [SegmentSummary(base, base + 1, 70, time, time) for base, time in enumerate(times)]
-    rules = CompactionRules(now_ms, min_compaction_lag_ms=60_000)
-    planned = cleanable_range(
-        segments, rules, checkpoint=None, log_start_offset=0, log_end_offset=9, last_stable_offset=9
-    )
-    assert planned.first_uncleanable_offset == end
-
-
-def test_max_compaction_lag() -> None:
-    rules = CompactionRules(1000 + 60_002, max_compaction_lag_ms=60_001, min_cleanable_dirty_ratio=0.99)
-    options = {"log_start_offset": 0, "log_end_offset": 9, "last_stable_offset": 9}
-    segments = one_record_segments(6)
-    assert cleanable_range(segments, rules, checkpoint=2, **options).due is Due.BELOW_RATIO
-    older = replace(rules, now_ms=1002 + 60_002)
-    assert cleanable_range(segments, older, checkpoint=2, **options).due is Due.MAX_LAG
-
-
-@pytest.mark.parametrize(("last_stable", "end"), [(0, 0), (3, 3), (4, 4)])
-def test_undecided_transactional_data_not_cleanable(last_stable: int, end: int) -> None:
-    assert limits(one_record_segments(4), last_stable_offset=last_stable)[1] == end
-
-
-@pytest.mark.parametrize(("checkpoint", "start"), [(18, 20), (14, 15)])
-def test_checkpoint_updated_for_invalid_offset(checkpoint: int, start: int) -> None:
-    segments = [SegmentSummary(start, start + 5, 100)]
-    planned = cleanable_range(
-        segments, CompactionRules(0), checkpoint=checkpoint, log_start_offset=start, log_end_offset=99, last_stable_offset=99
-    )  # fmt: skip
-    assert (planned.checkpoint_moved, planned.first_dirty_offset) == (True, start)
 
 
 @pytest.mark.parametrize("choice", LegacyLastBatch)

@@ -253,9 +253,7 @@ def test_sizes_of_tables_and_buckets_follow_the_input() -> None:
     assert (table_slots(0), table_slots(10**6), table_slots(2**40)) == (1024, 32768, 2**21)
 
 
-@pytest.mark.parametrize(
-    "options", [{"segment_bytes": 0}, {"delete_retention_ms": -1}, {"max_map_bytes": 10}, {"max_compaction_lag_ms": 0}]
-)
+@pytest.mark.parametrize("options", [{"segment_bytes": 0}, {"delete_retention_ms": -1}, {"max_map_bytes": 10}])
 def test_impossible_rules_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(SettingsError):
         CompactionRules(0, **options)  # type: ignore[arg-type]

@@ -16,7 +16,6 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.index_dump import dump_file
 from sidecar.logformat.index_verdict import IndexState
 from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete, epochs_of, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name, parse_file_name
@@ -25,6 +24,7 @@ from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.time_index import TimeIndexCheck, read_time_index
 from sidecar.logformat.transaction_index import TransactionIndexCheck, read_transaction_index
 from tests.golden import VERSIONS, dump_text, dumped_paths, golden, manifest, partitions
+from tests.logformat.dumped import dump_file
 
 LOG_DIRS = ("logs", "compacted")
 INDEX_INTERVAL_BYTES = 1024

@@ -6,8 +6,9 @@ import struct
 import pytest
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.index_dump import dump_file, dump_index
+from sidecar.logformat.index_dump import dump_index
 from sidecar.logformat.names import Suffix
+from tests.logformat.dumped import dump_file
 
 
 def test_entries_of_every_kind_are_plain_json() -> None:
@@ -30,16 +31,9 @@ def test_entries_of_every_kind_are_plain_json() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["00000000000000000100.log", "00000000000000000100.snapshot", "x.index", "partition.metadata"]
-)
-def test_other_files_are_somebody_elses(name: str) -> None:
-    assert dump_file(name, b"") is None
-
-
 def test_damage_is_reported_before_the_first_entry() -> None:
     with pytest.raises(CorruptFile) as caught:
-        dump_file("00000000000000000100.index", b"1234567", "here.index")
+        dump_index(Suffix.OFFSET_INDEX, b"1234567", 100, "here.index")
     assert caught.value.file == "here.index"
 
 

@@ -84,7 +84,6 @@ def test_ranges_as_upstream() -> None:
 def test_lookups() -> None:
     assert [EXAMPLE.epoch_for_offset(offset) for offset in (0, 99, 100, 249, 250, 9999)] == [0, 0, 2, 2, 5, 5]
     assert epochs_of([(3, 50)]).epoch_for_offset(49) is None
-    assert [EXAMPLE.end_offset_for(epoch, 400) for epoch in (0, 1, 2, 5)] == [100, 100, 250, 400]
     assert (EXAMPLE.latest_epoch, LeaderEpochs().latest_epoch) == (5, -1)
 
 

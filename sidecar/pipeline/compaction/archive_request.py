@@ -17,9 +17,8 @@ from sidecar.pipeline.compaction.job import CompactedOutput
 class CompactionRequest:
     """Compact the whole archive of the lineage `root`, clean and dirty, up to `end_offset` (exclusive; None: its end).
 
-    `writer`: None for whoever committed last: a commit of a later leader fences it all the same. Lags in the rules do not
-    count here: `end_offset` is what came of them. `keep_raw_ms`: how long raw segments that are replaced stay beyond the
-    grace period.
+    `writer`: None for whoever committed last: a commit of a later leader fences it all the same. `keep_raw_ms`: how long
+    raw segments that are replaced stay beyond the grace period.
     """
 
     root: ObjectKey

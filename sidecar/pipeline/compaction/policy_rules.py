@@ -26,8 +26,5 @@ def rules_of(policy: CompactionPolicy, now_ms: int, *, segment_bytes: int | None
         strict_headers=policy.strict,
         delete_retention_ms=policy.delete_retention_ms,
         segment_bytes=segment_bytes or policy.segment_bytes,
-        min_compaction_lag_ms=policy.min_compaction_lag_ms,
-        max_compaction_lag_ms=policy.max_compaction_lag_ms,
-        min_cleanable_dirty_ratio=policy.min_cleanable_dirty_ratio,
         exact_keys=policy.exact_keys,
     )

@@ -59,9 +59,3 @@ class Quarantine:
     def of(self, partition: TopicPartition) -> Quarantined | None:
         """Why it is here, None if it is not. It stays while it is tried again."""
         return self._held.get(partition)
-
-    def next_try_s(self) -> float | None:
-        """Seconds until the next partition may be tried again, None if none waits."""
-        now_s = self._clock.monotonic_s()
-        waits = [held.until_s - now_s for held in self._held.values() if held.until_s > now_s]
-        return min(waits, default=None)
