@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, LogDirs, StateDir
+from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, StateDir
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import SettingsError
 from sidecar.pipeline.doctor.findings import Area
+
+LogDirs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--log-dir",
+        metavar="DIRECTORY",
+        readable=False,  # that it cannot be read is a finding, not wrong usage
+        help="A log directory of the broker. May be given several times.",
+    ),
+]
 
 if TYPE_CHECKING:
     from rich.text import Text

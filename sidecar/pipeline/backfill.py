@@ -17,7 +17,8 @@ from sidecar.pipeline.assembly import open_tools, require_topic, scanner
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.rounds import Rounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, s
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
-from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)

@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
-from sidecar.discovery.scan import ScanProblem, ScanResult
+from sidecar.discovery.scan import ScanResult
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -28,42 +28,6 @@ CONFLICTS_IN_A_ROW = 20
 """Another writer may win so many commits before a partition is left to the next round."""
 
 Done = Callable[[TopicPartition, ArchivedSegment], None]
-
-
-@dataclass(slots=True)
-class RoundReport:
-    """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed.
-
-    `resting`: how partitions ended that failed not long ago and were left alone this time.
-    `led`: partitions with an archive that this broker leads. `is_complete`: False where not even a look was possible.
-    `broker_away`: why the broker could not be asked, "" if it could.
-    `look_again_s`: when the next round will have something to do for all that is known now. `scan_s`: how long the look at
-    the disks took.
-    """
-
-    outcomes: list[PartitionOutcome] = field(default_factory=list)
-    problems: tuple[ScanProblem, ...] = ()
-    resting: list[PartitionOutcome] = field(default_factory=list)
-    led: list[LedPartition] = field(default_factory=list)
-    look_again_s: float = math.inf
-    scan_s: float = 0.0
-    is_complete: bool = True
-    broker_away: str = ""
-
-    @property
-    def errors(self) -> list[SidecarError]:
-        """Everything that needs a person or another try."""
-        found = [outcome.error for outcome in self.outcomes if outcome.error is not None]
-        return [*(problem.error for problem in self.problems), *found]
-
-    @property
-    def exit_code(self) -> int:
-        """0 if all went well; the common code of all errors if nothing else was done; else 3, partial."""
-        codes = {error.exit_code for error in self.errors}
-        if not codes:
-            return 0
-        worked = any(outcome.error is None for outcome in self.outcomes)
-        return codes.pop() if len(codes) == 1 and not worked else 3
 
 
 @dataclass(frozen=True, slots=True)

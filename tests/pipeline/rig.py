@@ -20,7 +20,8 @@ from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.plan import Settling
-from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import ObjectStore
 from tests.golden import golden, wall_clock_ms

@@ -28,7 +28,8 @@ from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE, GroupCompactor
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.policy_rules import rules_of
-from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.verify import verify_archive

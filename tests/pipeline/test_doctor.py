@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.examining import examine
 from sidecar.pipeline.doctor.findings import Area, Check, Finding, Report, Verdict, fine, problem
 from tests.cli import unprivileged
-from tests.cli.running import in_this_process
+from tests.cli.running import in_this_process, tiered_sidecar
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.storage.s3_servers import ACCESS_KEY, SECRET_KEY, moto_server, new_bucket, plain_client
@@ -172,7 +173,7 @@ def test_what_is_worth_knowing_of_log_dirs_is_a_warning(log_dir: Path) -> None:
 
 
 def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> None:
-    arguments = ["doctor", "--json", "--area", "log_dirs", "--set", f"broker.log_dirs={log_dir}"]
+    arguments = ["doctor", "--json", "--area", "log_dirs", "--log-dir", str(log_dir)]
     arguments += ["--archive", str(log_dir.parent / "archive")]
     segment = min(log_dir.glob("append-time-0/*.log"))
     segment.chmod(0)
@@ -288,6 +289,18 @@ def test_a_check_that_hangs_costs_its_time_and_no_more(log_dir: Path, memory: Me
     assert "no answer within 1 s" in found_in(report, "write").outcome.detail
     assert found_in(report, "read").outcome.detail == "it needs 'write'"
     assert found_in(report, "partitions").outcome.verdict is Verdict.OK
+
+
+def test_a_process_whose_check_hangs_ends_with_its_report(log_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        arguments = ["--log-dir", log_dir, "--archive", log_dir.parent / "archive", "--bootstrap-server", server]
+        patient = ["--set", "broker.connection.request_timeout_s=300"]
+        outcome = tiered_sidecar("doctor", "--json", "--area", "broker", "--timeout", "1", *arguments, *patient)
+    (answer,) = outcome.lines()
+    assert (outcome.code, answer["exit_code"]) == (1, 1)
+    assert [check["verdict"] for check in answer["checks"]] == ["ok", "problem", *["not_checked"] * 4]
+    assert "no answer within 1 s" in answer["checks"][1]["detail"]
 
 
 def test_a_fault_of_our_own_is_no_finding() -> None:

@@ -11,7 +11,8 @@ import pytest
 from sidecar.clock import SystemClock
 from sidecar.pipeline import assembly
 from sidecar.pipeline.plan import Settling
-from sidecar.pipeline.rounds import RoundReport, Rounds
+from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, rolled_ranges, rounds_over, tools_for
