@@ -144,6 +144,17 @@ class Board:
             self._extents[topic_partition] = extent
             self._version += 1
 
+    def resumed(self, topic_partition: TopicPartition, extent: ArchiveExtent, state: PartitionState) -> None:
+        """What covered the archive when it was last known, and the newest part of its state now."""
+        with self._lock:
+            self._extents[topic_partition] = extent.grown(state.segments, state.holes)
+            self._version += 1
+
+    def extent(self, topic_partition: TopicPartition) -> ArchiveExtent:
+        """What is known to be archived of a partition."""
+        with self._lock:
+            return self._extents.get(topic_partition, ArchiveExtent())
+
     def grown(
         self, topic_partition: TopicPartition, segments: Iterable[ArchivedSegment], holes: Iterable[Hole]
     ) -> None:

@@ -20,6 +20,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.http import Board
 from sidecar.metrics import MeteredStore, Metrics
+from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.journal import Journal
@@ -133,6 +134,8 @@ def open_tools(
                 probe_store(store, single_writer=settings.store.single_writer)
         journal = Journal(directory)
         resources.callback(journal.close)
+        memory = ArchiveMemory(None if read_only else directory)
+        resources.callback(memory.close)
         yield Tools(
             store=store,
             facts=facts,
@@ -144,4 +147,5 @@ def open_tools(
             stop=stop or Event(),
             beat=beat,
             board=board or Board(clock),
+            memory=memory,
         )

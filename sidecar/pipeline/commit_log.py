@@ -99,6 +99,25 @@ class CommitLog:
         """The same from commit 0 on, without trust in any checkpoint. Raises CorruptFile."""
         return self.refresh(empty_state(self.lineage))
 
+    def resume(self, state: PartitionState, newest_checkpoint: int) -> PartitionState:
+        """The state after the newest commit, given one that an earlier process knew; its last commit must be the store's.
+
+        Args:
+            newest_checkpoint: number of one that is known to be there, -1 for none.
+
+        Raises CorruptFile, also where the store has another archive, or none.
+        """
+        key = below(self._root, commit_key(state.next_number - 1))
+        if digest(self._read(key)) != state.last_sha256:
+            raise CorruptFile("is not the commit that was seen before", file=key)
+        self._newest_checkpoint = newest_checkpoint
+        return self.refresh(state)
+
+    @property
+    def newest_checkpoint(self) -> int:
+        """Number of the newest checkpoint that is known to be there, -1 for none."""
+        return self._newest_checkpoint
+
     def refresh(self, state: PartitionState) -> PartitionState:
         """The state after the newest commit, given an earlier one. Raises CorruptFile."""
         known = state.next_number - 1

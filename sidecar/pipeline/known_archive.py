@@ -5,10 +5,11 @@ from __future__ import annotations
 from sidecar.archive.state import PartitionState, newest_part
 from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.pipeline.archive_memory import Remembered
 from sidecar.pipeline.bundle import LogPosition, position_at
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.producer_snapshot import KnownState
-from sidecar.pipeline.seams import open_lineage, require_reach
+from sidecar.pipeline.seams import OpenedLineage, open_lineage, require_reach, resume_lineage
 from sidecar.pipeline.tools import Tools
 
 
@@ -25,6 +26,7 @@ class KnownArchive:
         self._topic_partition = files.topic_partition
         self._commits: CommitLog | None = None
         self._largest_archived_ms = -1
+        self._may_resume = True
         self._seen = (files.topic_id, files.directory_id)
         self._newest: FileIdentity | None = None
         self._reached: FileIdentity | None = None
@@ -55,11 +57,30 @@ class KnownArchive:
             self.forget()
             self._seen = seen
         if self.state is None:
-            self._commits, state, self.adopt_topic_id = open_lineage(self._tools, files)
-            self._largest_archived_ms = -1
-            self._tools.board.opened(self._topic_partition, state)
-            return self.keep(state, files)
+            opened = self._resumed(files) or open_lineage(self._tools, files)
+            self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
+            self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
+            if remembered is None:
+                self._tools.board.opened(self._topic_partition, opened.state)
+            else:
+                self._tools.board.resumed(self._topic_partition, remembered.extent, opened.state)
+            state = self.keep(opened.state, files)
+            if remembered is None or remembered.state.next_number != state.next_number:
+                self.remember()
+            return state
         return self.state
+
+    def _resumed(self, files: PartitionFiles) -> OpenedLineage | None:
+        # Once in a process: whoever forgot what it knew wants to see the archive itself.
+        may_resume, self._may_resume = self._may_resume, False
+        return resume_lineage(self._tools, files) if may_resume else None
+
+    def remember(self) -> None:
+        """Have what is known outlive the process."""
+        if self.state is not None and self._commits is not None:
+            extent = self._tools.board.extent(self._topic_partition)
+            found = Remembered(self.state, self._largest_archived_ms, self._commits.newest_checkpoint, extent)
+            self._tools.memory.remember(found)
 
     def forget(self) -> None:
         """The next `open` reads the archive anew."""

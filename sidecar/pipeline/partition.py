@@ -140,5 +140,7 @@ class PartitionArchiver:
             outcome.reason, outcome.error = str(error), error
             known.forget()
         outcome.end_offset = known.last_end_offset = known.end_offset
+        if outcome.archived:
+            known.remember()
         outcome.waiting += len(plan.segments) - len(outcome.archived)
         return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from sidecar.archive.lineage import choose_lineage, relevant, require_continuation
@@ -11,6 +12,7 @@ from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.pipeline.archive_memory import Remembered
 from sidecar.pipeline.batch_search import batch_crc, log_end_offset
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Journal
@@ -18,11 +20,21 @@ from sidecar.pipeline.lineages import find_lineages
 from sidecar.pipeline.tools import Tools
 
 
-def open_lineage(tools: Tools, files: PartitionFiles) -> tuple[CommitLog, PartitionState, str | None]:
-    """The commit log to append to, its state, and the topic id that the next commit must adopt, if any.
+@dataclass(frozen=True, slots=True)
+class OpenedLineage:
+    """A commit log to append to, its state, and the topic id that the next commit must adopt, if any.
 
-    Raises LineageUnknown, CorruptFile, StoreError.
+    `remembered`: what the state was resumed from, None where all of it was read from the store.
     """
+
+    commits: CommitLog
+    state: PartitionState
+    adopt_topic_id: str | None = None
+    remembered: Remembered | None = None
+
+
+def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
+    """The lineage that these files continue, as the store has it. Raises LineageUnknown, CorruptFile, StoreError."""
     cluster_id = tools.facts.cluster_id()
     lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
     logs = {lineage: CommitLog(tools.store, lineage.root, tools.clock) for lineage in lineages}
@@ -35,7 +47,31 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> tuple[CommitLog, Partit
     )
     lineage = choice.state.lineage
     commits = logs.get(lineage) or CommitLog(tools.store, lineage.root, tools.clock)
-    return commits, choice.state, choice.adopt_topic_id
+    return OpenedLineage(commits, choice.state, choice.adopt_topic_id)
+
+
+def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
+    """The same in two requests, from what is remembered; None where that does not tell.
+
+    Only for a topic id that both sides know: it names the lineage. Not where attempts are left: to know which of them are
+    committed takes the whole state. Raises LineageUnknown, StoreError.
+    """
+    remembered = tools.memory.recall(files.topic_partition)
+    if remembered is None or files.topic_id is None:
+        return None
+    before = remembered.state
+    is_named = before.topic_id == files.topic_id and before.lineage.cluster_id == tools.facts.cluster_id()
+    if not is_named or tools.journal.attempts(before.lineage.root):
+        return None
+    commits = CommitLog(tools.store, before.lineage.root, tools.clock)
+    try:
+        state = commits.resume(before, remembered.newest_checkpoint)
+    except CorruptFile:
+        return None  # Another archive stands in its place, or it is damaged: reading it all tells.
+    if state.segments[: len(before.segments)] != before.segments or state.removed or state.clean:
+        return None  # Compacted since.
+    require_continuation(state, files.topic_id, judge_local_log(tools.journal, files, state))
+    return OpenedLineage(commits, state, remembered=remembered)
 
 
 def require_seam(tools: Tools, files: PartitionFiles, archived: PartitionState) -> None:

@@ -13,6 +13,7 @@ from sidecar.clock import Clock
 from sidecar.http import Board
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPolicy
+from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.disk_turns import DiskTurns
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
@@ -66,6 +67,7 @@ class Tools:
 
     `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
     store, at least once per file that is read through. `board` is told what people may want to see.
+    `memory`: what is known of archives across restarts.
     """
 
     store: ObjectStore
@@ -80,6 +82,7 @@ class Tools:
     beat: Callable[[], None] = lambda: None
     held: HeldFiles = field(default_factory=HeldFiles)
     board: Board = field(default_factory=Board)
+    memory: ArchiveMemory = field(default_factory=ArchiveMemory)
     turns: DiskTurns = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,154 @@
+"""What this process's predecessors knew of archives, on our own volume: a start asks the store only what is new since.
+
+Never the truth: the newest commit that is remembered is held against the store's, and what does not fit is forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
+from sidecar.archive.extent import ArchiveExtent, Coverage, Run
+from sidecar.archive.keys import parse_root
+from sidecar.archive.state import PartitionState
+from sidecar.errors import CorruptFile
+from sidecar.model import ObjectKey, TopicPartition
+
+_log = structlog.get_logger(__name__)
+
+SEGMENTS_KEPT: Final = 4
+"""The newest ones: enough to append, and to recognise the local log. What is remembered must not grow with the archive."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS archives (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, root TEXT NOT NULL, number INTEGER NOT NULL,
+    state BLOB NOT NULL, facts BLOB NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (topic, partition)
+) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A lineage as it was known last.
+
+    `state`: its newest part. `largest_timestamp_ms`: of all its segments, -1 for none. `newest_checkpoint`: the number of one
+    that the store has, -1 if none is known. `extent`: what all of it covers.
+    """
+
+    state: PartitionState
+    largest_timestamp_ms: int
+    newest_checkpoint: int
+    extent: ArchiveExtent
+
+
+def newest_segments(state: PartitionState) -> PartitionState:
+    """The state with no more than is kept. What it says of the archive's start, size and removed segments is not true."""
+    segments = state.segments[-SEGMENTS_KEPT:]
+    start_offset = segments[0].base_offset if segments else state.end_offset or 0
+    holes = tuple(hole for hole in state.holes if hole.base_offset >= start_offset)
+    return replace(state, segments=segments, holes=holes, removed=(), clean=None)
+
+
+class ArchiveMemory:
+    """One lineage per partition. Thread-safe. A file that cannot be used is begun anew, or done without."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """Args: directory: ours alone, as that of the journal. Default: nothing outlives the process."""
+        self._guard = threading.Lock()
+        self._connection = _open(None if directory is None else directory / "archives.sqlite")
+
+    def recall(self, topic_partition: TopicPartition) -> Remembered | None:
+        """What is known of the partition's archive, None if that is nothing."""
+        with self._guard, suppress(sqlite3.Error):
+            row = self._connection.execute(
+                "SELECT root, number, state, facts, sha256 FROM archives WHERE topic = ? AND partition = ?",
+                (topic_partition.topic, topic_partition.partition),
+            ).fetchone()
+            return None if row is None else _decoded(*row)
+        return None
+
+    def remember(self, remembered: Remembered) -> None:
+        """Keep this in the place of what is known of the partition. Not being able to is no error."""
+        state = remembered.state
+        if not state.next_number:
+            return
+        name = state.lineage.topic_partition
+        body = encode_checkpoint(newest_segments(state))
+        facts = json.dumps(_facts(remembered)).encode()
+        with self._guard, suppress(sqlite3.Error):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO archives VALUES (?,?,?,?,?,?,?)",
+                (
+                    name.topic,
+                    name.partition,
+                    state.lineage.root,
+                    state.next_number - 1,
+                    body,
+                    facts,
+                    _seal(body, facts),
+                ),
+            )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._guard:
+            self._connection.close()
+
+
+def _facts(remembered: Remembered) -> dict[str, Any]:
+    return {
+        "largest_timestamp_ms": remembered.largest_timestamp_ms,
+        "newest_checkpoint": remembered.newest_checkpoint,
+        "extent": asdict(remembered.extent),
+    }
+
+
+def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -> Remembered | None:
+    if _seal(body, facts) != sha256:
+        return None
+    try:
+        state = decode_checkpoint(body, number, parse_root(ObjectKey(root)))
+    except CorruptFile:
+        return None  # Of another release.
+    found = json.loads(facts)
+    extent = found["extent"]
+    runs = tuple(Run(run["base_offset"], run["end_offset"], Coverage(run["coverage"])) for run in extent.pop("runs"))
+    return Remembered(
+        state, found["largest_timestamp_ms"], found["newest_checkpoint"], ArchiveExtent(runs=runs, **extent)
+    )
+
+
+def _seal(body: bytes, facts: bytes) -> bytes:
+    return hashlib.sha256(body + facts).digest()
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        for _ in range(2):
+            try:
+                return _connect(str(path))
+            except sqlite3.Error as error:
+                _log.warning("archive_memory_begun_anew", path=str(path), reason=str(error))
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+    return _connect(":memory:")
+
+
+def _connect(name: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+    try:
+        # What a crash of the machine loses or damages is read from the store again.
+        connection.execute("PRAGMA synchronous=OFF")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,168 @@
+"""What one process knew of an archive spares the next one reading it, and misleads it never."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.archive.extent import extent_of
+from sidecar.clock import ManualClock
+from sidecar.model import ObjectKey, TopicPartition
+from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.rounds import RoundReport
+from sidecar.pipeline.tools import Tools
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import wall_clock_ms
+from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, rolled_ranges, tools_for
+
+PARTITION = "orders-0"
+NAME = TopicPartition("orders", 0)
+KEYS = ObjectKey("segments/x.log"), ObjectKey("segments/x.indexes")
+
+
+class Site:
+    """One partition of the golden broker, its archive, and a state directory that outlives each process."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.store = MemoryStore(ManualClock(wall_clock_ms("4.3.0")))
+        self.log_dir = copy_partitions(tmp_path, PARTITION)
+        self.state_dir = tmp_path / "state"
+
+    @contextmanager
+    def process(self) -> Iterator[Tools]:
+        with tools_for(self.log_dir, self.store, self.state_dir) as tools:
+            memory = ArchiveMemory(self.state_dir)
+            try:
+                yield replace(tools, memory=memory)
+            finally:
+                memory.close()
+
+    def run(self) -> tuple[RoundReport, dict[str, int]]:
+        """A process of one round; the report, and how often it asked what of the store."""
+        self.store.calls.clear()
+        with self.process() as tools:
+            report = archive(tools, self.log_dir, "orders")
+        return report, dict(self.store.calls)
+
+    def hide(self, count: int) -> Callable[[], None]:
+        """Take away the newest segments of the broker's log; returns what brings them back."""
+        directory = self.log_dir / PARTITION
+        aside = directory.with_name("aside")
+        aside.mkdir()
+        bases = [base for base, _ in rolled_ranges(self.log_dir, PARTITION)][-count + 1 :]
+        for file in directory.iterdir():
+            if file.name[:20].isdigit() and file.suffix != ".snapshot" and int(file.name[:20]) > bases[0]:
+                shutil.move(file, aside / file.name)
+
+        def bring_back() -> None:
+            for file in aside.iterdir():
+                shutil.move(file, directory / file.name)
+
+        return bring_back
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_start_beside_what_is_archived_takes_two_requests(site: Site) -> None:
+    first, _ = site.run()
+    assert first.errors == []
+    second, calls = site.run()
+    assert second.errors == []
+    assert calls == {"read": 1, "list": 1}
+    (outcome,) = second.outcomes
+    assert outcome.end_offset == rolled_ranges(site.log_dir, PARTITION)[-1][1]
+
+
+def test_a_resumed_archive_goes_on_where_it_ended(site: Site) -> None:
+    bring_back = site.hide(3)
+    assert site.run()[0].errors == []
+    before = ranges(archived_states(site.store)[PARTITION])
+    bring_back()
+    assert site.run()[0].errors == []
+    state = archived_states(site.store)[PARTITION]
+    assert ranges(state) == rolled_ranges(site.log_dir, PARTITION)
+    assert len(before) < len(ranges(state))
+    with site.process() as tools:
+        archive(tools, site.log_dir, "orders")
+        assert tools.board.extent(NAME) == extent_of(state)
+
+
+def test_what_is_remembered_does_not_grow_with_the_archive(site: Site) -> None:
+    site.run()
+    with site.process() as tools:
+        remembered = tools.memory.recall(NAME)
+        assert remembered is not None
+        assert len(remembered.state.segments) == SEGMENTS_KEPT < len(rolled_ranges(site.log_dir, PARTITION))
+        newest_ms = max(segment.max_timestamp_ms for segment in archived_states(site.store)[PARTITION].segments)
+        assert remembered.largest_timestamp_ms == newest_ms
+
+
+def test_an_archive_that_was_emptied_is_begun_anew(site: Site) -> None:
+    site.run()
+    site.store.objects.clear()
+    assert site.run()[0].errors == []
+    assert ranges(archived_states(site.store)[PARTITION]) == rolled_ranges(site.log_dir, PARTITION)
+
+
+def test_another_archive_in_its_place_is_read(site: Site, tmp_path: Path) -> None:
+    site.run()
+    site.store.objects.clear()
+    shutil.rmtree(site.state_dir)
+    other = Site(tmp_path / "other")
+    other.store = site.store
+    other.run()
+    site.run()
+    with site.process() as tools:
+        remembered = tools.memory.recall(NAME)
+    assert remembered is not None
+    assert remembered.state.last_sha256 == archived_states(site.store)[PARTITION].last_sha256
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+
+
+def _other_bytes(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE archives SET facts = CAST(replace(facts, '1', '2') AS BLOB)")
+    connection.close()
+
+
+def _other_schema(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE archives (something TEXT)")
+    connection.close()
+
+
+@pytest.mark.parametrize("damage", [_garbage, _other_bytes, _other_schema])
+def test_a_damaged_memory_costs_a_reading_of_the_archive_and_nothing_else(
+    site: Site, damage: Callable[[Path], None]
+) -> None:
+    site.run()
+    damage(site.state_dir / "archives.sqlite")
+    report, calls = site.run()
+    assert report.errors == []
+    assert calls["read"] > 1
+
+
+def test_attempts_that_are_left_are_settled_with_the_whole_archive(site: Site) -> None:
+    site.run()
+    with site.process() as tools:
+        state = archived_states(site.store)[PARTITION]
+        segment = state.segments[0]
+        attempt = Attempt("x" * 22, state.lineage.root, segment.base_offset, segment.end_offset, *KEYS, 1, 2, 3, 4)
+        tools.journal.begin(attempt)
+    report, calls = site.run()
+    assert report.errors == []
+    assert calls["read"] > 1
