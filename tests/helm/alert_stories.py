@@ -111,6 +111,12 @@ STORIES: dict[str, Story] = {
         quiet={"tiered_sidecar_broker_away{{T}}": "0x110 1x90"},
         summary="kafka-0: the broker does not answer",
     ),
+    "TieredSidecarConfigStale": Story(
+        firing={"tiered_sidecar_config_stale{{T}}": "0x60 1x140"},
+        # A mistake that was corrected.
+        quiet={"tiered_sidecar_config_stale{{T}}": "0x110 1x5 0x85"},
+        summary="kafka-0: the settings file is not what holds",
+    ),
     "TieredSidecarStagingNearlyFull": Story(
         firing={'tiered_sidecar_work_dir_free_ratio{{T}, directory="staging"}': "0.5x60 0.04x140"},
         quiet={'tiered_sidecar_work_dir_free_ratio{{T}, directory="staging"}': "0.5x60 0.12x140"},
