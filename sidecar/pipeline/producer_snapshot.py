@@ -10,11 +10,11 @@ from producer_state.table import Expiration, ProducerTable
 from sidecar.archive.bundle import cut_part
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.pipeline.reading import SegmentReading
-from sidecar.pipeline.sources import read_unless_deleted
+from sidecar.pipeline.sources import read_whole
 from sidecar.ports import ObjectStore
 
 
@@ -107,7 +107,7 @@ def choose_snapshot(
     table = reading.state.unexpired(expiration)
     rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)
     after = KnownState(table, known.start_offset, exact)
-    found = read_unless_deleted(segment, segment.snapshot)
+    found = _on_disk(segment)
     if found is None or segment.snapshot is None:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
     try:
@@ -132,3 +132,16 @@ def choose_snapshot(
         after = KnownState(ProducerTable.from_entries(segment.end_offset, theirs), known.start_offset, exact)
     broker = SnapshotProvenance(SnapshotOrigin.BROKER, exact, known.start_offset, expiration.window_ms)
     return ChosenSnapshot(found, broker, comparison, comparison.describe()), after
+
+
+def _on_disk(segment: SegmentFiles) -> bytes | None:
+    """The broker's snapshot, None if it left none, or has deleted it since: brokers up to 2.7 keep the newest few only.
+
+    Raises SegmentChanged if another file stands in its place.
+    """
+    try:
+        return read_whole(segment.snapshot)
+    except SegmentChanged:
+        if segment.snapshot is not None and segment.snapshot.path.exists():
+            raise
+        return None

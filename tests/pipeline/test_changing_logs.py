@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import SegmentChanged
+from sidecar.model import SnapshotOrigin
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,
     archived_states,
     copy_partitions,
     remove_offsets,
+    rounds_over,
     tools_for,
 )
 
@@ -71,3 +73,17 @@ def test_a_log_that_is_cut_or_replaced_during_the_upload_is_not_committed(
     assert [type(error) for error in report.errors] == [SegmentChanged]
     assert PARTITION not in archived_states(store)
     assert not [key for key in store.objects if "/segments/" in key]
+
+
+def test_a_snapshot_that_the_broker_deletes_after_the_look_is_one_that_it_did_not_leave(tmp_path: Path) -> None:
+    """Brokers up to 2.7 keep the newest few: with every roll one goes."""
+    log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        planned = rounds.plan()
+        for snapshot in (log_dir / PARTITION).glob("*.snapshot"):
+            snapshot.unlink()
+        assert rounds.work(*planned).errors == []
+    (state,) = archived_states(store).values()
+    assert len(state.segments) > 1
+    assert {segment.snapshot.origin for segment in state.segments} == {SnapshotOrigin.REBUILT}
