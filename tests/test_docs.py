@@ -26,6 +26,7 @@ def test_every_command_and_each_of_its_options_is_explained(name: str, command: 
     section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     assert getattr(command, "help", ""), f"{name} has no help text"
     assert section, f"docs/cli.md has no section on {name}"
+    assert " VALUE`" not in section, f"docs/cli.md does not say which values an option of {name} takes"
     for parameter in getattr(command, "params", []):
         assert parameter.help, f"{name} {parameter.name} has no help text"
         if parameter.name not in {*OPTION_NAMES, "help"} and parameter.param_type_name == "option":

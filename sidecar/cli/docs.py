@@ -90,7 +90,7 @@ def commands_page() -> str:
         lines += ["", f"## {name}", "", _one_line(command.help), ""]
         own = [parameter for parameter in command.params if parameter.name not in {*OPTION_NAMES, "help"}]
         arguments = [parameter for parameter in own if parameter.param_type_name == "argument"]
-        usage = " ".join(["tiered-sidecar", name, "[OPTIONS]", *(str(argument.metavar) for argument in arguments)])
+        usage = " ".join(["tiered-sidecar", name, "[OPTIONS]", *map(_argument, arguments)])
         lines += [f"    {usage}", "", *_options(iter(own))]
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
@@ -118,12 +118,17 @@ def _options(parameters: Iterator[Any]) -> list[str]:
     return ["| Option | Meaning |", "|---|---|", *rows] if rows else []
 
 
+def _argument(parameter: Any) -> str:
+    return str(parameter.metavar) if parameter.required else f"[{parameter.metavar}]"
+
+
 def _value_name(parameter: Any) -> str:
     """What stands for the value of an option: its metavar, or the values there are."""
     if parameter.metavar:
         return str(parameter.metavar)
-    kind = parameter.bare_type
-    return "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else "VALUE"
+    kind = parameter.type_descriptor.annotation
+    choices = next((one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, StrEnum)), None)
+    return "VALUE" if choices is None else "|".join(choices)
 
 
 def _entries(setting: Setting) -> list[str]:
