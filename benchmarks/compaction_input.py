@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from benchmarks.segments import varint
 from sidecar.logformat.codecs import compress
 
 TOPIC = "measured"
@@ -82,11 +83,11 @@ class _Template:
         self._long = [self._record(number) for number in range(64, shape.records_per_batch)]
 
     def _record(self, number: int) -> Bytes:
-        value = _varint(self._value_bytes)
+        value = varint(self._value_bytes)
         body = (
-            b"\0\0" + _varint(number) + _varint(KEY_BYTES) + bytes(KEY_BYTES) + value + bytes(self._value_bytes) + b"\0"
+            b"\0\0" + varint(number) + varint(KEY_BYTES) + bytes(KEY_BYTES) + value + bytes(self._value_bytes) + b"\0"
         )
-        return np.frombuffer(_varint(len(body)) + body, dtype=np.uint8)
+        return np.frombuffer(varint(len(body)) + body, dtype=np.uint8)
 
     def filled(self, keys: npt.NDArray[np.int64], values: Bytes) -> bytes:
         """As many records as keys."""
@@ -101,16 +102,7 @@ class _Template:
     def _fill(self, records: Bytes, digits: Bytes, values: Bytes) -> Bytes:
         end = records.shape[1] - 1
         value_at = end - self._value_bytes
-        key_at = value_at - len(_varint(self._value_bytes)) - KEY_BYTES
+        key_at = value_at - len(varint(self._value_bytes)) - KEY_BYTES
         records[:, key_at : key_at + KEY_BYTES] = digits
         records[:, value_at:end] = values
         return records
-
-
-def _varint(value: int) -> bytes:
-    zigzag, encoded = value << 1, bytearray()
-    while zigzag > 0x7F:
-        encoded.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    encoded.append(zigzag)
-    return bytes(encoded)

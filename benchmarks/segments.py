@@ -53,13 +53,14 @@ def _records(randomness: random.Random) -> bytes:
     pieces = []
     for number in range(RECORDS_PER_BATCH):
         key = f"{randomness.randrange(10**8):08d}".encode()
-        body = b"\0" + _varint(number // 100) + _varint(number) + _varint(len(key)) + key
-        body += _varint(VALUE_BYTES) + randomness.randbytes(VALUE_BYTES) + _varint(0)
-        pieces += [_varint(len(body)), body]
+        body = b"\0" + varint(number // 100) + varint(number) + varint(len(key)) + key
+        body += varint(VALUE_BYTES) + randomness.randbytes(VALUE_BYTES) + varint(0)
+        pieces += [varint(len(body)), body]
     return b"".join(pieces)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Zigzag, as lengths stand in records. Not for negative values."""
     zigzag, encoded = value << 1, bytearray()
     while zigzag > 0x7F:
         encoded.append(zigzag & 0x7F | 0x80)

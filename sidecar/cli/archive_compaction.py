@@ -185,16 +185,7 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
         "now_ms": rules.now_ms,
         **result.figures_as_json(),
         "segments_left_alone": result.left_alone,
-        "segments": [
-            {
-                "base_offset": output.base_offset,
-                "end_offset": output.end_offset,
-                "sources": [source.base_offset for source in output.sources],
-                "size_bytes": output.size_bytes,
-                "unchanged": output.unchanged,
-            }
-            for output in result.outputs
-        ],
+        "segments": [output.to_json() for output in result.outputs],
         "commit": result.commit_number,
         "problem": None if result.error is None else _told(result.error),
     }

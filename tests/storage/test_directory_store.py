@@ -50,42 +50,32 @@ print([facts.key for facts in store.list("")])
 """
 
 
+def filled(command: list[str], **variables: str) -> tuple[str, str]:
+    """What two writes were told that had no room; nothing is left of them, and a smaller one goes."""
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second, listed, after = done.stdout.splitlines()
+    assert listed == "['small'] []"
+    assert after == "['after', 'small']"
+    return first, second
+
+
 def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     allowed = subprocess.run(["unshare", "--mount", "--map-root-user", "true"], capture_output=True, check=False)
     if allowed.returncode != 0:
         pytest.skip("mounting a small file system needs user namespaces, which this machine does not allow")
     mount = f'mount -t tmpfs -o size=2m tmpfs {tmp_path} && exec {sys.executable} -c "$PROGRAM" {tmp_path}/archive'
-    done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", mount],
-        env={**os.environ, "PROGRAM": FILL},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second, listed, after = done.stdout.splitlines()
+    first, second = filled(["unshare", "--mount", "--map-root-user", "sh", "-c", mount], PROGRAM=FILL)
     assert "create a/big at file://" in first
     assert "No space left on device; no space is left on the archive's file system" in first
     assert "a/put" in second
-    assert listed == "['small'] []"
-    assert after == "['after', 'small']"
 
 
 def test_a_file_size_limit_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FILL, str(tmp_path / "archive"), "limit"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second, listed, after = done.stdout.splitlines()
+    first, second = filled([sys.executable, "-c", FILL, str(tmp_path / "archive"), "limit"])
     assert "File too large" in first
     assert "File too large" in second
-    assert listed == "['small'] []"
-    assert after == "['after', 'small']"
 
 
 def test_a_failing_source_leaves_nothing(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
@@ -85,3 +85,13 @@ class CompactedOutput(Generic[SourceT]):
     def end_offset(self) -> int:
         """Of its last source."""
         return self.sources[-1].end_offset
+
+    def to_json(self) -> dict[str, Any]:
+        """Names are stable."""
+        return {
+            "base_offset": self.base_offset,
+            "end_offset": self.end_offset,
+            "sources": [source.base_offset for source in self.sources],
+            "size_bytes": self.size_bytes,
+            "unchanged": self.unchanged,
+        }

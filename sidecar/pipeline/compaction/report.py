@@ -24,11 +24,7 @@ def as_json(compaction: Compaction, rules: CompactionRules) -> dict[str, Any]:
         **compaction.figures_as_json(),
         "segments": [
             {
-                "base_offset": output.base_offset,
-                "end_offset": output.end_offset,
-                "sources": [source.base_offset for source in output.sources],
-                "size_bytes": output.size_bytes,
-                "unchanged": output.unchanged,
+                **output.to_json(),
                 "records": output.counts.kept_records,
                 "batches_kept": output.counts.verbatim,
                 "batches_rebuilt": output.counts.rebuilt,
