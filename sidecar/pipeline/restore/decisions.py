@@ -49,11 +49,12 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
             return None
         if not is_id(given):
             raise SettingsError(f"--topic-id {given}: expected the 22 characters that `kafka-topics --describe` shows")
+        source, cure = _told_by(request)
         for name, found in settled.items():
             if found != given:
                 raise LineageUnknown(
-                    f"{target.log_dir / name}: partition.metadata says topic id {found}, {_source(request)} says {given}: a broker "
-                    f"would set one of them aside as stray. {_cure(request)}"
+                    f"{target.log_dir / name}: partition.metadata says topic id {found}, {source} says {given}: a broker would "
+                    f"set one of them aside as stray. {cure}"
                 )
         return given
     found_ids = set(settled.values()) or set(target.topic_ids.values())
@@ -75,14 +76,11 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
     )
 
 
-def _source(request: RestoreRequest) -> str:
-    return "--topic-id" if request.topic_id is not None or request.cluster is None else "the cluster"
-
-
-def _cure(request: RestoreRequest) -> str:
-    if request.topic_id is not None or request.cluster is None:
-        return "Leave --topic-id out, or correct it"
-    return "The directory is of a topic that was deleted: move it out of the log dir"
+def _told_by(request: RestoreRequest) -> tuple[str, str]:
+    """Who told the topic's id, and what to do where a directory tells another one."""
+    if request.topic_id is not None:
+        return "--topic-id", "Leave --topic-id out, or correct it"
+    return "the cluster", "The directory is of a topic that was deleted: move it out of the log dir"
 
 
 def _require_cluster_agrees(plan: PartitionPlan, request: RestoreRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sidecar.archive.bundle import indexes_size_bytes, log_size_bytes
 from sidecar.archive.coverage import Hole
@@ -109,17 +109,7 @@ class PartitionPlan:
 
 def plan_partition(state: PartitionState, request: RestoreRequest) -> PartitionPlan:
     """Choose the segments. Raises SettingsError if nothing of the range is archived."""
-    start, end = state.start_offset, state.end_offset
-    if start is None or end is None or not state.segments:
-        raise SettingsError(f"{state.lineage}: the archive holds no segment of it")
-    first, last_end = request.offset_range or (start, end)
-    if first >= end or last_end <= start:
-        raise SettingsError(
-            f"{state.lineage}: the archive holds the offsets [{start}, {end}), asked was [{first}, {last_end})"
-        )
-    deleted = state.deleted_before_offset if request.deleted_records is DeletedRecordsMode.LEAVE_OUT else 0
-    end_offset = min(last_end, end)
-    start_offset = min(max(first, start, deleted), end_offset)
+    start_offset, end_offset, left_out = _wanted(state, request)
     # Where all of it was deleted, an empty log begins and ends there; the last segment tells its producers and epochs.
     reached = min(start_offset, end_offset - 1)
     chosen = [
@@ -135,18 +125,42 @@ def plan_partition(state: PartitionState, request: RestoreRequest) -> PartitionP
         SegmentPlan(segment, max(segment.base_offset, start_offset), min(segment.end_offset, end_offset))
         for segment in chosen
     ]
-    if late is not None:
-        last = plans[-1]
-        plans[-1] = SegmentPlan(last.segment, last.first_offset, last.end_offset, late)
+    plans[-1] = replace(plans[-1], until_timestamp_ms=late)
     holes = tuple(
         hole for hole in state.holes if hole.end_offset > start_offset and hole.base_offset < plans[-1].end_offset
     )
-    before = next((found for found in state.segments if found.end_offset == chosen[-1].base_offset), None)
-    asked_beyond = request.offset_range is not None and (first < start or last_end > end)
-    # Below the first segment there may be a hole: the log begins where records are.
-    log_start_offset = max(start_offset, chosen[0].base_offset)
-    left_out = deleted if deleted > max(first, start) else 0
-    return PartitionPlan(state, tuple(plans), log_start_offset, before, holes, asked_beyond, left_out)
+    return PartitionPlan(
+        state=state,
+        segments=tuple(plans),
+        # Below the first segment there may be a hole: the log begins where records are.
+        start_offset=max(start_offset, chosen[0].base_offset),
+        before=next((found for found in state.segments if found.end_offset == chosen[-1].base_offset), None),
+        lost=holes,
+        asks_for_more=_asks_for_more(state, request),
+        deleted_before_offset=left_out,
+    )
+
+
+def _wanted(state: PartitionState, request: RestoreRequest) -> tuple[int, int, int]:
+    """The offsets to be restored, the end exclusive; and below which archived records are left out, 0 for none."""
+    start, end = state.start_offset, state.end_offset
+    if start is None or end is None or not state.segments:
+        raise SettingsError(f"{state.lineage}: the archive holds no segment of it")
+    first, last_end = request.offset_range or (start, end)
+    if first >= end or last_end <= start:
+        raise SettingsError(
+            f"{state.lineage}: the archive holds the offsets [{start}, {end}), asked was [{first}, {last_end})"
+        )
+    first, last_end = max(first, start), min(last_end, end)
+    deleted = state.deleted_before_offset if request.deleted_records is DeletedRecordsMode.LEAVE_OUT else 0
+    return min(max(first, deleted), last_end), last_end, deleted if deleted > first else 0
+
+
+def _asks_for_more(state: PartitionState, request: RestoreRequest) -> bool:
+    if request.offset_range is None:
+        return False
+    first, last_end = request.offset_range
+    return first < (state.start_offset or 0) or last_end > (state.end_offset or 0)
 
 
 def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) -> PartitionState:
