@@ -18,6 +18,10 @@ restartPolicy: Always
 args: [run]
 env:
 {{- include "tiered-sidecar-lib.env" . | nindent 2 }}
+{{- if ($values.statusPage).existingSecret }}
+  - name: TIERED_SIDECAR__HTTP__TOKEN_FILE
+    value: /etc/tiered-sidecar-token/token
+{{- end }}
 ports:
   - name: sidecar-http
     containerPort: 9308
@@ -37,6 +41,11 @@ volumeMounts:
 {{- range .mounts }}
   - name: {{ .name }}
     mountPath: {{ .mountPath }}
+    readOnly: true
+{{- end }}
+{{- if ($values.statusPage).existingSecret }}
+  - name: tiered-sidecar-token
+    mountPath: /etc/tiered-sidecar-token
     readOnly: true
 {{- end }}
 {{- include "tiered-sidecar-lib.ownMounts" . | nindent 2 }}

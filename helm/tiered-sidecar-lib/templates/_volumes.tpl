@@ -1,4 +1,7 @@
-{{/* The volumes that the containers mount besides the broker's own. Takes a dict with `root`, and `settings: false` for heal alone. */}}
+{{/*
+The volumes that the containers mount besides the broker's own. Takes a dict with `root`, `settings: false` for heal alone, and
+`token: true` where the sidecar itself runs, whose port may have one.
+*/}}
 {{- define "tiered-sidecar-lib.volumes" -}}
 {{- $values := .root.Values -}}
 {{- if not (eq .settings false) -}}
@@ -12,6 +15,14 @@
 - name: tiered-sidecar-tmp
   emptyDir:
     sizeLimit: {{ $values.sidecar.tmpSizeLimit }}
+{{- if and .token ($values.statusPage).existingSecret }}
+- name: tiered-sidecar-token
+  secret:
+    secretName: {{ $values.statusPage.existingSecret }}
+    items:
+      - key: {{ $values.statusPage.tokenKey }}
+        path: token
+{{- end }}
 {{- with $values.sidecar.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -35,5 +46,5 @@ containers:
   - {{- include "tiered-sidecar-lib.container" . | nindent 4 | trim | printf " %s" }}
 {{- end }}
 volumes:
-{{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 2 }}
+{{- include "tiered-sidecar-lib.volumes" (dict "root" .root "token" true) | nindent 2 }}
 {{- end -}}
