@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart soak matrix restore-matrix
+.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart soak matrix restore-matrix screenshots
 
 setup: $(STAMP)
 
@@ -67,6 +67,10 @@ sbom: setup
 # What is written from others: the schema of the chart's values, the recipes of `k8s render`, the chart's page.
 chart: setup
 	$(BIN)/python -m tests.helm.charts
+
+# Pictures of the status page in docs/images, from the real program beside a directory that grows for an hour on a fast clock: five minutes.
+screenshots: setup
+	$(BIN)/python -m tests.page.screenshots
 
 format: setup
 	$(BIN)/ruff check --fix .

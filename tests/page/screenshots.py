@@ -151,7 +151,7 @@ def main() -> int:
         ledger.grow("ledger-1", 2)
         story.until(lambda status: states(status)["ledger-1"] == "at_risk")
         story.picture("at-risk")
-        story.picture("phone", size=PHONE, scale=2.0)
+        story.picture("phone", size=PHONE, scale=1.6)
         del ledger.stable["ledger-1"]
         ledger.checkpoint()
         story.until(lambda status: states(status)["ledger-1"] == "archived")

@@ -148,7 +148,7 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: BoardFigures, n
         Tile(
             "Unarchived data deleted in",
             left,
-            "nothing waits that the broker deletes" if deadline_ms is None else "until the broker deletes the first",
+            "nothing is threatened" if deadline_ms is None else "until the broker deletes the first",
             "bad" if states[State.AT_RISK] else "",
         ),
     )
