@@ -201,8 +201,10 @@ def download(task: dict[str, Any]) -> None:
     print(time.perf_counter() - begun_s, file=sys.stderr)
 
 
-def measure(rounds: int, segments: int, segment_bytes: int, scratch_dir: str | None) -> dict[str, Any]:
-    """All runs; the summary."""
+def measure(
+    rounds: int, segments: int, segment_bytes: int, scratch_dir: str | None, files_at_once: tuple[int, ...]
+) -> dict[str, Any]:
+    """All runs; the summary. `files_at_once`: of boto3, one contestant each that syncs and one that does not."""
     from tests.servers.versitygw import VersityGateway
 
     load = os.getloadavg()[0]
@@ -221,7 +223,7 @@ def measure(rounds: int, segments: int, segment_bytes: int, scratch_dir: str | N
                 f"boto3 download_file, {count} at once{' + sync' if sync else ''}": (
                     lambda count=count, sync=sync: bench.boto3(count, sync=sync)  # type: ignore[misc]
                 )
-                for count in FILES_AT_ONCE
+                for count in files_at_once
                 for sync in (False, True)
             },
             "cp from the directory": lambda: bench.cp(sync=False),
@@ -293,7 +295,7 @@ def main() -> int:
         download(json.loads(arguments.worker))
         return 0
     size = (1, 2, 9 * MIB) if arguments.tiny else (arguments.rounds, 7, 256 * MIB)
-    summary = measure(*size, arguments.dir)
+    summary = measure(*size, arguments.dir, FILES_AT_ONCE[:1] if arguments.tiny else FILES_AT_ONCE)
     _print(summary)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(summary, indent=2) + "\n")

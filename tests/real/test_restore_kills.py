@@ -19,7 +19,7 @@ from tests.servers.versitygw import VersityGateway
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-KILLS = int(os.environ.get("RESTORE_KILLS", "3"))
+KILLS = int(os.environ.get("RESTORE_KILLS", "2"))
 SEED = int(os.environ.get("RESTORE_SEED", "0")) or random.SystemRandom().randrange(10**9)
 SEGMENTS, SEGMENT_BYTES = 12, 2 * MIB
 TOPIC_ID = "bWVhc3VyZWQtdG9waWMtMQ"

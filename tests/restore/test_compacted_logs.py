@@ -60,6 +60,7 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
     report = restore(store, CLOCK, request)
     assert report.exit_code == 0, report.outcomes[0].problem
     assert report.outcomes[0].segments_resumed == int(interrupted)
+    assert report.outcomes[0].to_json()["compacted"] == (where != "nowhere")
     path = log_dir / CLEANER_CHECKPOINT
     if where == "nowhere":
         assert not path.exists()

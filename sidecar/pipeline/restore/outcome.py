@@ -49,6 +49,7 @@ class PartitionOutcome:
             "reason": decisions.reason if decisions else "",
             "deleted_before_offset": plan.deleted_before_offset or None,
             "lost": [[hole.base_offset, hole.end_offset, hole.reason] for hole in plan.lost],
+            "compacted": log.compacted if log else None,
             "open_transactions": list(log.open_transactions) if log else [],
             "open_transactions_aborted": log.aborted if log else False,
             "problem": self.problem or None,
