@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
 import structlog
 
 from sidecar.archive.actions import Action, AdoptTopicId
-from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint, encode_checkpoint
+from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, encode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, NONCE_BYTES, Commit, Writer, decode_commit, digest, encode_commit
 from sidecar.archive.fold import fold
-from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_number, parse_root
+from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_root
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import Clock
 from sidecar.errors import (
@@ -23,18 +22,16 @@ from sidecar.errors import (
     CoverageHole,
     Fenced,
     ObjectExists,
-    ObjectMissing,
     PartitionError,
     StoreError,
 )
 from sidecar.model import ObjectKey
 from sidecar.pipeline.create_once import create_once
+from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.ports import ObjectStore
 
 CHECKPOINT_EVERY = 100
 CHECKPOINTS_TRIED = 2
-READERS = 8
-READ_AHEAD = 16
 
 _log = structlog.get_logger(__name__)
 
@@ -66,6 +63,7 @@ class CommitLog:
     ) -> None:
         self.lineage = parse_root(root)
         self._store = store
+        self._stored = StoredCommits(store, root)
         self._root = root
         self._clock = clock
         self._random_bytes = random_bytes
@@ -82,13 +80,12 @@ class CommitLog:
             CorruptFile: a commit is damaged, missing in the middle, or does not fit its predecessor.
         """
         self.passed_over = []
-        numbers = self._numbers(CHECKPOINTS)
+        numbers = self._stored.listed(CHECKPOINTS)
         for number in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
-            key = below(self._root, checkpoint_key(number))
             try:
-                state = self.refresh(self._read_checkpoint(number, numbers[number], key))
+                state = self.refresh(self._stored.checkpoint(number, numbers[number]))
             except CorruptFile as error:
-                _log.warning("checkpoint_passed_over", key=key, reason=str(error))
+                _log.warning("checkpoint_passed_over", key=below(self._root, checkpoint_key(number)), reason=str(error))
                 self.passed_over.append(error)
                 continue
             self._newest_checkpoint = max(self._newest_checkpoint, number)
@@ -107,9 +104,9 @@ class CommitLog:
 
         Raises CorruptFile, also where the store has another archive, or none.
         """
-        key = below(self._root, commit_key(state.next_number - 1))
-        if digest(self._read(key)) != state.last_sha256:
-            raise CorruptFile("is not the commit that was seen before", file=key)
+        last = state.next_number - 1
+        if self._stored.commit_sha256(last) != state.last_sha256:
+            raise CorruptFile("is not the commit that was seen before", file=below(self._root, commit_key(last)))
         self._newest_checkpoint = newest_checkpoint
         return self.refresh(state)
 
@@ -121,7 +118,7 @@ class CommitLog:
     def refresh(self, state: PartitionState) -> PartitionState:
         """The state after the newest commit, given an earlier one. Raises CorruptFile."""
         known = state.next_number - 1
-        numbers = self._numbers(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
+        numbers = self._stored.listed(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
         if known >= 0 and known not in numbers:
             raise CorruptFile(
                 f"commit {known} is missing, though it was seen before: commits are never deleted",
@@ -135,57 +132,10 @@ class CommitLog:
                     f"object version; nothing can be appended until then",
                     file=below(self._root, commit_key(expected)),
                 )
-        for number in tail:
-            self._check_size(commit_key(number), numbers[number], COMMIT_BYTES_MAX)
-        return self._fold_read(state, self._read_commits(tail))
-
-    def _fold_read(self, state: PartitionState, commits: Iterator[tuple[Commit, str]]) -> PartitionState:
         try:
-            return fold(state, commits)
+            return fold(state, self._stored.commits({number: numbers[number] for number in tail}))
         except (CommitRefused, CoverageHole, Fenced) as error:
             raise CorruptFile(f"the commit log contradicts itself: {error}", file=self._root) from error
-
-    def _numbers(self, folder: str, start_after: str = "") -> dict[int, int]:
-        """Number to size in bytes of the objects in one of the numbered folders."""
-        after = below(self._root, start_after) if start_after else ""
-        found = {}
-        for facts in self._store.list(below(self._root, folder), start_after=after):
-            number = parse_number(facts.key.removeprefix(f"{self._root}/"))
-            if number is not None:
-                found[number] = facts.size_bytes
-        return found
-
-    def _check_size(self, relative: str, size_bytes: int, size_bytes_max: int) -> None:
-        if size_bytes > size_bytes_max:
-            raise CorruptFile(
-                f"has {size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=below(self._root, relative)
-            )
-
-    def _read_checkpoint(self, number: int, size_bytes: int, key: ObjectKey) -> PartitionState:
-        self._check_size(checkpoint_key(number), size_bytes, CHECKPOINT_BYTES_MAX)
-        return decode_checkpoint(self._read(key), number, self.lineage, key)
-
-    def _read_commits(self, numbers: Sequence[int]) -> Iterator[tuple[Commit, str]]:
-        if len(numbers) <= 1:
-            yield from map(self._read_commit, numbers)
-            return
-        with ThreadPoolExecutor(READERS, thread_name_prefix="commits") as pool:
-            for first in range(0, len(numbers), READ_AHEAD):
-                yield from pool.map(self._read_commit, numbers[first : first + READ_AHEAD])
-
-    def _read_commit(self, number: int) -> tuple[Commit, str]:
-        key = below(self._root, commit_key(number))
-        data = self._read(key)
-        commit = decode_commit(data, key)
-        if commit.number != number:
-            raise CorruptFile(f"holds commit {commit.number}", file=key)
-        return commit, digest(data)
-
-    def _read(self, key: ObjectKey) -> bytes:
-        try:
-            return self._store.read(key)
-        except ObjectMissing as error:
-            raise CorruptFile("was listed, but cannot be read: it vanished", file=key) from error
 
     def append(self, actions: Sequence[Action], writer: Writer, expected: PartitionState) -> PartitionState:
         """Commit `actions` on top of `expected`, with one create-only put.

@@ -1,0 +1,76 @@
+"""Commits and checkpoints of one lineage as a store has them: listed, read ahead, and never believed before they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint
+from sidecar.archive.commit import COMMIT_BYTES_MAX, Commit, decode_commit, digest
+from sidecar.archive.keys import below, checkpoint_key, commit_key, parse_number, parse_root
+from sidecar.archive.state import PartitionState
+from sidecar.errors import CorruptFile, ObjectMissing
+from sidecar.model import ObjectKey
+from sidecar.ports import ObjectStore
+
+READERS = 8
+READ_AHEAD = 16
+
+
+class StoredCommits:
+    """Reads only. What is damaged, or has vanished since it was listed, is a CorruptFile with its key."""
+
+    def __init__(self, store: ObjectStore, root: ObjectKey) -> None:
+        self._store = store
+        self._root = root
+
+    def listed(self, folder: str, start_after: str = "") -> dict[int, int]:
+        """Number to size in bytes of the objects in one of the numbered folders; other objects there are passed over."""
+        after = below(self._root, start_after) if start_after else ""
+        found = {}
+        for facts in self._store.list(below(self._root, folder), start_after=after):
+            number = parse_number(facts.key.removeprefix(f"{self._root}/"))
+            if number is not None:
+                found[number] = facts.size_bytes
+        return found
+
+    def checkpoint(self, number: int, size_bytes: int) -> PartitionState:
+        """The state that a checkpoint holds. `size_bytes`: as listed."""
+        key = below(self._root, checkpoint_key(number))
+        _check_size(key, size_bytes, CHECKPOINT_BYTES_MAX)
+        return decode_checkpoint(self._read(key), number, parse_root(self._root), key)
+
+    def commits(self, sizes_bytes: Mapping[int, int]) -> Iterator[tuple[Commit, str]]:
+        """Commits in the order of these numbers, each with the SHA-256 of its exact bytes. None is read if one is too large."""
+        for number, size_bytes in sizes_bytes.items():
+            _check_size(below(self._root, commit_key(number)), size_bytes, COMMIT_BYTES_MAX)
+        numbers = list(sizes_bytes)
+        if len(numbers) <= 1:
+            yield from map(self._commit, numbers)
+            return
+        with ThreadPoolExecutor(READERS, thread_name_prefix="commits") as pool:
+            for first in range(0, len(numbers), READ_AHEAD):
+                yield from pool.map(self._commit, numbers[first : first + READ_AHEAD])
+
+    def commit_sha256(self, number: int) -> str:
+        """Of the exact bytes of a commit."""
+        return digest(self._read(below(self._root, commit_key(number))))
+
+    def _commit(self, number: int) -> tuple[Commit, str]:
+        key = below(self._root, commit_key(number))
+        data = self._read(key)
+        commit = decode_commit(data, key)
+        if commit.number != number:
+            raise CorruptFile(f"holds commit {commit.number}", file=key)
+        return commit, digest(data)
+
+    def _read(self, key: ObjectKey) -> bytes:
+        try:
+            return self._store.read(key)
+        except ObjectMissing as error:
+            raise CorruptFile("was listed, but cannot be read: it vanished", file=key) from error
+
+
+def _check_size(key: ObjectKey, size_bytes: int, size_bytes_max: int) -> None:
+    if size_bytes > size_bytes_max:
+        raise CorruptFile(f"has {size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=key)
