@@ -17,11 +17,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from tests.servers.kafka_java import java_command, kafka_tool
-from tests.servers.process import ServerProcess, free_port, port_answers
+from tests.servers.process import Server, ServerProcess, free_port, port_answers
 
 Mode = Literal["kraft", "zookeeper"]
 
@@ -68,7 +67,7 @@ class Quorum:
         return ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in sorted(self.controller_ports.items()))
 
 
-class ZooKeeper:
+class ZooKeeper(Server):
     """One ZooKeeper server of the given Kafka version; a context manager."""
 
     def __init__(self, version: str, directory: Path) -> None:
@@ -99,19 +98,13 @@ class ZooKeeper:
         self._process.launch()
         self._process.wait_until(lambda: port_answers(self.port), START_TIMEOUT_S)
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """See Server."""
         if self._process is not None:
             self._process.stop()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
-
-
-class KafkaBroker:
+class KafkaBroker(Server):
     """One broker; a context manager that starts it and, whatever happened to it since, leaves no process behind.
 
     `mode` is KRaft (broker and controller in one process) except for 2.7.2. A ZooKeeper broker starts a ZooKeeper of
@@ -211,19 +204,8 @@ class KafkaBroker:
                 self.process.stop()
         finally:
             if self._zookeeper is not None:
-                self._zookeeper.stop()
+                self._zookeeper.close()
                 self._zookeeper = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def _server_properties(self) -> dict[str, str]:
         listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
@@ -270,7 +252,7 @@ class KafkaBroker:
         return None
 
 
-class KafkaCluster:
+class KafkaCluster(Server):
     """Several brokers of one version with node ids 0, 1, …, each below `directory`; a context manager.
 
     KRaft: every node is voter and broker, and a clean stop of one needs a majority of the others, so leaving the context
@@ -322,20 +304,9 @@ class KafkaCluster:
             return
         # Node 0 last: it is the controller that the others hand their partitions to.
         with ExitStack() as stack:
-            stack.callback(self._zookeeper.stop)
+            stack.callback(self._zookeeper.close)
             for broker in self.brokers:
                 stack.callback(broker.close)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 def _write_properties(path: Path, settings: Mapping[str, str]) -> None:

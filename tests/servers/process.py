@@ -9,8 +9,11 @@ import socket
 import subprocess
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 _POLL_S = 0.05
 _TAIL_LINES = 40
@@ -32,6 +35,29 @@ def port_answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Server(ABC):
+    """A context manager: started, and closed whatever happens, also when it could not be started."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Returns when it can be used. Raises ServerError with the tail of a log."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves no process behind."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
 
 
 class ServerProcess:

@@ -8,14 +8,13 @@ import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import psutil
 import pyspark
 
 from tests.servers.dist import tool
-from tests.servers.process import ServerProcess, free_port
+from tests.servers.process import Server, ServerProcess, free_port
 
 _START_TIMEOUT_S: Final = 90.0
 _HOME: Final = Path(pyspark.__file__).parent
@@ -27,7 +26,7 @@ ONE_EACH: Final = ("spark.executor.cores=1", "spark.cores.max=2", "spark.executo
 """Properties of an application on two workers: Spark spreads its executors over them."""
 
 
-class SparkCluster:
+class SparkCluster(Server):
     """A context manager. Each worker has room for one executor of each of two applications, which ask for `ONE_EACH`.
 
     `environment` is what machines of a cluster have in theirs: executors and their Python workers inherit it.
@@ -106,17 +105,6 @@ class SparkCluster:
     def lost_executors(self) -> int:
         """How many the workers have seen end by a signal."""
         return sum(len(re.findall(r"finished with state \w+ .*exitStatus 137", one.output())) for one in self.workers)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends all processes, executors too: a worker that stops cleanly ends its own."""

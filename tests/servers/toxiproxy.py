@@ -7,11 +7,10 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from tests.servers.dist import go_binary
-from tests.servers.process import ServerError, ServerProcess, free_port, port_answers
+from tests.servers.process import Server, ServerError, ServerProcess, free_port, port_answers
 
 _TIMEOUT_S = 30.0
 
@@ -55,7 +54,7 @@ class Proxy:
         self.server.request("POST", f"/proxies/{self.name}", {"enabled": enabled})
 
 
-class Toxiproxy:
+class Toxiproxy(Server):
     """The proxy server; a context manager."""
 
     def __init__(self, directory: Path) -> None:
@@ -85,10 +84,11 @@ class Toxiproxy:
             with error:
                 raise ServerError(f"toxiproxy: {method} {path}: {error.code} {error.read().decode()}") from error
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """See Server."""
         self.process.launch()
         self.process.wait_until(lambda: port_answers(self.port), _TIMEOUT_S)
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
+        """See Server."""
         self.process.kill()

@@ -6,11 +6,10 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tests.servers.dist import go_binary
-from tests.servers.process import ServerProcess, free_port, port_answers
+from tests.servers.process import Server, ServerProcess, free_port, port_answers
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 _START_TIMEOUT_S = 30.0
 
 
-class VersityGateway:
+class VersityGateway(Server):
     """One gateway with one bucket; a context manager. Objects are the files below `directory / "objects"`.
 
     It may be stopped, killed and started again: port, keys and objects stay.
@@ -58,24 +57,16 @@ class VersityGateway:
         )
 
     def start(self) -> None:
-        """Starts and waits until it listens. Raises ServerError with the tail of its log."""
+        """Starts, waits until it listens, and makes the bucket the first time. Raises ServerError with the tail of its log."""
         self.process.launch()
         self.process.wait_until(lambda: port_answers(self.port), _START_TIMEOUT_S)
+        if not (self.objects / self.bucket).exists():
+            client = self.client()
+            client.create_bucket(Bucket=self.bucket)
+            client.close()
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-            if not (self.objects / self.bucket).exists():
-                client = self.client()
-                client.create_bucket(Bucket=self.bucket)
-                client.close()
-        except BaseException:
-            self.process.kill()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        # Nothing in it needs a clean stop, and a test may have stopped it with SIGSTOP.
+    def close(self) -> None:
+        """Ends it by force: nothing in it needs a clean stop, and a test may have stopped it with SIGSTOP."""
         self.process.kill()
 
 
