@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
+from sidecar.errors import CoverageHole
 from sidecar.http import PartitionLook
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.partition_outcome import PartitionOutcome
@@ -35,7 +37,8 @@ def look_of(
     """
     leads = plan is None or plan.facts.leads
     end_offset = -1 if archived_end_offset is None else archived_end_offset
-    pending = [segment for segment in files.segments if segment.end_offset > end_offset] if leads else []
+    first_pending = bisect_right(files.segments, end_offset, key=lambda segment: segment.end_offset)
+    pending = files.segments[first_pending:] if leads else ()
     deadline_ms, at_risk_end_offset = _retention(tools, files, pending)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else ""
@@ -50,7 +53,7 @@ def look_of(
         pending_bytes=sum(segment.size_bytes for segment in pending),
         deadline_ms=deadline_ms,
         at_risk_end_offset=at_risk_end_offset,
-        hole=_hole(files, pending, archived_end_offset) if leads else None,
+        hole=_hole(files, pending, archived_end_offset) if isinstance(error, CoverageHole) else None,
         reason=reason,
         error=None if error is None else type(error).__name__,
     )

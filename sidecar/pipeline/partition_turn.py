@@ -36,6 +36,7 @@ from sidecar.pipeline.upload import discard_quietly, upload_segment
 
 _log = structlog.get_logger(__name__)
 
+OFFSETS_LOST = "OffsetsLost"
 NOT_ON_DISK = "no longer on the broker's disk when it was to be archived"
 
 Done: TypeAlias = Callable[[ArchivedSegment], None]
@@ -236,3 +237,5 @@ class PartitionTurn:
             action="find out why uploads were late, or who removed files; status and verify will go on to name the hole",
         )
         self._tools.metrics.broker.offsets_lost(hole[1] - hole[0])
+        lost = f"offsets {hole[0]} to {hole[1] - 1} were recorded as LOST: {NOT_ON_DISK}"
+        self._tools.board.failed(str(facts.topic_partition), OFFSETS_LOST, lost)

@@ -16,6 +16,7 @@ REMEDIES = {
     "Fenced": "Nothing here: another broker leads the partition, and its sidecar archives it.",
     "LineageUnknown": "Let the broker lead whose segments were archived before, or set store.url to another prefix.",
     "ObjectDamaged": "Something between here and the store changes bytes, or the store lost some: verify --deep tells which.",
+    "OffsetsLost": "Find out why uploads were late, or who removed files. The archive goes on, and says what it lacks.",
     "SegmentChanged": "Nothing: the broker replaced the file, it is looked at again.",
     "SettingsError": "Fix the setting and start again.",
     "SnapshotMismatch": "The archive has a right one. tiered-sidecar snapshots check LOG_DIR names the producers.",

@@ -1,0 +1,139 @@
+"""What the board is told of partitions: before and after their turn, at risk, at a hole, and where they are not led."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.http.board import PartitionFigures
+from sidecar.http.status_json import board_json
+from sidecar.model import TopicPolicy
+from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.pipeline.tools import Tools
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, rounds_over, tools_for
+
+NAME = "orders-0"
+
+
+def orders(tools: Tools) -> PartitionFigures:
+    (found,) = tools.board.figures().partitions
+    return found
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return copy_partitions(tmp_path, NAME)
+
+
+def test_a_partition_waits_before_its_turn_and_is_archived_after_it(log_dir: Path, tmp_path: Path) -> None:
+    spans = rolled_ranges(log_dir, NAME)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        work, report = rounds.plan()
+        look = orders(tools).look
+        assert (look.pending_segments, look.archived_end_offset, look.error) == (len(spans), None, None)
+        assert look.local_start_offset == 0
+        assert look.local_end_offset is not None
+        assert look.local_end_offset >= spans[-1][1]
+        rounds.work(work, report)
+        found = orders(tools)
+        assert (found.look.pending_segments, found.look.pending_bytes, found.look.reason) == (0, 0, "")
+        assert (found.extent.segments, found.extent.end_offset) == (len(spans), spans[-1][1])
+        assert (found.segments_archived, found.uploads) == (len(spans), ())
+        assert sum(tools.board.figures().snapshots[origin] for origin in ("broker", "rebuilt")) == len(spans)
+
+
+def test_a_start_over_an_archive_shows_all_of_it_at_once(log_dir: Path, tmp_path: Path) -> None:
+    store = MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds_over(tools, log_dir).run_once()
+        before = orders(tools).extent
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds_over(tools, log_dir).plan()
+        found = orders(tools)
+        assert found.extent == before
+        assert found.segments_archived == 0
+
+
+class ShortRetention(FileBrokerFacts):
+    """Facts of files, and a retention that a test sets."""
+
+    retention_ms = 0
+
+    def policy(self, topic: str) -> TopicPolicy:
+        return replace(super().policy(topic), cleanup_policy=frozenset({"delete"}), retention_ms=self.retention_ms)
+
+
+@pytest.mark.parametrize("left_ms", [AT_RISK_MS - 60_000, AT_RISK_MS + 60_000])
+def test_what_the_broker_deletes_within_the_hour_is_at_risk(left_ms: int, log_dir: Path, tmp_path: Path) -> None:
+    facts = ShortRetention([log_dir], assume_leader=True)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        tools = replace(tools, facts=facts)
+        rounds = rounds_over(tools, log_dir)
+        facts.retention_ms = 10**12
+        rounds.plan()
+        deadline_ms = orders(tools).look.deadline_ms
+        assert deadline_ms is not None
+        facts.retention_ms = 10**12 - (deadline_ms - tools.clock.now_ms()) + left_ms
+        rounds.plan()
+        look = orders(tools).look
+        assert look.deadline_ms == tools.clock.now_ms() + left_ms
+        assert (look.at_risk_end_offset is not None) == (left_ms < AT_RISK_MS)
+        rounds.run_once()
+        look = orders(tools).look
+        assert (look.deadline_ms, look.at_risk_end_offset) == (None, None)
+
+
+def test_a_hole_stays_drawn_while_its_partition_rests(log_dir: Path, tmp_path: Path) -> None:
+    spans = rolled_ranges(log_dir, NAME)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state", retry_wait_s=60, max_queue=2) as tools:
+        rounds = rounds_over(tools, log_dir)
+        rounds.run_once()
+        archived_end_offset = orders(tools).look.archived_end_offset
+        assert archived_end_offset == spans[1][1]
+        remove_offsets(log_dir / NAME, lambda offset: offset >= spans[4][0])
+        for _ in range(2):
+            rounds.run_once()
+            look = orders(tools).look
+            assert (look.hole, look.error) == ((archived_end_offset, spans[4][0]), "CoverageHole")
+        (error,) = tools.board.figures().errors
+        assert (error.where, error.kind, error.count) == (NAME, "CoverageHole", 1)
+        (row,) = board_json(tools.board)["partitions"]
+        assert [one["kind"] for one in row["ranges"]] == ["archived_raw", "hole", "local_only"]
+        assert row["state"] == "hole"
+
+
+def test_offsets_recorded_as_lost_are_in_the_bar_and_among_the_errors(log_dir: Path, tmp_path: Path) -> None:
+    spans = rolled_ranges(log_dir, NAME)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state", record_lost=True, max_queue=2) as tools:
+        rounds = rounds_over(tools, log_dir)
+        rounds.run_once()
+        remove_offsets(log_dir / NAME, lambda offset: offset >= spans[4][0])
+        rounds.run_once()
+        (row,) = board_json(tools.board)["partitions"]
+        assert [one["kind"] for one in row["ranges"]][:3] == ["archived_raw", "lost", "archived_raw"]
+        assert "OffsetsLost" in {error.kind for error in tools.board.figures().errors}
+
+
+def test_a_partition_that_the_store_refuses_is_stopped_and_says_why(log_dir: Path, tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.faults.append(Fault("upload", 0, FaultKind.DENIED, key_part="orders"))
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds_over(tools, log_dir).run_once()
+        found = orders(tools)
+        assert found.look.error == "StoreDenied"
+        assert found.look.reason
+        assert found.uploads == ()
+        assert [error.kind for error in tools.board.figures().errors] == ["StoreDenied"]
+
+
+def test_a_partition_that_is_not_led_waits_for_nothing(log_dir: Path, tmp_path: Path) -> None:
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=False))
+        rounds_over(tools, log_dir).plan()
+        look = orders(tools).look
+        assert (look.leads, look.pending_segments, look.deadline_ms) == (False, 0, None)
