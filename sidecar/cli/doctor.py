@@ -27,7 +27,7 @@ LogDirs = Annotated[
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from sidecar.pipeline.doctor.findings import Report, Verdict
+    from sidecar.pipeline.doctor.findings import Outcome, Report, Verdict
 
 
 def doctor(
@@ -98,11 +98,11 @@ def _show(options: GlobalOptions, report: Report) -> None:
     ]
     print_table("Doctor", ["area", "check", "verdict", "found, and what to do"], rows, colors=options.colors)
     counts = report.counts()
-    remark(f"{counts[Verdict.PROBLEM]} problems, {counts[Verdict.WARNING]} warnings, {counts[Verdict.OK]} ok")
+    remark(f"problems: {counts[Verdict.PROBLEM]}, warnings: {counts[Verdict.WARNING]}, ok: {counts[Verdict.OK]}")
 
 
-def _told(outcome: Any) -> str:
-    return f"{outcome.detail} -> {outcome.advice}" if outcome.advice else str(outcome.detail)
+def _told(outcome: Outcome) -> str:
+    return f"{outcome.detail}; {outcome.advice}" if outcome.advice else outcome.detail
 
 
 def _styled(verdict: Verdict) -> Text:

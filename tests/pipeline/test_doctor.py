@@ -18,9 +18,12 @@ from sidecar.config import Settings
 from sidecar.errors import StoreDenied
 from sidecar.pipeline.doctor import machine
 from sidecar.pipeline.doctor import store as store_area
+from sidecar.pipeline.doctor.bucket import bucket_rules
 from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.examining import examine
-from sidecar.pipeline.doctor.findings import Area, Check, Finding, Report, Verdict, fine, problem
+from sidecar.pipeline.doctor.findings import Area, Check, Finding, Outcome, Report, Verdict, fine, problem
+from sidecar.storage import open_store
+from sidecar.store_settings import StoreSettings
 from tests.cli import unprivileged
 from tests.cli.running import in_this_process, tiered_sidecar
 from tests.fakes.memory_store import MemoryStore
@@ -92,11 +95,11 @@ def test_the_command_says_the_same_in_a_table_and_in_json(log_dir: Path) -> None
     arguments = ["doctor", "--log-dir", log_dir, "--archive", log_dir.parent / "archive", "--assume-leader"]
     arguments += ["--state-dir", log_dir.parent / "state"]
     shown = in_this_process(*arguments)
-    assert (shown.code, "0 problems, 0 warnings" in shown.err) == (0, True)
+    assert (shown.code, "problems: 0, warnings: 0" in shown.err) == (0, True)
     assert "create-only put under a race" in shown.out
     (answer,) = in_this_process("--json", *arguments).lines()
     assert (answer["kind"], answer["version"], answer["exit_code"]) == ("doctor", 1, 0)
-    assert {check["area"] for check in answer["checks"]} == set(Area) - {"compaction"}
+    assert {check["area"] for check in answer["checks"]} == set(Area)
     assert answer["counts"]["ok"] == sum(check["verdict"] == "ok" for check in answer["checks"])
 
 
@@ -317,6 +320,14 @@ def test_problems_of_several_kinds_end_with_3() -> None:
     assert examine({Area.STORE: [Check("ok", lambda: fine(""))]}, ManualClock(), timeout_s=5).exit_code == 0
 
 
+def rules_of(store: dict[str, Any]) -> Outcome:
+    opened = open_store(StoreSettings.model_validate(store))
+    try:
+        return bucket_rules(opened)
+    finally:
+        opened.close()
+
+
 def test_a_bucket_that_is_not_there_and_a_bucket_that_deletes_by_itself(log_dir: Path, moto: str) -> None:
     report = doctor(settings_for(log_dir, store=on_moto(moto, "no-such-bucket")), areas=[Area.STORE])
     assert "NoSuchBucket" in troubles(report)["reachable"]
@@ -330,17 +341,24 @@ def test_a_bucket_that_is_not_there_and_a_bucket_that_deletes_by_itself(log_dir:
         assert "Contents" not in client.list_objects_v2(Bucket=bucket)
         assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket)
         client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-        report = doctor(settings_for(log_dir, store=store), areas=[Area.STORE])
-        assert "keeps versions" in troubles(report)["rules of the bucket"]
+        assert "keeps versions" in rules_of(store).detail
         expire = {"ID": "tidy", "Status": "Enabled", "Filter": {"Prefix": "arch"}, "Expiration": {"Days": 30}}
         client.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [expire]})
-        report = doctor(settings_for(log_dir, store=store), areas=[Area.STORE])
-        assert "'tidy' deletes objects of the archive after 30 days" in troubles(report)["rules of the bucket"]
-        assert report.exit_code == 6
+        found = rules_of(store)
+        assert (found.verdict, found.exit_code) == (Verdict.PROBLEM, 6)
+        assert "'tidy' deletes objects of the archive after 30 days" in found.detail
+        later = {
+            "ID": "cold",
+            "Status": "Enabled",
+            "Filter": {},
+            "Transitions": [{"Days": 1, "StorageClass": "GLACIER"}],
+        }
+        client.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [later]})
+        assert "'cold' moves objects to GLACIER" in rules_of(store).detail
         expire["Filter"] = {"Prefix": "logs/"}
         keep = {"ID": "old", "Status": "Enabled", "Filter": {}, "NoncurrentVersionExpiration": {"NoncurrentDays": 7}}
         client.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [expire, keep]})
-        assert troubles(doctor(settings_for(log_dir, store=store), areas=[Area.STORE])) == {}
+        assert rules_of(store).verdict is Verdict.OK
     finally:
         client.close()
 
@@ -373,6 +391,18 @@ def test_a_full_disk_a_place_that_is_none_and_too_few_descriptors(
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _what: (96, 4096))
     report = doctor(settings_for(log_dir), areas=[Area.MACHINE])
     assert "96 file descriptors" in troubles(report)["file descriptors"]
+
+
+def test_compaction_that_meets_no_topic_or_has_no_java_is_told(log_dir: Path) -> None:
+    spark = {"java_home": log_dir.parent / "no-java"}
+    settings = settings_for(log_dir, compaction={"topics": ["order"]}, spark=spark)
+    report = doctor(settings, areas=[Area.COMPACTION])
+    assert set(troubles(report)) == {"topics", "java"}
+    assert "match whole names" in found_in(report, "topics").outcome.advice
+    assert "no-java" in troubles(report)["java"]
+    assert report.exit_code == 1
+    here = settings_for(log_dir, compaction={"topics": ["orders"], "engine": "local"}, spark=spark)
+    assert troubles(doctor(here, areas=[Area.COMPACTION])) == {}
 
 
 def test_the_memory_limit_is_held_against_what_the_settings_may_take(

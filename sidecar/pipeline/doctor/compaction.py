@@ -31,7 +31,7 @@ def _java(settings: Settings) -> Outcome:
 
 
 def compaction_checks(settings: Settings) -> list[Check]:
-    """What can be asked of compaction; nothing where no topic is to be compacted."""
+    """What can be asked of compaction; one line where no topic is to be compacted."""
     if not settings.compaction.is_active:
-        return []
+        return [Check("topics", partial(not_checked, "compaction.topics names none, or compaction.enabled is false"))]
     return [Check("topics", partial(_topics, settings)), Check("java", partial(_java, settings))]
