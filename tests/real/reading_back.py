@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.headers import BatchFlag
@@ -74,7 +74,7 @@ def reads(
     waiting = set(found)
     deadline_s = time.monotonic() + TIMEOUT_S  # noqa: TID251 - a real broker has no other clock
     try:
-        consumer.assign([TopicPartition(topic, number, 0) for topic, number in found])
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in found])
         while waiting:
             if time.monotonic() > deadline_s:  # noqa: TID251
                 raise TimeoutError(f"no end of {sorted(waiting)} within {TIMEOUT_S:.0f} s")

@@ -6,9 +6,7 @@ One version in the gate; `make restore-matrix` runs all of them.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,22 +21,28 @@ from sidecar.logformat.names import CLEANER_CHECKPOINT
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition
 from tests.pipeline.rig import archived_states
-from tests.real.acknowledged import AcknowledgingProducer
 from tests.real.java_reading import COMMITTED, FIRST_LIFE, SECOND_LIFE, UNCOMMITTED, java_reads
 from tests.real.product import json_lines, run_program, s3_settings, store_of
-from tests.real.reading_back import Read, reads
-from tests.real.stored_batches import StoredBatch, last_data_batch, send_again, stored_batches
-from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, set_topic, wait_until, write
+from tests.real.reading_back import reads
+from tests.real.restored_source import (
+    ACCOUNTS,
+    CODECS,
+    LIVE,
+    OPEN,
+    TOPICS,
+    TRIMMED,
+    TRIMMED_OFFSET,
+    Written,
+    write_everything,
+)
+from tests.real.stored_batches import last_data_batch, send_again
+from tests.real.topics import TIMEOUT_S, admin_of, end_offset, set_topic, wait_until, write
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 VERSIONS = os.environ.get("RESTORE_MATRIX", "4.3.0").split(",")
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-LIVE, OPEN, ACCOUNTS = "live", "open", "accounts"
-SEGMENT_BYTES = 12_000
-FILLER = 400
 # Nothing is deleted by age, and the cleaner looks often.
 PROPERTIES = {
     "log.retention.ms": "-1",
@@ -46,35 +50,6 @@ PROPERTIES = {
     "log.cleaner.min.cleanable.ratio": "0.001",
     "log.initial.task.delay.ms": "1000",
 }
-
-
-@dataclass
-class Written:
-    """What a broker has acknowledged, by topic, which offsets of it were aborted, and all that it served to librdkafka.
-
-    `producers`, `batches`: of `LIVE`. `open_since`, `open_until`: a transaction of `OPEN`, and where the restored range cuts it.
-    """
-
-    acknowledged: dict[str, list[Read]] = field(default_factory=dict)
-    aborted: dict[str, set[int]] = field(default_factory=dict)
-    served: dict[tuple[str, int], list[Read]] = field(default_factory=dict)
-    producers: set[LiveProducer] | None = None
-    batches: list[StoredBatch] = field(default_factory=list)
-    open_since: int = 0
-    open_until: int = 0
-
-    def live(self, end_offset: int, *, committed: bool) -> list[Read]:
-        """What a consumer of `LIVE` is to be given below an offset."""
-        hidden = self.aborted[LIVE] if committed else set()
-        return [read for read in self.served[LIVE, 0] if read.offset < end_offset and read.offset not in hidden]
-
-    def accounts(self, end_offset: int) -> list[Read]:
-        """What compaction promises of `ACCOUNTS`: per key the last committed record."""
-        latest: dict[bytes | None, Read] = {}
-        for read in self.served[ACCOUNTS, 0]:
-            if read.offset < end_offset and read.offset not in self.aborted[ACCOUNTS]:
-                latest[read.key] = read
-        return sorted(latest.values())
 
 
 @pytest.fixture(scope="module")
@@ -101,58 +76,14 @@ def test_a_fresh_broker_serves_what_was_acknowledged(version: str, gateway: Vers
             make_topics(target)
         assert_live_topic(target, written, states)
         assert_open_transaction(target, written)
+        trimmed = written.trimmed(states[TRIMMED].end_offset or 0)
+        assert reads(target, [(TRIMMED, 0)], "read_uncommitted")[TRIMMED, 0] == trimmed
         assert_compacted_topic(target, written, states)
         assert_java_is_given_the_same(target, written, states)
         assert_goes_on(target, tmp_path)
     finally:
         target.close()
     assert not list(target.log_dirs[0].glob("*-stray"))
-
-
-def write_everything(broker: KafkaBroker, scratch: Path) -> Written:
-    """All codecs, headers, tombstones, transactions of both ends, a Java client, and a restart of the broker in between."""
-    written = Written()
-    for topic in (LIVE, OPEN, ACCOUNTS):
-        create_topic(broker, topic, SEGMENT_BYTES)
-        written.acknowledged[topic], written.aborted[topic] = [], set()
-    begin_ms = int(time.time() * 1000) - 600_000  # noqa: TID251 - producers expire by the broker's clock
-    for turn in range(2):
-        for codec in CODECS:
-            producer = AcknowledgingProducer(broker, LIVE, compression_type=codec)
-            written.acknowledged[LIVE] += producer.send(60, first_timestamp_ms=begin_ms + turn * 60_000)
-        for topic, codec in ((LIVE, "lz4"), (ACCOUNTS, "none"), (ACCOUNTS, "zstd")):
-            transact(broker, topic, codec, begin_ms + turn * 60_000 + 30_000, written)
-        if turn == 0:
-            broker.stop()
-            broker.start()
-    long = AcknowledgingProducer(broker, OPEN, transactional_id="long")
-    before = AcknowledgingProducer(broker, OPEN).send(30, first_timestamp_ms=begin_ms)
-    with long.transaction(commit=True):
-        inside = long.send(600, first_timestamp_ms=begin_ms)
-    written.acknowledged[OPEN] += [*before, *inside]
-    written.open_since, written.open_until = inside[0].offset, inside[450].offset
-    java = f"producer java\nsend java {LIVE} 0 120 headers=1 tombstones=9\n"
-    fillers = "".join(f"producer {topic}\nsend {topic} {topic} 0 {FILLER}\n" for topic in written.acknowledged)
-    write(broker, java + fillers, scratch)
-    written.served = reads(broker, [(topic, 0) for topic in written.acknowledged], "read_uncommitted")
-    for topic, acknowledged in written.acknowledged.items():
-        by_offset = {read.offset: read for read in written.served[topic, 0]}
-        assert [by_offset[read.offset] for read in acknowledged] == acknowledged, topic
-    written.batches = stored_batches(broker.log_dirs[0] / f"{LIVE}-0")
-    return written
-
-
-def transact(broker: KafkaBroker, topic: str, codec: str, first_timestamp_ms: int, written: Written) -> None:
-    """One transaction that is committed and one that is aborted."""
-    producer = AcknowledgingProducer(
-        broker, topic, compression_type=codec, transactional_id=f"{topic}-{codec}-{first_timestamp_ms}"
-    )
-    for commit in (True, False):
-        with producer.transaction(commit=commit):
-            sent = producer.send(70, keys=20, first_timestamp_ms=first_timestamp_ms)
-        written.acknowledged[topic] += sent
-        if not commit:
-            written.aborted[topic] |= {read.offset for read in sent}
 
 
 def archive_beside(broker: KafkaBroker, settings: Mapping[str, str], scratch: Path) -> dict[str, PartitionState]:
@@ -185,7 +116,7 @@ def producers_of(broker: KafkaBroker, topic: str) -> set[LiveProducer] | None:
 def make_topics(broker: KafkaBroker) -> None:
     """As a person would who wants to restore them: without retention, and the compacted one compacted."""
     admin = admin_of(broker)
-    new = [NewTopic(topic, num_partitions=1, replication_factor=1) for topic in (LIVE, OPEN, ACCOUNTS)]
+    new = [NewTopic(topic, num_partitions=1, replication_factor=1) for topic in TOPICS]
     for created in admin.create_topics(new).values():
         created.result(TIMEOUT_S)
     set_topic(broker, ACCOUNTS, {"cleanup.policy": "compact"})
@@ -202,15 +133,13 @@ def restore_into_fresh(target: KafkaBroker, settings: Mapping[str, str], written
         with target:
             make_topics(target)
             assert_cluster_tells_the_id(target, settings, scratch)
-    for topic, more in (
-        (LIVE, []),
-        (OPEN, ["--partition", "0", "--offset-range", f":{written.open_until}"]),
-        (ACCOUNTS, []),
-    ):
-        done = run_program(settings, "restore", "--topic", topic, *options, *more)
+    ranges = {OPEN: ["--partition", "0", "--offset-range", f":{written.open_until}"]}
+    for topic in TOPICS:
+        done = run_program(settings, "restore", "--topic", topic, *options, *ranges.get(topic, ()))
         assert done.returncode == 0, done.stderr
         (row,) = json_lines(done)[0]["partitions"]
         assert (row["state"], row["leader_epochs"], row["producer_state"]) == ("restored", "flatten", "keep")
+        assert row["deleted_before_offset"] == (TRIMMED_OFFSET if topic == TRIMMED else None)
         assert row["open_transactions"] == ([written.open_since] if topic == OPEN else [])
     entries = read_offset_checkpoint((log_dir / CLEANER_CHECKPOINT).read_bytes())
     # Only the compacted one lacks offsets. All of it is dirty to this broker's cleaner.
