@@ -1,0 +1,72 @@
+"""Pages for operators speak of commands, options, settings, metrics and files that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sidecar.config import Settings
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("disaster-recovery.md", "iam.md", "kubernetes.md", "sizing.md", "upgrade.md")
+COMMANDS, METRICS = ((DOCS / name).read_text(encoding="utf-8") for name in ("cli.md", "metrics.md"))
+SECTIONS = "|".join(Settings.model_fields)
+_OF_OTHERS = {"--bootstrap-server", "--create", "--config", "--partitions", "--replication-factor", "--from-beginning"}
+_OF_OTHERS |= {
+    "--isolation-level",
+    "--timeout-ms",
+    "--namespace",
+    "--set",
+    "--logs",
+    "--dry-run",
+    "--podoverlay-enabled",
+}
+_OF_OTHERS |= {"--build-arg"}
+KAFKAS = {"log.retention.ms"}
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_and_options_exist(name: str) -> None:
+    text = page(name)
+    commands = set(
+        re.findall(r"(?:^ *|`)tiered-sidecar ((?:snapshots |config |k8s )?[a-z]+)(?= |`|$)", text, re.MULTILINE)
+    )
+    assert {command for command in commands if f"tiered-sidecar {command}" not in COMMANDS} == set()
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - _OF_OTHERS
+    assert {option for option in options if option not in COMMANDS} == set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_settings_exist(name: str) -> None:
+    unknown = set()
+    for path in re.findall(rf"`(?:settings\.)?((?:{SECTIONS})\.[a-z0-9_.]+)", page(name)):
+        model = Settings.model_json_schema()
+        definitions = model["$defs"]
+        for part in path.split("."):
+            reference = model.get("$ref") or next(
+                (one["$ref"] for one in model.get("anyOf", ()) if "$ref" in one), None
+            )
+            model = definitions[reference.rpartition("/")[2]] if reference else model
+            if part not in model.get("properties", {}):
+                unknown.add(path)
+                break
+            model = model["properties"][part]
+    assert unknown - KAFKAS == set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_metrics_and_links_exist(name: str) -> None:
+    text = page(name)
+    assert {metric for metric in re.findall(r"`(tiered_sidecar_\w+)", text) if f"`{metric}`" not in METRICS} == set()
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        path = (DOCS / target).resolve() if target else DOCS / name
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
