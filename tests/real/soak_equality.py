@@ -57,6 +57,11 @@ def commits_of(store: ObjectStore, root: ObjectKey) -> Iterator[Commit]:
         yield decode_commit(store.read(key), key)
 
 
+def wait_until_archived(archived: Archived, partition_count: int) -> None:
+    """Until something of so many partitions is in the archive."""
+    wait_until("all partitions are being archived", lambda: len(archived.look()) == partition_count, FOLLOW_TIMEOUT_S)
+
+
 def assert_whole(
     brokers: Sequence[KafkaBroker],
     sidecars: Sequence[tuple[Daemon, Path]],

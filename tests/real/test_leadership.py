@@ -27,6 +27,7 @@ from tests.real.soak_equality import (
     assert_whole,
     commits_of,
     unfinished_attempts,
+    wait_until_archived,
 )
 from tests.real.soak_producers import PARTITIONS, LiveProducers
 from tests.real.soak_sleepers import RATE_KB_PER_S, Sleeper
@@ -86,7 +87,7 @@ def test_one_archive_whatever_happens_to_brokers_sidecars_and_the_store(
         producers = resources.enter_context(LiveProducers(cluster.bootstrap, SOAK_SEED))
         store = resources.enter_context(store_of(archive_settings(gateway)))
         archived = Archived(store)
-        wait_until("all partitions are being archived", lambda: len(archived.look()) == sum(PARTITIONS.values()))
+        wait_until_archived(archived, sum(PARTITIONS.values()))
         outage_s, calm_s = (60, 8) if IS_LONG else (3, 2)
         fire = Fire(cluster.brokers, sidecars, proxy, topics, random.Random(SOAK_SEED), outage_s, calm_s)
         fire.burn(SOAK_ROUNDS, SOAK_SECONDS)

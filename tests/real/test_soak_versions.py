@@ -19,9 +19,9 @@ from tests.real.daemon import Daemon, eventually, now_s
 from tests.real.leaders import create_replicated
 from tests.real.product import store_of
 from tests.real.soak_beside import Archived, active_bases, archive_settings, sidecar_settings
-from tests.real.soak_equality import assert_whole
+from tests.real.soak_equality import assert_whole, wait_until_archived
 from tests.real.soak_producers import PARTITIONS, LiveProducers
-from tests.real.topics import end_offset, wait_until
+from tests.real.topics import end_offset
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
@@ -31,9 +31,9 @@ BOUNCES = int(os.environ.get("SOAK_BOUNCES", "1"))
 pytestmark = pytest.mark.real
 
 SEGMENT_BYTES = 49152
-CALM_S = 3.0
-SCAN_INTERVAL_S = 3.0
-TRANSFER_S = 2.0
+CALM_S = 2.0
+SCAN_INTERVAL_S = 5.0
+TRANSFER_S = 3.0
 """For a round over a few small segments, on a machine that does other things as well."""
 
 
@@ -63,7 +63,7 @@ def test_a_broker_that_is_bounced_while_all_kinds_of_producers_write(
         store_of(archive_settings(gateway)) as store,
     ):
         archived = Archived(store)
-        wait_until("all partitions are being archived", lambda: len(archived.look()) == sum(PARTITIONS.values()))
+        wait_until_archived(archived, sum(PARTITIONS.values()))
         for number in range(BOUNCES):
             Event().wait(CALM_S)
             if number % 2 == 0:
@@ -103,7 +103,7 @@ def test_an_open_transaction_holds_segments_back_and_its_end_lets_them_go_within
         assert active_base > stable, "some segments have rolled above the last stable offset"
         # What lies below it goes up; then nothing more, look after look.
         eventually(lambda: "stable end" in (sidecar.partitions()[str(held)]["reason"] or ""))
-        watched_until_s = now_s() + 3 * SCAN_INTERVAL_S
+        watched_until_s = now_s() + 2 * SCAN_INTERVAL_S
         while now_s() < watched_until_s:
             assert archived.end(held) <= stable
             assert sidecar.partitions()[str(held)]["segments_waiting"] > 1
