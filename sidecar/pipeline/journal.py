@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,32 +74,18 @@ class Journal:
             SettingsError: the directory cannot be written, has no room, or another process holds it.
         """
         self._guard = threading.Lock()
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise SettingsError(
-                f"{directory}: the state directory cannot be written ({error.strerror}): set run.state_dir to one that can"
-            ) from error
-        try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock_fd)
-            raise SettingsError(
-                f"{directory}: another tiered-sidecar process uses this state directory: wait for it, or give this one "
-                f"its own run.state_dir"
-            ) from error
         self._path = directory / "journal.sqlite"
-        try:
-            self._connection = self._open()
-        except BaseException as error:
-            os.close(self._lock_fd)
-            if isinstance(error, sqlite3.Error | OSError):
+        with ExitStack() as unless_open:
+            self._lock_fd = _locked(directory)
+            unless_open.callback(os.close, self._lock_fd)
+            try:
+                self._connection = self._open()
+            except (sqlite3.Error, OSError) as error:
                 raise SettingsError(
                     f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir, or set it to "
                     f"another directory"
                 ) from error
-            raise
+            unless_open.pop_all()
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -117,15 +103,14 @@ class Journal:
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        try:
+        with ExitStack() as unless_sound:
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            unless_sound.callback(connection.close)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.executescript(_SCHEMA)
             _check_pages(connection)
-        except BaseException:
-            connection.close()
-            raise
+            unless_sound.pop_all()
         return connection
 
     @contextmanager
@@ -216,6 +201,26 @@ class Journal:
 def _signed(inode: int) -> int:
     """SQLite's integers are signed, inode numbers are not."""
     return inode - (1 << 64) if inode >= 1 << 63 else inode
+
+
+def _locked(directory: Path) -> int:
+    """The descriptor that holds the state directory. Raises SettingsError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SettingsError(
+            f"{directory}: the state directory cannot be written ({error.strerror}): set run.state_dir to one that can"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise SettingsError(
+            f"{directory}: another tiered-sidecar process uses this state directory: wait for it, or give this one "
+            f"its own run.state_dir"
+        ) from error
+    return descriptor
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:
