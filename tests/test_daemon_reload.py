@@ -72,6 +72,8 @@ def test_compaction_begins_and_ends_with_settings_that_name_topics(tmp_path: Pat
         assert "compaction" in {thread.name for thread in threading.enumerate()}
         loop.loop.adopt(changed(on, compaction={"enabled": False}, gc={"enabled": False}))
         eventually(lambda: "compaction" not in {thread.name for thread in threading.enumerate()})
+        # Nobody is left to tell of them.
+        eventually(lambda: loop.health.status()["compaction"]["partitions"] == [])
 
 
 def test_bandwidth_and_policies_change_in_place(tmp_path: Path, store: MemoryStore) -> None:

@@ -147,6 +147,9 @@ class RoundLoop:
     def _compaction(self, resources: ExitStack, tools: Tools) -> CompactionInRun:
         """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole."""
         tell = partial(self._health.publish_section, "compaction")
+        # What was told under earlier settings: nobody may be left to correct it.
+        tell({"told_ms": self._clock.now_ms(), "partitions": []})
+        self._metrics.compaction.weighed(0, None, 0, 0)
         return resources.enter_context(
             compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set)
         )

@@ -47,11 +47,12 @@ class _BrokenOff(StoreError):
 
 @dataclass(slots=True)
 class _Look:
-    """The store under examination, and the folder of this probe in it."""
+    """The store under examination, and the folder of this probe in it. `store_now_ms`: the store's own time, once it is known."""
 
     settings: StoreSettings
     store: ObjectStore
     clock: Clock
+    store_now_ms: int = 0
     folder: ObjectKey = field(default_factory=lambda: ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}"))
 
     def reach(self) -> Outcome:
@@ -64,7 +65,8 @@ class _Look:
 
     def leftovers(self) -> Outcome:
         """Of probes that were killed. Those of processes that run now are younger, and left alone."""
-        oldest_ms = self.clock.now_ms() - LEFT_AFTER_MS
+        # By the store's clock, which has stamped them: by a wrong one of ours another process might lose its probe.
+        oldest_ms = self.store_now_ms - LEFT_AFTER_MS
         left = [one.key for one in self.store.list(f"{PROBE_FOLDER}/") if one.modified_ms < oldest_ms]
         uploads = []
         with suppress(StoreDenied):
@@ -113,6 +115,7 @@ class _Look:
         facts = self.store.head(key)
         if facts is None:
             raise ObjectDamaged(f"{key} was written and is not there")
+        self.store_now_ms = facts.modified_ms
         # Stores tell whole seconds.
         skew_s = max(before_ms - facts.modified_ms - 999, facts.modified_ms - after_ms, 0) / 1000
         ahead = "behind" if facts.modified_ms < before_ms else "ahead of"
@@ -178,10 +181,10 @@ def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Che
     questions = StoreProbe(store, look.folder).questions(single_writer=settings.store.single_writer)
     return [
         Check("reachable", look.reach),
-        Check("leftovers of probes", look.leftovers, ("reachable",)),
         *(Check(one.name, partial(look.asked, one), _needs(one)) for one in questions),
         Check("abort of a multipart upload", look.abort, ("write",)),
         Check("clock", look.times, ("write",)),
+        Check("leftovers of probes", look.leftovers, ("clock",)),
         Check("latency", look.latency, ("write",)),
         Check("cleared up", look.cleared, ("write",)),
         Check("rules of the bucket", lambda: bucket_rules(store), ("reachable",)),
