@@ -117,13 +117,6 @@ def list_offsets(
     }
 
 
-def describe_configs(
-    connection: BrokerConnection, node_id: int, resource_type: int, names: Iterable[str], keys: Iterable[str]
-) -> dict[str, dict[str, ConfigValue]]:
-    """As `ask_configs`, without those that could not be described. Raises BrokerUnavailable."""
-    return dict(ask_configs(connection, node_id, resource_type, names, keys).values)
-
-
 @dataclass(frozen=True, slots=True)
 class DescribedConfigs:
     """Configurations by resource and by Kafka's name. `problems`: resources that could not be described, and why."""

@@ -68,12 +68,6 @@ class CleanedRound:
     invalid_messages: int
     map_messages_read: int
 
-    @property
-    def cleanable_ratio(self) -> float:
-        """What `min.cleanable.dirty.ratio` is compared with (strictly greater)."""
-        total_bytes = self.clean_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total_bytes if total_bytes else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class CleanedLog:
