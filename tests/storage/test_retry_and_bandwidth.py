@@ -116,3 +116,18 @@ def test_a_paced_body_can_be_sent_again() -> None:
     assert body.seek(1, 1) == 8
     assert body.read() == b"89"
     assert body.read(5) == b""
+
+
+def test_a_limit_may_come_change_and_go_while_it_is_used() -> None:
+    clock = ManualClock()
+    limit = BandwidthLimit(None, clock)
+    limit.take(10**9)
+    limit.take(10**9)
+    assert (limit.is_limited, clock.monotonic_s()) == (False, 0.0)
+    limit.change(1000)
+    limit.take(500)
+    limit.take(500)
+    assert (limit.is_limited, clock.monotonic_s()) == (True, 0.5)
+    limit.change(None)
+    limit.take(10**9)
+    assert clock.monotonic_s() == 0.5
