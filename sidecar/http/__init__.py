@@ -3,7 +3,8 @@
 What it tells comes from a `StatusSource` and a `Board`; it calls nothing else, least of all the object store.
 """
 
-from sidecar.http.board import Board, PartitionLook
+from sidecar.http.board import Board
+from sidecar.http.figures import PartitionLook
 from sidecar.http.health import Health, StatusSource
 from sidecar.http.server import HttpServer
 

@@ -6,87 +6,18 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sidecar.archive.coverage import Hole
 from sidecar.archive.extent import ArchiveExtent, extent_of
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock, SystemClock
-from sidecar.http.history import History, Sample
+from sidecar.http.figures import BoardFigures, PartitionFigures, PartitionLook, RecentError, Upload
+from sidecar.http.history import History
 from sidecar.model import ArchivedSegment, SegmentFiles, TopicPartition
 
 ERRORS_MAX = 20
 ERROR_TEXT_MAX = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLook:
-    """A partition as the last look at the broker's disk found it.
-
-    Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that are
-    not archived. `deadline_ms`: when the broker deletes the first of them, None for never; `at_risk_end_offset`: up to where
-    that is near. `hole`: `[from, to)` that is on no disk of ours, and not archived. `error`: class name of what stopped it.
-    """
-
-    topic_partition: TopicPartition
-    leads: bool
-    local_start_offset: int | None
-    local_end_offset: int | None
-    archived_end_offset: int | None = None
-    pending_segments: int = 0
-    pending_bytes: int = 0
-    deadline_ms: int | None = None
-    at_risk_end_offset: int | None = None
-    hole: tuple[int, int] | None = None
-    reason: str = ""
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A segment on its way."""
-
-    topic_partition: TopicPartition
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-    begun_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecentError:
-    """Something that went wrong, and how often it did so in the same words."""
-
-    where: str
-    kind: str
-    text: str
-    first_ms: int
-    last_ms: int
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionFigures:
-    """One partition: the last look, what is archived of it, what is on its way, and how much came since the start."""
-
-    look: PartitionLook
-    extent: ArchiveExtent
-    uploads: tuple[Upload, ...]
-    segments_archived: int
-
-
-@dataclass(frozen=True, slots=True)
-class BoardFigures:
-    """All of it at one moment. `partitions` ascend; `errors` begin with the latest; `snapshots` count since the start."""
-
-    archive: str
-    instance: str
-    began_ms: int
-    partitions: tuple[PartitionFigures, ...]
-    uploads: tuple[Upload, ...]
-    errors: tuple[RecentError, ...]
-    snapshots: Counter[str]
-    samples: tuple[Sample, ...]
 
 
 class Board:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sidecar.http.board import Board, BoardFigures, PartitionFigures, Upload
+from sidecar.http.board import Board
+from sidecar.http.figures import BoardFigures, PartitionFigures, Upload
 from sidecar.http.page.ranges import ranges_of
 from sidecar.http.page.rows import state_of
 

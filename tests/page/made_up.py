@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sidecar.archive.coverage import Hole
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.http import Board, PartitionLook
-from sidecar.http.board import PartitionFigures, Upload
+from sidecar.http.figures import PartitionFigures, Upload
 from sidecar.model import ArchivedSegment, TopicPartition
 from tests.pipeline.archived import segment
 

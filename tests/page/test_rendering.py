@@ -133,13 +133,13 @@ def test_who_asks_while_the_pipeline_works_holds_nobody_up(rig: Rig) -> None:
 
     def view() -> None:
         try:
-            for number in range(20):
+            for number in range(6):
                 rig.clock.advance_ms(3_000)
                 assert "topic-" in rig.text(f"page={number % 5 + 1}")
         except BaseException as error:  # noqa: BLE001 - told to the test's own thread
             failures.append(error)
 
-    viewers = [Thread(target=view) for _ in range(4)]
+    viewers = [Thread(target=view) for _ in range(3)]
     for viewer in viewers:
         viewer.start()
     while any(viewer.is_alive() for viewer in viewers):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sidecar.http.board import BoardFigures, PartitionFigures
+from sidecar.http.figures import BoardFigures, PartitionFigures
 from sidecar.http.history import Sample
 from sidecar.http.page.charts import backlog, throughput
 from sidecar.http.page.rows import row_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.http.board import PartitionFigures
+from sidecar.http.figures import PartitionFigures
 from sidecar.http.status_json import board_json
 from sidecar.model import TopicPolicy
 from sidecar.pipeline.partition_look import AT_RISK_MS

@@ -1,7 +1,7 @@
 // Keeps the page fresh while somebody looks at it. Without this script the page is whole, and as old as its last load.
 "use strict";
 (() => {
-  const EVERY_MS = 5000, EVERY_MS_MAX = 60000;
+  const EVERY_MS = 5000, EVERY_MS_MAX = 60000, PATIENCE_MS = 20000;
   let tag = "", waitMs = EVERY_MS, timer = 0, isAsking = false;
 
   const pulse = (state) => { document.getElementById("pulse").className = "pulse " + state; };
@@ -26,7 +26,9 @@
     if (isAsking || document.hidden) return;
     isAsking = true;
     try {
-      const answer = await fetch(location.pathname + location.search, { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });
+      const answer = await fetch(location.pathname + location.search, {
+        cache: "no-store", headers: tag ? { "If-None-Match": tag } : {}, signal: AbortSignal.timeout(PATIENCE_MS),
+      });
       if (answer.status === 200) {
         tag = answer.headers.get("ETag") || "";
         show(new DOMParser().parseFromString(await answer.text(), "text/html"));

@@ -75,7 +75,7 @@ class Query:
         """The value of `aria-sort` of a column."""
         if self.order != order:
             return "none"
-        rises = order == Order.NAME or order in (Order.STATE, Order.DEADLINE)
+        rises = order in (Order.NAME, Order.STATE, Order.DEADLINE)
         return "ascending" if rises != self.is_reversed else "descending"
 
 

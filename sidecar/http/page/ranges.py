@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from sidecar.archive.extent import ArchiveExtent, Coverage
-from sidecar.http.board import PartitionFigures, PartitionLook
+from sidecar.http.figures import PartitionFigures, PartitionLook
 
 
 class RangeKind(StrEnum):

@@ -13,10 +13,11 @@ from zlib import crc32
 
 from sidecar import __version__
 from sidecar.clock import Clock
-from sidecar.http.board import Board, BoardFigures
+from sidecar.http.board import Board
+from sidecar.http.figures import BoardFigures
 from sidecar.http.health import StatusSource
 from sidecar.http.page import bar, charts, wording
-from sidecar.http.page.query import Order, Query, parse, select
+from sidecar.http.page.query import Query, parse, select
 from sidecar.http.page.rows import Row, State, row_of
 from sidecar.http.page.summary import Summary, mismatches, summary_of
 
@@ -144,7 +145,6 @@ def _variables(moment: _Moment, query: Query) -> dict[str, Any]:
         "table": select(moment.rows, query),
         "query": query,
         "states": list(State),
-        "orders": Order,
         "legend": [(kind, bar.LABELS[kind], bar.EXPLANATIONS[kind]) for kind in bar.LABELS],
         "charts": (charts.throughput(figures.samples), charts.backlog(figures.samples)),
         "remedies": wording.REMEDIES,

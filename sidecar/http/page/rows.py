@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sidecar.http.board import PartitionFigures
+from sidecar.http.figures import PartitionFigures
 from sidecar.http.page.bar import Piece, bar_text, pieces_of
 from sidecar.http.page.ranges import OffsetRange, is_at_risk, ranges_of
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidecar.http.board import BoardFigures
+from sidecar.http.figures import BoardFigures
 from sidecar.http.page.rows import TROUBLE, Row, State
 from sidecar.http.page.wording import bytes_text, count_text, duration_text, plural
 

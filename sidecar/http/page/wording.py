@@ -47,9 +47,9 @@ def bytes_text(size_bytes: float) -> str:
 
 def duration_text(seconds: float) -> str:
     """`45 s`, `12 min`, `5 h`, `3 days`: rounded down, so that no deadline looks later than it is."""
-    for unit_s, unit in ((2 * 86_400, "days"), (2 * 3600, "h"), (120, "min")):
-        if seconds >= unit_s:
-            return f"{int(seconds // {'days': 86_400, 'h': 3600, 'min': 60}[unit])}{NO_BREAK}{unit}"
+    for unit_s, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{int(seconds // unit_s)}{NO_BREAK}{unit}"
     return f"{max(0, int(seconds))}{NO_BREAK}s"
 
 
