@@ -38,6 +38,7 @@ class PartitionArchiver:
         self._first_seen_ms: dict[int, int] = {}
         self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None
+        self._last_failure: PartitionOutcome | None = None
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now, and until when. Reads the archive only the first time."""
@@ -99,7 +100,16 @@ class PartitionArchiver:
     def look(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
     ) -> PartitionLook:
-        """The partition for people who look. `plan`: None where none could be made; `outcome`: None before its turn."""
+        """The partition for people who look. `plan`: None where none could be made; `outcome`: None before its turn.
+
+        What failed stays failed for them until it has come through: trying it again is no success yet.
+        """
+        if outcome is not None:
+            self._last_failure = None if outcome.error is None else outcome
+        elif plan is None or not plan.segments:
+            self._last_failure = None
+        else:
+            outcome = self._last_failure
         return look_of(self._tools, files, self._known.end_offset, plan, outcome, self._stable_end_offset)
 
     def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:

@@ -131,6 +131,19 @@ def test_a_partition_that_the_store_refuses_is_stopped_and_says_why(log_dir: Pat
         assert [error.kind for error in tools.board.figures().errors] == ["StoreDenied"]
 
 
+def test_what_failed_stays_failed_until_it_has_come_through(log_dir: Path, tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.faults.append(Fault("upload", 0, FaultKind.DENIED, key_part="orders"))
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        rounds.run_once()
+        work, report = rounds.plan()
+        assert orders(tools).look.error == "StoreDenied"
+        rounds.work(work, report)
+        look = orders(tools).look
+        assert (look.error, look.reason, look.pending_segments) == (None, "", 0)
+
+
 def test_a_partition_that_is_not_led_waits_for_nothing(log_dir: Path, tmp_path: Path) -> None:
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=False))
