@@ -19,39 +19,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.backfill_throughput import BOTO3, Contestant
+from benchmarks.product_runs import PROGRAM, Run, measured, medians, print_rows, variables_of
 from benchmarks.segments import MIB, write_log_dir
 
 PROMISED_RATIO = 0.95
 PROMISED_PEAK_MB = 300
 OURS = "tiered-sidecar backfill"
-PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one process did: MB/s of the transfer and of the whole process, peak memory, CPU of both sides."""
-
-    mb_per_s: float
-    whole_mb_per_s: float
-    peak_mb: float
-    cpu_s: float
-    server_cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -66,24 +49,13 @@ class Bench:
 
     def product(self, number: int) -> Run:
         """One back-fill into an archive of its own."""
-        settings = {
-            "store.url": f"s3://{self.gateway.bucket}/{number}",
-            "store.s3.endpoint_url": self.gateway.endpoint,
-            "store.s3.region": self.gateway.region,
-            "store.s3.addressing_style": "path",
-            "store.s3.access_key_id": self.gateway.access_key,
-            "store.s3.secret_access_key": self.gateway.secret_key,
-            "broker.settle_ms": "0",
-            "broker.snapshot_grace_ms": "0",
-            "run.state_dir": str(self.scratch / f"state-{number}"),
-            "log.format": "json",
-        }
-        variables = {f"TIERED_SIDECAR__{path.upper().replace('.', '__')}": value for path, value in settings.items()}
+        url = f"s3://{self.gateway.bucket}/{number}"
+        variables = variables_of(self.gateway, url, self.scratch / f"state-{number}")
         arguments = ["backfill", "--log-dir", str(self.log_dir), "--assume-leader", "--json"]
-        log = self.scratch / f"log-{number}"
-        return self._run([str(PROGRAM), *arguments], variables, log, lambda: _transfer_s(log))
+        command = [str(PROGRAM), *arguments]
+        return measured(command, variables, self.gateway, self.size_bytes, lambda _, log: _transfer_s(log))
 
-    def boto3(self, contestant: Contestant, number: int) -> Run:
+    def boto3(self, contestant: Contestant) -> Run:
         """The same files by `upload_file`, in the worker of `backfill_throughput`."""
         task = {
             "contestant": asdict(contestant),
@@ -95,54 +67,18 @@ class Bench:
             "secret_key": self.gateway.secret_key,
         }
         command = [sys.executable, "-m", "benchmarks.backfill_throughput", "--worker", json.dumps(task)]
-        log = self.scratch / f"log-{number}"
-        return self._run(command, {}, log, lambda: self.size_bytes / 1e6 / json.loads(_output(log))["mb_per_s"])
-
-    def _run(self, command: list[str], variables: dict[str, str], log: Path, transfer_s: Callable[[], float]) -> Run:
-        before_s = process_cpu_s(self.gateway.process.pid)
-        started_s = time.perf_counter()
-        with log.with_suffix(".out").open("wb") as output, log.open("wb") as errors:
-            child = subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, **variables})
-            peak_kib = watch_peak_kib(child)
-            _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        whole_s = time.perf_counter() - started_s
-        if child.returncode:
-            raise RuntimeError(f"{command[:2]} ended with {child.returncode}: {log.read_text()[-2000:]}")
-        return Run(
-            mb_per_s=self.size_bytes / transfer_s() / 1e6,
-            whole_mb_per_s=self.size_bytes / whole_s / 1e6,
-            peak_mb=peak_kib * 1024 / 1e6,
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            server_cpu_s=process_cpu_s(self.gateway.process.pid) - before_s,
+        return measured(
+            command,
+            {},
+            self.gateway,
+            self.size_bytes,
+            lambda printed, _: self.size_bytes / 1e6 / json.loads(printed)["mb_per_s"],
         )
 
 
-def watch_peak_kib(child: subprocess.Popen[bytes]) -> int:
-    """The highest VmHWM seen, in KiB. (`ru_maxrss` begins with the memory of the parent that forked the child.)"""
-    peak_kib = 0
-    status = Path(f"/proc/{child.pid}/status")
-    while True:
-        lines = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
-        if "VmHWM" not in lines:
-            return peak_kib  # A zombie: it has ended, and waits to be asked for its status.
-        peak_kib = max(peak_kib, int(lines["VmHWM"].split()[0]))
-        time.sleep(0.02)  # noqa: TID251 - a real process has no other clock
-
-
-def process_cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used so far."""
-    used = psutil.Process(pid).cpu_times()
-    return float(used.user + used.system)
-
-
-def _output(log: Path) -> str:
-    return log.with_suffix(".out").read_text()
-
-
-def _transfer_s(log: Path) -> float:
+def _transfer_s(log: str) -> float:
     """From the progress line before the first segment to the last commit."""
-    events = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     stamps = {
         name: [datetime.fromisoformat(event["timestamp"]).timestamp() for event in events if event["event"] == name]
         for name in ("progress", "segment_committed")
@@ -166,7 +102,7 @@ def measure(rounds: int, segments: int, segment_bytes: int, contestants: list[Co
             entries: list[Contestant | None] = [None, *contestants]
             for entry in entries[turn % len(entries) :] + entries[: turn % len(entries)]:
                 number = time.time_ns()  # noqa: TID251 - only a name
-                run = bench.product(number) if entry is None else bench.boto3(entry, number)
+                run = bench.product(number) if entry is None else bench.boto3(entry)
                 name = OURS if entry is None else entry.name
                 results[name].append(run)
                 print(f"{turn + 1}/{rounds} {name:60s} {run.mb_per_s:7.0f} MB/s", file=sys.stderr)
@@ -186,18 +122,7 @@ def _empty(gateway: Any) -> None:
 
 def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
     """Medians per contestant, and ours to the fastest of boto3's."""
-    rows = [
-        {
-            "name": name,
-            **{
-                field: statistics.median(getattr(run, field) for run in runs)
-                for field in ("mb_per_s", "whole_mb_per_s", "cpu_s", "server_cpu_s")
-            },
-            "peak_mb": max(run.peak_mb for run in runs),
-            "runs_mb_per_s": [round(run.mb_per_s, 1) for run in runs],
-        }
-        for name, runs in results.items()
-    ]
+    rows = medians(results)
     ours, *others = rows
     fastest = max(others, key=lambda row: row["mb_per_s"])
     return {
@@ -212,14 +137,7 @@ def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
 
 def _print(summary: dict[str, Any]) -> None:
     print(f"Back-fill to versitygw on the same machine, {summary['about']}\n")
-    print("| contestant | median MB/s | whole process | runs | peak MB | CPU s | server CPU s |")
-    print("|---|---|---|---|---|---|---|")
-    for row in summary["rows"]:
-        runs = " ".join(f"{run:.0f}" for run in row["runs_mb_per_s"])
-        print(
-            f"| {row['name']} | {row['mb_per_s']:.0f} | {row['whole_mb_per_s']:.0f} | {runs} | {row['peak_mb']:.0f} "
-            f"| {row['cpu_s']:.1f} | {row['server_cpu_s']:.1f} |"
-        )
+    print_rows(summary["rows"])
     print(f"\nratio {summary['ratio']:.2f} to {summary['fastest_boto3']} (promised {PROMISED_RATIO});", end=" ")
     print(f"whole processes {summary['whole_ratio']:.2f};", end=" ")
     print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB})")

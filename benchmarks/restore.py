@@ -21,10 +21,8 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
@@ -36,25 +34,13 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
-from benchmarks.backfill_product import process_cpu_s, watch_peak_kib
+from benchmarks.product_runs import PROGRAM, Run, measured, medians, print_rows, variables_of
 from benchmarks.segments import MIB, TOPIC, write_log_dir
 
 PROMISED_RATIO = 0.9
 PROMISED_PEAK_MB = 300
 FROM_S3, FROM_DIRECTORY = "tiered-sidecar restore from S3", "tiered-sidecar restore from a directory"
-PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
 FILES_AT_ONCE = (1, 4)
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one process did."""
-
-    mb_per_s: float
-    whole_mb_per_s: float
-    peak_mb: float
-    cpu_s: float
-    server_cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -79,19 +65,7 @@ class Bench:
 
     def variables(self, url: str) -> dict[str, str]:
         """The environment with which the program reaches an archive."""
-        settings = {
-            "store.url": url,
-            "store.s3.endpoint_url": self.gateway.endpoint,
-            "store.s3.region": self.gateway.region,
-            "store.s3.addressing_style": "path",
-            "store.s3.access_key_id": self.gateway.access_key,
-            "store.s3.secret_access_key": self.gateway.secret_key,
-            "broker.settle_ms": "0",
-            "broker.snapshot_grace_ms": "0",
-            "run.state_dir": str(self.scratch / "state"),
-            "log.format": "json",
-        }
-        return {f"TIERED_SIDECAR__{path.upper().replace('.', '__')}": value for path, value in settings.items()}
+        return variables_of(self.gateway, url, self.scratch / "state")
 
     def archive(self) -> None:
         """Back-fill into the directory, and upload its objects as they are."""
@@ -110,7 +84,8 @@ class Bench:
         target.mkdir()
         (target / "meta.properties").write_bytes((self.log_dir / "meta.properties").read_bytes())
         arguments = ["restore", "--topic", TOPIC, "--to", str(target), "--topic-id", "bWVhc3VyZWQtdG9waWMtMQ"]
-        run = self._run([str(PROGRAM), *arguments, "--json"], self.variables(url), _fetching_s)
+        command = [str(PROGRAM), *arguments, "--json"]
+        run = measured(command, self.variables(url), self.gateway, self.size_bytes, lambda _, log: _fetching_s(log))
         for path in sorted(self.log_dir.glob("*/*.log")):
             if not cmp(path, target / path.relative_to(self.log_dir), shallow=False):
                 raise RuntimeError(f"{path.name} was not restored as it was")
@@ -133,43 +108,20 @@ class Bench:
             },
         }
         command = [sys.executable, "-m", "benchmarks.restore", "--worker", json.dumps(task)]
-        return self._copied(command, lambda printed: float(printed))
+        return self._copied(command, lambda _, told: float(told))
 
     def cp(self, *, sync: bool) -> Run:
         """The `.log` objects by GNU cp, and sync of each."""
         sources = " ".join(f"'{self.directory / key}'" for key in self.objects)
         target = self.scratch / "downloaded"
         script = f"cp --reflink=never {sources} '{target}'" + (f" && sync '{target}'/*" if sync else "")
-        return self._copied(["sh", "-c", script], lambda printed: None)
+        return self._copied(["sh", "-c", script], lambda _, __: None)
 
-    def _copied(self, command: list[str], transfer_s: Callable[[str], float | None]) -> Run:
+    def _copied(self, command: list[str], transfer_s: Callable[[str, str], float | None]) -> Run:
         (self.scratch / "downloaded").mkdir()
-        run = self._run(command, {}, transfer_s)
+        run = measured(command, {}, self.gateway, self.size_bytes, transfer_s)
         shutil.rmtree(self.scratch / "downloaded")
         return run
-
-    def _run(self, command: list[str], variables: dict[str, str], transfer_s: Callable[[str], float | None]) -> Run:
-        before_s = process_cpu_s(self.gateway.process.pid)
-        started_s = time.perf_counter()
-        with tempfile.TemporaryFile() as printed:
-            child = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=printed, env={**os.environ, **variables}
-            )
-            peak_kib = watch_peak_kib(child)
-            _, status, usage = os.wait4(child.pid, 0)
-            whole_s = time.perf_counter() - started_s
-            child.returncode = os.waitstatus_to_exitcode(status)
-            printed.seek(0)
-            text = printed.read().decode()
-        if child.returncode:
-            raise RuntimeError(f"{command[:3]} ended with {child.returncode}: {text[-2000:]}")
-        return Run(
-            mb_per_s=self.size_bytes / (transfer_s(text) or whole_s) / 1e6,
-            whole_mb_per_s=self.size_bytes / whole_s / 1e6,
-            peak_mb=peak_kib * 1024 / 1e6,
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            server_cpu_s=process_cpu_s(self.gateway.process.pid) - before_s,
-        )
 
 
 def _fetching_s(log: str) -> float:
@@ -244,18 +196,7 @@ def measure(
 
 def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
     """Medians per contestant, and ours to the fastest peer that syncs."""
-    rows = [
-        {
-            "name": name,
-            **{
-                field: statistics.median(getattr(run, field) for run in runs)
-                for field in ("mb_per_s", "whole_mb_per_s", "cpu_s", "server_cpu_s")
-            },
-            "peak_mb": max(run.peak_mb for run in runs),
-            "runs_mb_per_s": [round(run.mb_per_s, 1) for run in runs],
-        }
-        for name, runs in results.items()
-    ]
+    rows = medians(results)
     speeds = {row["name"]: row["mb_per_s"] for row in rows}
     peers = [speed for name, speed in speeds.items() if name.startswith("boto3") and name.endswith("+ sync")]
     return {
@@ -269,14 +210,7 @@ def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
 
 def _print(summary: dict[str, Any]) -> None:
     print(f"Restore to a disk of the same machine, {summary['about']}\n")
-    print("| contestant | median MB/s | whole process | runs | peak MB | CPU s | server CPU s |")
-    print("|---|---|---|---|---|---|---|")
-    for row in summary["rows"]:
-        runs = " ".join(f"{run:.0f}" for run in row["runs_mb_per_s"])
-        print(
-            f"| {row['name']} | {row['mb_per_s']:.0f} | {row['whole_mb_per_s']:.0f} | {runs} | {row['peak_mb']:.0f} "
-            f"| {row['cpu_s']:.1f} | {row['server_cpu_s']:.1f} |"
-        )
+    print_rows(summary["rows"])
     print(f"\nratio {summary['ratio']:.2f} to the fastest boto3 that syncs (promised {PROMISED_RATIO});", end=" ")
     print(f"from a directory {summary['directory_ratio']:.2f} of cp + sync;", end=" ")
     print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB})")
