@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sidecar.config import Settings
+from sidecar.errors import SidecarError
 from sidecar.http.status_json import board_json
-from sidecar.pipeline import assembly
+from sidecar.pipeline import assembly, round_loop
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.ports import StagedRun, StageEngine, Stages
 from tests.fakes.memory_store import MemoryStore
 from tests.test_daemon import WAIT_S, Loop, eventually, looping, settings_for
 
@@ -22,6 +27,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     found = MemoryStore()
     monkeypatch.setattr(assembly, "open_store", lambda *_arguments: found)
     return found
+
+
+EAGER = {"topics": ["compacted"], "check_interval_s": 0.05, "min_cleanable_dirty_ratio": 0.0}
 
 
 def changed(settings: Settings, **sections: dict[str, Any]) -> Settings:
@@ -74,6 +82,51 @@ def test_compaction_begins_and_ends_with_settings_that_name_topics(tmp_path: Pat
         eventually(lambda: "compaction" not in {thread.name for thread in threading.enumerate()})
         # Nobody is left to tell of them.
         eventually(lambda: loop.health.status()["compaction"]["partitions"] == [])
+
+
+class HangsOnce:
+    """Engines of which the first works until it is told to stop, as a long job on Spark does."""
+
+    def __init__(self) -> None:
+        self.begun, self.stopped = threading.Event(), threading.Event()
+
+    @property
+    def cores(self) -> int:
+        return 1
+
+    def for_bytes(self, _size_bytes: int, *, local_files: bool = False) -> StageEngine:
+        return LocalStages() if self.begun.is_set() else self
+
+    @contextmanager
+    def staged(self, _stages: Stages, _tasks: Sequence[Any]) -> Iterator[StagedRun]:
+        self.begun.set()
+        self.stopped.wait(WAIT_S)
+        raise SidecarError("the engine was stopped")
+        yield
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def test_a_compaction_that_runs_is_cut_off_by_other_settings_and_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commits() -> int:
+        return sum("/compacted/" in str(path) and "/commits/" in str(path) for path in tmp_path.rglob("archive/**/*"))
+
+    # A directory, since compactions open the store by themselves.
+    engines = HangsOnce()
+    monkeypatch.setattr(round_loop, "LocalEngines", lambda: engines)
+    settings = settings_for(tmp_path, drain_timeout_s=0.4)
+    on = changed(settings, topics={"include": ["compacted"]}, compaction=EAGER)
+    with looping(on) as loop:
+        assert engines.begun.wait(WAIT_S)
+        before = commits()
+        loop.loop.adopt(changed(on, compaction={**EAGER, "retry_wait_s": 2.0}))
+        assert engines.stopped.wait(WAIT_S)
+        eventually(lambda: loop.sample("compaction_last_success_timestamp_seconds") > 0)
+        assert commits() > before
+        assert loop.row()["error"] is None
 
 
 def test_bandwidth_and_policies_change_in_place(tmp_path: Path, store: MemoryStore) -> None:
