@@ -46,13 +46,17 @@ def _rate_now(samples: Sequence[Sample]) -> float:
 
 def backlog(samples: Sequence[Sample]) -> Chart:
     """Bytes in rolled segments that are not archived yet."""
-    steps = [(older.age_s, newer.age_s, float(newer.pending_bytes)) for older, newer in pairwise(samples)]
+    steps = [
+        (older.age_s, newer.age_s, float(newer.pending_bytes))
+        for older, newer in pairwise(samples)
+        if older.age_s > newer.age_s
+    ]
     now = float(samples[-1].pending_bytes) if samples else 0.0
     return _chart("Waiting", steps, now, "")
 
 
 def _chart(title: str, steps: Sequence[tuple[float, float, float]], now: float, per: str) -> Chart:
-    highest = max((value for _, _, value in steps), default=0.0)
+    highest = max([value for _, _, value in steps] or [now])
     seen_s = min(WINDOW_S, steps[0][0]) if steps else 0.0
     words = (
         f"{title}: now {bytes_text(now)}{per}, at most {bytes_text(highest)}{per} in the last {duration_text(seen_s)}"

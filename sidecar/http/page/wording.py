@@ -21,7 +21,7 @@ REMEDIES = {
     "SettingsError": "Fix the setting and start again.",
     "SnapshotMismatch": "The archive has a right one. tiered-sidecar snapshots check LOG_DIR names the producers.",
     "StagingFull": "Give the volume of run.state_dir and compaction.staging_dir more room.",
-    "StoreDenied": "Keys or rights are wrong or have expired: docs/kubernetes.md has the least policy.",
+    "StoreDenied": "Keys or rights are wrong or have expired: docs/iam.md has the least rights.",
     "StoreMissing": "Create the bucket, or correct store.url.",
     "StoreUnavailable": "Look at the network, the store's health and its limits; uploads go on by themselves.",
     "StoreUnsafe": "This store cannot fence two writers: use another, or promise single_writer.",
