@@ -13,6 +13,7 @@ def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
     """
     from kafka.errors import (
         IllegalSaslStateError,
+        NodeNotReadyError,
         SaslAuthenticationFailedError,
         UnsupportedSaslMechanismError,
     )
@@ -28,6 +29,8 @@ def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
             f"{servers}: the listener does not offer sasl_mechanism {settings.sasl_mechanism}"
             f"{f' ({told})' if told else ''}: correct sasl_mechanism, security_protocol or the port"
         )
+    if isinstance(error, NodeNotReadyError):
+        return f"{servers}: there is no connection to broker {told}"
     if isinstance(error, ConnectionError) and told:
         return told
     return f"{servers}: {type(error).__name__}: {told}" if told else f"{servers}: {type(error).__name__}"
