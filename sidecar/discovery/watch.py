@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import structlog
-import watchfiles
 
-from sidecar.logformat.names import Suffix, parse_file_name
+from sidecar.discovery.inotify import NewName, NewNames
+from sidecar.errors import PartitionError
+from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name, parse_file_name
 
 _log = structlog.get_logger(__name__)
 
-_DEBOUNCE_MS = 1000
-_STEP_MS = 200
-"""Appends to active segments are events too: they are gathered this long before anybody looks at them."""
+GATHER_S: Final = 0.05
+"""A roll makes several files, the snapshot last: they are looked at together."""
 
 
-def is_worth_a_scan(change: watchfiles.Change, path: str) -> bool:
-    """Whether an event can mean a new rolled segment: a `.log` or `.snapshot` has come. Appends are none of it."""
-    if change is not watchfiles.Change.added:
-        return False
-    found = parse_file_name(Path(path).name)
+def is_worth_a_scan(name: str) -> bool:
+    """Whether a new file of this name can mean a new rolled segment: a `.log` or `.snapshot`."""
+    found = parse_file_name(name)
     return found is not None and found.suffix in {Suffix.LOG, Suffix.SNAPSHOT}
 
 
 class Hint:
-    """A thread that sets `wake` when files come into the log dirs or a partition directory below them.
+    """A thread that sets `wake` when files come into a partition directory of the log dirs, or such a directory comes.
 
     A context manager. Where watching is impossible (the system's limit of watches, a log dir that is gone, a file system
     without events) it is logged once and `watching` becomes False: the periodic scan alone remains.
@@ -39,18 +39,30 @@ class Hint:
         self._log_dirs = tuple(log_dirs)
         self._wake = wake
         self._stop = threading.Event()
+        self._names: NewNames | None = None
         self._thread = threading.Thread(target=self._watch, name="log-dir-watch", daemon=True)
         self.watching = True
 
     def start(self) -> None:
-        """Begin to watch."""
-        self._thread.start()
+        """Begin to watch: what comes from now on wakes."""
+        try:
+            self._names = NewNames()
+            for log_dir in self._present():
+                self._add_log_dir(self._names, log_dir)
+        except (PartitionError, OSError) as error:
+            self._give_up(error)
+        else:
+            self._thread.start()
 
     def stop(self) -> None:
         """End the thread; returns when it has ended."""
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._names is not None:
+            self._names.interrupt()
             self._thread.join()
+        if self._names is not None:
+            self._names.close()
+            self._names = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -59,35 +71,59 @@ class Hint:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop()
 
-    def _watch(self) -> None:
-        try:
-            try:
-                self._set_wake_on_changes(ignore_permission_denied=False)
-            except PermissionError:
-                # Such as `lost+found`. Not the first choice, because then every other error is passed over in silence too.
-                self._set_wake_on_changes(ignore_permission_denied=True)
-        except (OSError, RuntimeError) as error:
-            self._give_up(error)
-
-    def _set_wake_on_changes(self, *, ignore_permission_denied: bool) -> None:
+    def _present(self) -> list[Path]:
         present = [log_dir for log_dir in self._log_dirs if log_dir.is_dir()]
         if not present:
-            raise FileNotFoundError("none of the log dirs is there")
-        changes = watchfiles.watch(
-            *present,
-            watch_filter=is_worth_a_scan,
-            stop_event=self._stop,
-            debounce=_DEBOUNCE_MS,
-            step=_STEP_MS,
-            raise_interrupt=False,
-            force_polling=False,
-            ignore_permission_denied=ignore_permission_denied,
-        )
-        for _ in changes:
-            self._wake.set()
+            raise PartitionError("none of the log dirs is there")
+        return present
+
+    def _add_log_dir(self, names: NewNames, log_dir: Path) -> None:
+        names.add(log_dir)
+        with os.scandir(log_dir) as entries:
+            for entry in entries:
+                if _is_live(entry.name) and entry.is_dir():
+                    self._add_partition(names, log_dir / entry.name)
+
+    def _add_partition(self, names: NewNames, directory: Path) -> None:
+        try:
+            names.add(directory)
+        except PartitionError:
+            if directory.is_dir() and os.access(directory, os.R_OK):
+                raise  # Not gone, not forbidden: there are no watches left.
+
+    def _watch(self) -> None:
+        names = self._names
+        if names is None:
+            return
+        try:
+            while not self._stop.is_set():
+                found = names.wait()
+                if found is None:
+                    return
+                if any(self._is_worth_waking(names, new) for new in found):
+                    self._stop.wait(GATHER_S)
+                    self._wake.set()
+        except (PartitionError, OSError) as error:
+            self._give_up(error)
+
+    def _is_worth_waking(self, names: NewNames, new: NewName) -> bool:
+        if new.directory is None:
+            return True
+        if not new.is_directory:
+            return is_worth_a_scan(new.name)
+        if new.directory not in self._log_dirs or not _is_live(new.name):
+            return False
+        with suppress(FileNotFoundError):
+            self._add_partition(names, new.directory / new.name)
+        return True  # Its first files may have come before it was watched.
 
     def _give_up(self, error: Exception) -> None:
         self.watching = False
         _log.warning(
             "log_dirs_not_watched", reason=str(error), remedy="none needed: the periodic scan finds everything"
         )
+
+
+def _is_live(name: str) -> bool:
+    found = parse_directory_name(name)
+    return found is not None and found.state is DirectoryState.LIVE

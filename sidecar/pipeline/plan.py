@@ -10,13 +10,15 @@ from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.ports import PartitionFacts
 
 NS_PER_MS = 1_000_000
+STABLE_SOON_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
     """How long files must have been left alone before they are believed.
 
-    `settle_ms`: since the last change of the segment's files (start-up recovery rewrites indexes in place).
+    `settle_ms`: since the last change of the segment's files (start-up recovery rewrites indexes in place). Not where the
+    leader itself has told what is stable: it recovers before it leads.
     `snapshot_grace_ms`: a roll writes the snapshot after the new `.log`; a missing one is believed missing only so long
     after the new `.log` came. When the old one was last written says nothing: an idle topic rolls hours later.
     """
@@ -142,12 +144,15 @@ def _ready_prefix(
         if segment.base_offset != previous_end:
             return number, f"{segment} does not begin where its predecessor ends ({previous_end})", None
         previous_end = segment.end_offset
-        if segment.end_offset > facts.stable_end_offset:
-            return number, f"{segment} reaches beyond the stable end {facts.stable_end_offset}", None
-        age_ms = now_ms - newest_change_ms(segment)
-        if 0 <= age_ms < settling.settle_ms:
-            return number, f"{segment} changed {age_ms} ms ago", settling.settle_ms - age_ms
         rolled_ago_ms = now_ms - rolled_ms.get(segment.end_offset, now_ms)
+        if segment.end_offset > facts.stable_end_offset:
+            reason = f"{segment} reaches beyond the stable end {facts.stable_end_offset}"
+            # Replicas follow in a moment, transactions may take their time.
+            return number, reason, max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
+        age_ms = now_ms - newest_change_ms(segment)
+        # A leader that answers under its epoch has its recovery behind it.
+        if 0 <= age_ms < settling.settle_ms and not facts.transactions_decided:
+            return number, f"{segment} changed {age_ms} ms ago", settling.settle_ms - age_ms
         if segment.snapshot is None and 0 <= rolled_ago_ms < settling.snapshot_grace_ms:
             wait_ms = settling.snapshot_grace_ms - rolled_ago_ms
             reason = f"{segment} was rolled at least {rolled_ago_ms} ms ago and its producer snapshot may still come"

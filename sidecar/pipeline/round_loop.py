@@ -33,7 +33,7 @@ START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
 BEAT_S = 1.0
 PAUSE_S_MIN = 0.05
-HINT_PAUSE_S_MIN = 1.0
+HINT_PAUSE_S_MIN = 0.1
 HINT_PAUSE_PER_SCAN = 5.0
 """Of a busy broker's files some roll all the time: events may take up a sixth of the time with scans, not all of it."""
 

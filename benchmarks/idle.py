@@ -1,0 +1,177 @@
+"""What does `tiered-sidecar run` cost while there is nothing to do?
+
+Question    CPU, memory, processes and requests of `run` beside a broker whose rolled segments are all archived, and how long it
+            takes to start.
+Input       A 4.3.0 broker with 1,000 partitions of 10 rolled segments each (one batch per segment), archived once by `backfill`
+            into versitygw. Three starts: with an empty state directory, so that the archive is read from the store;
+            again, as after any restart, with the broker asked what it leads; and from files alone (`assume_leader`), with the
+            broker stopped. Default settings.
+Unit        start: seconds from the process's start to the first ok of /readyz. CPU: percent of one core over the idle time, from
+            /proc/<pid>/stat. Memory: VmRSS after the idle time and VmHWM, of 10^6 bytes. Requests to the store per minute.
+Promise     CPU <= 1 %, resident <= 150 MB, no JVM, start <= 10 s.
+Run         python -m benchmarks.idle [--idle-s 60] [--json result.json]         (--tiny: 5 partitions, 2 s)
+            With --keep DIR the input stays there, and another run takes it from there: 6 minutes, then 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.run_process import RunProcess
+from tests.real.product import json_lines, run_program, s3_settings
+from tests.servers.kafka import KafkaBroker
+from tests.servers.versitygw import VersityGateway
+
+TOPIC = "idle"
+PARTITIONS, SEGMENTS = 1000, 10
+SEGMENT_BYTES = 100
+"""Room for one batch of one record: the next one rolls it."""
+SETTLE_S = 5.0
+PROMISED_CPU_PERCENT, PROMISED_RESIDENT_MB, PROMISED_START_S = 1.0, 150.0, 10.0
+DONE = "archived"
+
+
+@dataclass(frozen=True)
+class Idle:
+    """One start and the idle time after it. `children`: names of child processes."""
+
+    name: str
+    start_s: float
+    start_cpu_s: float
+    cpu_percent: float
+    resident_mb: float
+    peak_mb: float
+    requests_per_minute: float
+    children: tuple[str, ...]
+
+    @property
+    def keeps_promises(self) -> bool:
+        """Whether all of the promised is kept."""
+        return (
+            self.cpu_percent <= PROMISED_CPU_PERCENT
+            and self.resident_mb <= PROMISED_RESIDENT_MB
+            and self.start_s <= PROMISED_START_S
+            and "java" not in self.children
+        )
+
+
+def main() -> int:
+    """Measure and print; 1 if a promise is broken (never with --tiny)."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    partitions, idle_s = (5, 2.0) if arguments.tiny else (PARTITIONS, arguments.idle_s)
+    with _directory(arguments.keep) as directory:
+        results = measure(directory, partitions, idle_s)
+    print(
+        f"{partitions} partitions, {partitions * SEGMENTS} segments, all archived; {idle_s:g} s idle; load before {load:.1f}\n"
+    )
+    print("| start | to /readyz | CPU of it | idle CPU | resident | peak | requests/min | child processes |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in results:
+        print(
+            f"| {row.name} | {row.start_s:.1f} s | {row.start_cpu_s:.1f} s | {row.cpu_percent:.2f} % | {row.resident_mb:.0f} MB "
+            f"| {row.peak_mb:.0f} MB | {row.requests_per_minute:.0f} | {', '.join(row.children) or 'none'} |"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(row) for row in results], indent=2) + "\n")
+    return 0 if arguments.tiny or all(row.keeps_promises for row in results) else 1
+
+
+@contextmanager
+def _directory(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        yield Path(scratch)
+
+
+def measure(directory: Path, partitions: int, idle_s: float) -> list[Idle]:
+    """All three starts, over an input that is made where it is not there yet."""
+    broker = KafkaBroker("4.3.0", directory / "broker", heap_mb=768)
+    with VersityGateway(directory / "store", options=["--quiet"]) as gateway:
+        common = {
+            **s3_settings(gateway),
+            "store.url": f"s3://{gateway.bucket}/archive",
+            "broker.log_dirs": str(broker.log_dirs[0]),
+            "run.state_dir": str(directory / "state"),
+        }
+        with broker:
+            asking = {**common, "broker.connection.bootstrap_servers": json.dumps([broker.bootstrap])}
+            if not (directory / DONE).exists():
+                _write(broker, partitions)
+                _archive(asking, partitions)
+                (directory / DONE).touch()
+            shutil.rmtree(directory / "state", ignore_errors=True)
+            first = _idle("empty state directory", directory, asking, idle_s)
+            again = _idle("after a restart", directory, asking, idle_s)
+        files = _idle("from files, broker stopped", directory, {**common, "broker.assume_leader": "true"}, idle_s)
+    return [first, again, files]
+
+
+def _write(broker: KafkaBroker, partitions: int) -> None:
+    """Batch after batch into every partition, each of which rolls a segment."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    config = {"internal.segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"}
+    admin.create_topics([NewTopic(TOPIC, partitions, 1, config=config)], operation_timeout=120)[TOPIC].result(180)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "log_level": 0})
+
+    def acknowledged(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            raise RuntimeError(f"the broker does not take the input: {error}")
+
+    for segment in range(SEGMENTS + 1):
+        for partition in range(partitions):
+            producer.produce(TOPIC, f"value {segment}", partition=partition, on_delivery=acknowledged)
+        if producer.flush(300):
+            raise TimeoutError("the broker does not take the input")
+
+
+def _archive(settings: Mapping[str, str], partitions: int) -> None:
+    quick = {**settings, "broker.snapshot_grace_ms": "0", "broker.settle_ms": "0"}
+    done = run_program(quick, "backfill", "--json", "--quiet")
+    archived = sum(row["segments_uploaded"] for row in json_lines(done)[-1]["partitions"]) if done.stdout else 0
+    if done.returncode or archived != partitions * SEGMENTS:
+        raise RuntimeError(
+            f"{archived} of {partitions * SEGMENTS} segments were archived:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+
+
+def _idle(name: str, directory: Path, settings: Mapping[str, str], idle_s: float) -> Idle:
+    with RunProcess(directory, settings) as run:
+        start_cpu_s = run.cpu_s()
+        time.sleep(SETTLE_S)  # noqa: TID251 - real processes have no other clock
+        cpu_s, requests, began_s = run.cpu_s(), run.metric("store_requests_total"), time.perf_counter()
+        time.sleep(idle_s)  # noqa: TID251 - as above
+        took_s = time.perf_counter() - began_s
+        cpu_percent = 100 * (run.cpu_s() - cpu_s) / took_s
+        per_minute = 60 * (run.metric("store_requests_total") - requests) / took_s
+        resident_mb, peak_mb = run.memory_mb()
+        if run.metric("pending_segments"):
+            raise RuntimeError("not everything was archived")
+        return Idle(
+            name, run.start_s, start_cpu_s, cpu_percent, resident_mb, peak_mb, per_minute, tuple(run.children())
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

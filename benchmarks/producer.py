@@ -1,0 +1,148 @@
+"""Does a producer notice at the broker that `run` archives beside it?
+
+Question    Time from `produce` to the broker's acknowledgement (acks=all), in alternating phases: without `run`, with it.
+Input       A 4.3.0 broker, four partitions, segment.bytes 16 MiB, one producer at a steady rate; versitygw. All on one machine
+            and its cores, so the server's work counts against us too. `run` has default settings and a connection to the
+            broker, and is alone in its phases: it is started before and has caught up before the clock runs.
+Unit        Milliseconds: median and 99th percentile of all messages of all phases of a kind, and their ratio.
+Promise     none is made in figures; the ratio of the medians and of the 99th percentiles is printed.
+Run         python -m benchmarks.producer [--phases 3] [--seconds 20] [--json result.json]          (--tiny)     3.5 minutes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.run_process import RunProcess
+from benchmarks.segments import MIB
+from tests.real.product import s3_settings
+from tests.servers.kafka import KafkaBroker
+from tests.servers.versitygw import VersityGateway
+
+TOPIC = "measured"
+PARTITIONS = 4
+VALUE_BYTES = 1024
+STEP_S = 0.01
+CATCH_UP_S_MAX = 120.0
+
+
+@dataclass
+class Latencies:
+    """Of acknowledged messages, in milliseconds."""
+
+    ms: list[float] = field(default_factory=list)
+    failed: int = 0
+
+    def percentile(self, share: float) -> float:
+        """The latency that this share of the messages does not exceed."""
+        ascending = sorted(self.ms)
+        return ascending[min(len(ascending) - 1, int(share * len(ascending)))]
+
+    def row(self) -> dict[str, float]:
+        """For the table."""
+        return {
+            "p50_ms": self.percentile(0.5),
+            "p99_ms": self.percentile(0.99),
+            "messages": len(self.ms),
+            "failed": self.failed,
+        }
+
+
+def main() -> int:
+    """Measure and print; 1 if a message failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--phases", type=int, default=3, help="of each kind")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")
+    parser.add_argument("--rate", type=int, default=6000, help="messages of 1 KiB per second")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    phases, seconds, rate = (1, 2.0, 500) if arguments.tiny else (arguments.phases, arguments.seconds, arguments.rate)
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        result = measure(Path(scratch), phases, seconds, rate, MIB if arguments.tiny else 16 * MIB)
+    rows = result["without"], result["with"]
+    for name, row in zip(("without run", "with run"), rows, strict=True):
+        print(f"{name:12s} p50 {row['p50_ms']:8.2f} ms   p99 {row['p99_ms']:8.2f} ms   {row['messages']} messages")
+    ratios = [rows[1][key] / rows[0][key] for key in ("p50_ms", "p99_ms")]
+    print(
+        f"ratio: p50 {ratios[0]:.2f}, p99 {ratios[1]:.2f}; {result['archived_segments']:.0f} segments archived; load {load:.1f}"
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps({**result, "load_before": load}, indent=2) + "\n")
+    return 0 if not any(row["failed"] for row in rows) else 1
+
+
+def measure(scratch: Path, phases: int, seconds: float, rate: int, segment_bytes: int) -> dict[str, Any]:
+    """Latencies of both kinds of phases."""
+    without, beside, archived = Latencies(), Latencies(), 0.0
+    with (
+        VersityGateway(scratch / "store", options=["--quiet"]) as gateway,
+        KafkaBroker("4.3.0", scratch / "broker", heap_mb=512) as broker,
+    ):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        topic = NewTopic(TOPIC, PARTITIONS, 1, config={"segment.bytes": str(segment_bytes)})
+        admin.create_topics([topic])[TOPIC].result(60)
+        settings = {
+            **s3_settings(gateway),
+            "store.url": f"s3://{gateway.bucket}/archive",
+            "broker.log_dirs": str(broker.log_dirs[0]),
+            "broker.connection.bootstrap_servers": json.dumps([broker.bootstrap]),
+            "run.state_dir": str(scratch / "state"),
+        }
+        _phase(broker, Latencies(), seconds, rate)  # the JVM warms up
+        for _ in range(phases):
+            _phase(broker, without, seconds, rate)
+            with RunProcess(scratch, settings) as run:
+                _wait_until_caught_up(run)
+                _phase(broker, beside, seconds, rate)
+                archived += run.metric("segments_total", 'stage="committed"')
+    return {"without": without.row(), "with": beside.row(), "archived_segments": archived, "rate": rate}
+
+
+def _wait_until_caught_up(run: RunProcess) -> None:
+    deadline_s = time.perf_counter() + CATCH_UP_S_MAX
+    while run.metric("pending_segments") > 0 and time.perf_counter() < deadline_s:
+        time.sleep(0.2)  # noqa: TID251 - real processes have no other clock
+
+
+def _phase(broker: KafkaBroker, latencies: Latencies, seconds: float, rate: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
+    value = os.urandom(VALUE_BYTES)
+    began_s = due_s = time.perf_counter()
+
+    def send(number: int) -> None:
+        sent_s = time.perf_counter()
+
+        def acknowledged(error: KafkaError | None, _message: Message) -> None:
+            if error is None:
+                latencies.ms.append((time.perf_counter() - sent_s) * 1000)
+            else:
+                latencies.failed += 1
+
+        producer.produce(TOPIC, value, partition=number % PARTITIONS, on_delivery=acknowledged)
+
+    number = 0
+    while due_s - began_s < seconds:
+        for _ in range(max(1, round(rate * STEP_S))):
+            send(number)
+            number += 1
+        due_s = max(due_s + STEP_S, time.perf_counter())
+        while (left_s := due_s - time.perf_counter()) > 0:
+            producer.poll(left_s)
+    producer.flush(60)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

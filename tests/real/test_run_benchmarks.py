@@ -1,0 +1,43 @@
+"""The benchmarks of `run` run, so that they cannot rot. What they measure here means nothing, but for the processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.real
+
+
+def result_of(benchmark: str, tmp_path: Path) -> Any:
+    result = tmp_path / "result.json"
+    command = [sys.executable, "-m", f"benchmarks.{benchmark}", "--tiny", "--json", str(result)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(result.read_text())
+
+
+def test_idle(tmp_path: Path) -> None:
+    rows = result_of("idle", tmp_path)
+    assert [row["name"] for row in rows] == ["empty state directory", "after a restart", "from files, broker stopped"]
+    assert all(row["children"] == [] for row in rows)
+    assert all(30 < row["resident_mb"] <= 150 for row in rows)
+
+
+def test_latency(tmp_path: Path) -> None:
+    result = result_of("latency", tmp_path)
+    assert result["roll_to_commit_s"]["count"] >= 4
+    assert result["boto3_put_s"]["median"] > 0
+    assert 0 < result["roll_to_commit_s"]["median"] <= result["roll_to_commit_s"]["max"]
+
+
+def test_producer(tmp_path: Path) -> None:
+    result = result_of("producer", tmp_path)
+    for kind in ("without", "with"):
+        assert result[kind]["failed"] == 0
+        assert 0 < result[kind]["p50_ms"] <= result[kind]["p99_ms"]
