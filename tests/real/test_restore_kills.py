@@ -23,7 +23,7 @@ KILLS = int(os.environ.get("RESTORE_KILLS", "2"))
 SEED = int(os.environ.get("RESTORE_SEED", "0")) or random.SystemRandom().randrange(10**9)
 SEGMENTS, SEGMENT_BYTES = 12, 2 * MIB
 TOPIC_ID = "bWVhc3VyZWQtdG9waWMtMQ"
-KB_PER_S = 6_000
+KB_PER_S = 2_000
 """Of each connection, so that there is time to be killed in."""
 
 
@@ -60,10 +60,10 @@ def test_killed_at_random_points_it_ends_with_what_was_archived(tmp_path: Path) 
 
 
 def kill_somewhere(settings: dict[str, str], arguments: list[str], target: Path) -> None:
-    """Start the command; kill it when it has fetched a random number of bytes more."""
-    size_bytes = _size_bytes(target) + random.Random(f"{SEED} {_size_bytes(target)}").randrange(
-        SEGMENTS * SEGMENT_BYTES // KILLS
-    )
+    """Start the command; kill it when it has fetched a random number of bytes more, but long before it is through."""
+    whole_bytes, size_bytes = SEGMENTS * SEGMENT_BYTES, sum(path.stat().st_size for path in whole_segments(target))
+    size_bytes += random.Random(f"{SEED} {size_bytes}").randrange(whole_bytes // KILLS)
+    size_bytes = min(size_bytes, whole_bytes * 3 // 4)
     command = [str(PROGRAM), *arguments, "--quiet"]
     with subprocess.Popen(
         command, env=environment(settings), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
