@@ -53,7 +53,7 @@ class BrokerSettings(Section):
     """How to ask the broker what it leads and what is stable there."""
     settle_ms: Reloadable[Annotated[int, Field(ge=0, le=86_400_000)]] = 5_000
     """How long the files of a rolled segment must have been left alone: recovery at a broker's start rewrites indexes in
-    place."""
+    place. Without effect where the leader itself is asked (`broker.connection`): it recovers before it leads."""
     snapshot_grace_ms: Reloadable[Annotated[int, Field(ge=0, le=86_400_000)]] = 5_000
     """How long a producer snapshot that is not there may still come: a roll writes it a moment after the new `.log`."""
     cleaner_stalled_after_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 900.0
