@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,6 +22,14 @@ from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import run_java
 
 TIMEOUT_S = 90.0
+CREATION_S = 20.0
+TRANSIENT = {
+    KafkaError._DESTROY_BROKER,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.INVALID_REPLICA_ASSIGNMENT,  # a node of the cluster that is not registered yet
+}
 _QUIET: dict[str, str | int] = {"log_level": 0}
 
 
@@ -33,14 +41,36 @@ def admin_of(broker: KafkaBroker) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET})
 
 
-def create_topic(broker: KafkaBroker, topic: str, segment_bytes: int) -> None:
-    """One partition on this broker."""
+def create_topic(broker: KafkaBroker, topic: str, segment_bytes: int, replicas: Sequence[int] = ()) -> None:
+    """One partition on this broker, or on these nodes, of which the first leads.
+
+    A request that dies with librdkafka's bootstrap connection, or is never answered, is made again.
+    """
     # 4.x refuses segment.bytes below 1 MiB; its own tests use the internal setting.
     name = "internal.segment.bytes" if broker.version.startswith("4.") else "segment.bytes"
-    new = NewTopic(topic, num_partitions=1, replica_assignment=[[broker.node_id]], config={name: str(segment_bytes)})
-    admin = admin_of(broker)
-    (created,) = admin.create_topics([new]).values()
-    created.result(TIMEOUT_S)
+    on = list(replicas) or [broker.node_id]
+    new = NewTopic(topic, num_partitions=1, replica_assignment=[on], config={name: str(segment_bytes)})
+
+    lost: list[Exception] = []
+
+    def is_created() -> bool:
+        admin = admin_of(broker)
+        (created,) = admin.create_topics([new], request_timeout=CREATION_S).values()
+        try:
+            created.result(CREATION_S)
+        except TimeoutError as error:
+            lost.append(error)
+            return False
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code in TRANSIENT:
+                lost.append(error)
+                return False
+            if code != KafkaError.TOPIC_ALREADY_EXISTS or not lost:
+                raise
+        return True
+
+    wait_until(f"topic {topic} is created", is_created)
 
 
 def set_topic(broker: KafkaBroker, topic: str, settings: Mapping[str, str]) -> None:
