@@ -7,11 +7,14 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from producer_state.snapshot import write_snapshot
 from sidecar.errors import StoreDenied, StoreUnavailable
+from sidecar.logformat import batches
+from sidecar.logformat.kernels_reading import walk_file
 from sidecar.model import PartName
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden, golden_copy
@@ -31,9 +34,16 @@ def test_a_bad_sector_stops_its_partition_and_no_other(
             raise OSError(errno.EIO, "Input/output error")
         return real(descriptor, buffers, position)
 
+    def walk_file_on_it(descriptor: int, *arguments: Any) -> Any:
+        unreadable = os.fstat(descriptor).st_ino == inode
+        return walk_file(directory if unreadable else descriptor, *arguments)
+
     monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(batches, "walk_file", walk_file_on_it)
+    directory = os.open(tmp_path, os.O_RDONLY)  # what no read succeeds on
     with tools_for(log_dir, store, tmp_path) as tools:
         report = archive(tools, log_dir, "orders")
+    os.close(directory)
     errors = [outcome.reason for outcome in report.outcomes if outcome.error]
     assert len(errors) == 1
     assert f"{bad}, at byte 0: cannot be read (Input/output error)" in errors[0]
