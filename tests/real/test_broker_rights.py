@@ -138,6 +138,12 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
     done = run_program(settings, "backfill")
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "archive").rglob("*.log"))
+    # The broker keeps all of it: nobody compacts it without saying so twice.
+    by_hand = ["compact", "--archive", settings["store.url"], "--topic", "orders", "--dry-run", "--engine", "local"]
+    refused = run_program(guarded.settings, *by_hand)
+    assert (refused.returncode, "orders-0 is left alone: its cleanup.policy is delete" in refused.stderr) == (0, True)
+    twice = run_program(guarded.settings, *by_hand, "--json", "--set", "compaction.ignore_cleanup_policy=true")
+    assert [row["segments_left_alone"] for row in json_lines(twice)] == [0]
 
     (told,) = json_lines(run_program(settings, "broker", "--json"))
     assert [right.partition("--operation ")[2].partition(")")[0] for right in told["missing_rights"]] == [
