@@ -11,7 +11,8 @@ import structlog
 from producer_state.compare import Conformance
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline.bundle import LogPosition, PreparedSegment
+from sidecar.pipeline.bundle import PreparedSegment
+from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly
 

@@ -6,8 +6,8 @@ from sidecar.archive.state import PartitionState, newest_part
 from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.pipeline.archive_memory import Remembered
-from sidecar.pipeline.bundle import LogPosition, position_at
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.seams import OpenedLineage, open_lineage, require_reach, resume_lineage
 from sidecar.pipeline.tools import Tools

@@ -15,7 +15,7 @@ from sidecar.errors import BrokerUnavailable, Fenced, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, SegmentFiles
-from sidecar.pipeline.bundle import LogPosition, PreparedSegment, prepare_segment, with_copy
+from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.deleted_records import deleted_on_purpose
@@ -26,6 +26,7 @@ from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.retention_race import is_urgent
 from sidecar.pipeline.seams import leader_epoch_checkpoint, require_seam

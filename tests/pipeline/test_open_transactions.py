@@ -14,7 +14,7 @@ from producer_state.table import ProducerTable
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.pipeline.bundle import prepare_segment
+from sidecar.pipeline.preparing import prepare_segment
 from sidecar.pipeline.transactions import OpenTransactions, look_ahead, undecided_transactions
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (

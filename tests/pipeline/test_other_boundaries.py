@@ -15,7 +15,7 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
 from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
 from sidecar.pipeline.batch_search import batch_crc, cut_segment
-from sidecar.pipeline.bundle import LogPosition, prepare_segment
+from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
