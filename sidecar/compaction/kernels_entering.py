@@ -48,7 +48,7 @@ from sidecar.compaction.scan_places import (
     WORDS,
 )
 from sidecar.compaction.siphash import siphash
-from sidecar.logformat.crc32c import Word, load_be_i64
+from sidecar.logformat.loads import Word, load_be_i64
 
 _ENTRY_BYTES = ENTRY_WORDS * WORD_BYTES
 _STAGED_ENTRIES = STAGED_ENTRIES

@@ -58,8 +58,9 @@ from sidecar.logformat.columns import (
     RECORD_COUNT,
     SIZE,
 )
-from sidecar.logformat.crc32c import Word, address_of, crc32_ieee, crc32c, load_be_u32, load_u8
+from sidecar.logformat.crc32c import crc32_ieee, crc32c
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, BatchFlag
+from sidecar.logformat.loads import Word, address_of, load_be_u32, load_u8
 
 _HEADER_BYTES = BATCH_HEADER.size_bytes
 _MAGIC, _CRC = BATCH_HEADER.offset_of("magic"), BATCH_HEADER.offset_of("crc")

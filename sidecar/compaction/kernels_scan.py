@@ -44,8 +44,9 @@ from sidecar.logformat.columns import (
     RECORD_COUNT,
     SIZE,
 )
-from sidecar.logformat.crc32c import Word, address_of, crc32_ieee, load_be_u32
+from sidecar.logformat.crc32c import crc32_ieee
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, MAGIC_POSITION, MESSAGE_HEADER, BatchFlag
+from sidecar.logformat.loads import Word, address_of, load_be_u32
 
 _HEADER_BYTES = BATCH_HEADER.size_bytes
 _CONTROL, _LOG_APPEND_TIME = int(CONTROL), int(BatchFlag.LOG_APPEND_TIME)

@@ -30,8 +30,8 @@ from sidecar.logformat.columns import (
     RECORD_COUNT,
     SIZE,
 )
-from sidecar.logformat.crc32c import Word, load_be_i16, load_be_i32, load_be_i64, load_be_u32, load_u8
 from sidecar.logformat.headers import BATCH_HEADER, MESSAGE_HEADER, TIMESTAMPED_MESSAGE_HEADER, BatchFlag, Codec
+from sidecar.logformat.loads import Word, load_be_i16, load_be_i32, load_be_i64, load_be_u32, load_u8
 from sidecar.logformat.markers import read_marker
 
 _CODEC_MASK = 0x07

@@ -11,17 +11,7 @@ import numpy as np
 
 from producer_state.compiling import native, native_inline
 from sidecar.logformat.columns import POSITION
-from sidecar.logformat.crc32c import (
-    Word,
-    address_of,
-    crc32_ieee,
-    crc32c,
-    load_be_i32,
-    load_be_i64,
-    load_be_u32,
-    load_i8,
-    load_u8,
-)
+from sidecar.logformat.crc32c import crc32_ieee, crc32c
 from sidecar.logformat.header_rows import write_batch, write_message
 from sidecar.logformat.headers import (
     BATCH_HEADER,
@@ -34,6 +24,7 @@ from sidecar.logformat.headers import (
     SMALLEST_PREFIX_BYTES,
     Codec,
 )
+from sidecar.logformat.loads import Word, address_of, load_be_i32, load_be_i64, load_be_u32, load_i8, load_u8
 from sidecar.logformat.walk_stop import Stop
 
 # numba takes module-level ints as constants; members of an IntEnum are plain ints here.

@@ -6,7 +6,7 @@ import numpy as np
 
 from producer_state.compiling import native
 from producer_state.facts import MALFORMED_MARKER, MARKER_ABORT, MARKER_COMMIT
-from sidecar.logformat.crc32c import Word, load_be_i16, load_be_i32, load_u8
+from sidecar.logformat.loads import Word, load_be_i16, load_be_i32, load_u8
 
 UNKNOWN_MARKER = 127
 """`marker_type` of a control record whose type does not fit the column (types 0 to 126 stand for themselves)."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from producer_state.compiling import native
 from sidecar.compaction.siphash import siphash
-from sidecar.logformat.crc32c import address_of
+from sidecar.logformat.loads import address_of
 
 MASK = 2**64 - 1
 REFERENCE_KEY = bytes(range(16))
