@@ -72,12 +72,13 @@ def main() -> int:
     """Measure and print; 1 if a promise is broken (never with --tiny)."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
-    partitions, idle_s = (5, 2.0) if arguments.tiny else (PARTITIONS, arguments.idle_s)
+    partitions, idle_s = (5, 2.0) if arguments.tiny else (arguments.partitions, arguments.idle_s)
     with _directory(arguments.keep) as directory:
         results = measure(directory, partitions, idle_s)
     print(
