@@ -32,8 +32,9 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks.segments import MIB, write_log_dir
+from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.splitting import parts_of
-from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask, digest_group, unpacked
+from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_group, unpacked
 
 _HEADER = struct.Struct(">qiibI")
 _BODY = struct.Struct(">hiqqqhii")

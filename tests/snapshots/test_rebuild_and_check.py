@@ -22,9 +22,10 @@ from sidecar.pipeline.snapshots.check import Checking, CheckReport, check
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine, WorkerDied
 from sidecar.pipeline.snapshots.rebuild import RebuildReport, rebuild
+from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.targets import find_targets
-from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask, digest_segment, unpacked
+from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_segment, unpacked
 from tests.golden import golden, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, log_dir_of, snapshots_in, tree
 

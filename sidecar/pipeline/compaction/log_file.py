@@ -10,7 +10,7 @@ from pathlib import Path
 from sidecar.compaction.segments import SegmentInput
 from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES
 from sidecar.logformat.window import ReadAt
-from sidecar.pipeline.snapshots.tasks import LocalSegment
+from sidecar.pipeline.snapshots.segment_source import LocalSegment
 
 _TIME_ENTRY_BYTES = 12
 

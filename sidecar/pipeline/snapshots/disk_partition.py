@@ -12,7 +12,8 @@ from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.pipeline.snapshots.tasks import LocalSegment, SegmentTask
+from sidecar.pipeline.snapshots.segment_source import LocalSegment
+from sidecar.pipeline.snapshots.tasks import SegmentTask
 
 
 @dataclass(frozen=True, slots=True)
