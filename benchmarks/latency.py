@@ -38,7 +38,7 @@ from tests.servers.versitygw import VersityGateway
 
 TOPIC = "measured"
 MARGIN_S = 1.0
-WARM_UP_ROLLS = 8
+WARM_UP_ROLLS = 2
 VALUE_BYTES = 8192
 PATIENCE_S = 120.0
 
