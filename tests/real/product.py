@@ -49,14 +49,16 @@ def s3_settings(gateway: VersityGateway, endpoint: str | None = None) -> dict[st
     }
 
 
-def run_program(settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_program(
+    settings: Mapping[str, str], *arguments: str, timeout_s: float = TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
         [str(PROGRAM), *arguments],
         env=environment(settings),
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
 
