@@ -27,7 +27,7 @@ class HttpSettings(Section):
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 5.0
     """How long a client may take to send its request or to take its answer."""
     max_connections: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Clients served at once; more are turned away."""
+    """Clients served at once; four times as many may wait for their turn, more are turned away. `/healthz` is always answered."""
 
     @field_validator("bind")
     @classmethod

@@ -1,4 +1,4 @@
-"""The server: a thread per client, few clients at once, and each with a deadline that trickling bytes do not move."""
+"""The server: a thread per client, few served at once, and each with a deadline that trickling bytes do not move."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
 from sidecar.http.board import Board
+from sidecar.http.clients import Clients
 from sidecar.http.health import StatusSource
-from sidecar.http.pages import Answer, Pages, Request, pages_of, plain
+from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, pages_of, plain
 from sidecar.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -30,7 +31,6 @@ SECURITY_HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-TURNED_AWAY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class HttpServer:
@@ -48,7 +48,7 @@ class HttpServer:
             raise SettingsError("http.bind is null: there is no address to listen on")
         pages = pages_of(settings, source, metrics, clock, board or Board(clock))
         try:
-            self._server = _server_class(address[0])(address, settings, pages, clock)
+            self._server = _server_class(address[0])(address, settings, pages, clock, metrics)
         except (OSError, UnicodeError) as error:
             raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
@@ -63,7 +63,7 @@ class HttpServer:
         """Stop listening; let answers in progress finish for so long, then cut them off."""
         self._server.shutdown()
         self._server.server_close()
-        self._server.finish_connections(grace_s)
+        self._server.clients.finish(grace_s)
         self._thread.join()
 
     def __enter__(self) -> Self:
@@ -77,13 +77,12 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = BACKLOG
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], settings: HttpSettings, pages: Pages, clock: Clock) -> None:
+    def __init__(
+        self, address: tuple[str, int], settings: HttpSettings, pages: Pages, clock: Clock, metrics: Metrics
+    ) -> None:
         self.pages = pages
-        self._clock = clock
         self._timeout_s = settings.request_timeout_s
-        self._connections_max = settings.max_connections
-        self._deadlines: dict[socket.socket, float] = {}
-        self._changed = threading.Condition()
+        self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http.turned_away)
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -96,42 +95,19 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take the client if there is room."""
-        with self._changed:
-            has_room = len(self._deadlines) < self._connections_max
-            if has_room:
-                self._deadlines[request] = self._clock.monotonic_s() + self._timeout_s
-        if has_room:
-            request.settimeout(self._timeout_s)
-            super().process_request(request, client_address)
-            return
-        request.setblocking(False)
-        try:
-            request.send(TURNED_AWAY)
-        except OSError as error:
-            _log.debug("http_client_gone", error=str(error))
-        self.shutdown_request(request)
+        """Take the client, in a thread of its own."""
+        self.clients.arrived(request)
+        request.settimeout(self._timeout_s)
+        super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         """The client is served, or has been given up."""
         super().shutdown_request(request)
-        with self._changed:
-            self._deadlines.pop(request, None)
-            self._changed.notify_all()
+        self.clients.left(request)
 
     def service_actions(self) -> None:
-        """Called at every turn of the serving loop: cut off who takes too long."""
-        now_s = self._clock.monotonic_s()
-        with self._changed:
-            overdue = [request for request, deadline_s in self._deadlines.items() if deadline_s <= now_s]
-            _cut_off(overdue)
-
-    def finish_connections(self, grace_s: float) -> None:
-        """Wait for the clients that are being served; after the grace cut them off."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: not self._deadlines, grace_s):
-                _cut_off(list(self._deadlines))
-                self._changed.wait_for(lambda: not self._deadlines, grace_s)
+        """Called at every turn of the serving loop."""
+        self.clients.cut_off_overdue()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nothing to report; anything else is."""
@@ -147,14 +123,6 @@ class _Server6(_Server):
 
 def _server_class(host: str) -> type[_Server]:
     return _Server6 if ":" in host else _Server
-
-
-def _cut_off(requests: list[socket.socket]) -> None:
-    for request in requests:
-        try:
-            request.shutdown(socket.SHUT_RDWR)  # wakes the thread, which then closes it
-        except OSError as error:
-            _log.debug("http_client_gone", error=str(error))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -189,6 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
             target = urlsplit(self.path)
         except ValueError:
             return plain(HTTPStatus.BAD_REQUEST, "no request target")
+        if target.path != HEALTH_PATH and not self.server.clients.has_turn(self.request):
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many ask at once", (("Retry-After", "1"),))
         names = ("Accept", "Authorization", "If-None-Match")
         return self.server.pages.answer(Request(target.path, target.query, *(self.headers.get(n, "") for n in names)))
 

@@ -19,6 +19,7 @@ from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.config import ConfigMetrics
 from sidecar.metrics.declarations import Declarations
+from sidecar.metrics.http import HttpMetrics
 from sidecar.metrics.work_dirs import WorkDirMetrics
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin
 from sidecar.ports import PartitionFacts
@@ -127,6 +128,7 @@ class Metrics(Declarations):
         self.compaction = CompactionMetrics(self, self._clock)
         self.work_dirs = WorkDirMetrics(self)
         self.config = ConfigMetrics(self, self._clock)
+        self.http = HttpMetrics(self)
 
     def planned(self, plans: Sequence[PlannedPartition], stopped: Sequence[SegmentFiles] = ()) -> None:
         """A look at the disks is over. Resets the counts of partitions, except those that are stopped.

@@ -7,9 +7,12 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,19 +149,49 @@ def test_a_client_that_trickles_is_cut_off_and_blocks_nobody(health: Health) -> 
         assert time.perf_counter() - begun_s < 5
 
 
-def test_more_clients_than_allowed_are_turned_away_at_once(health: Health) -> None:
+def answer_to(client: socket.socket) -> bytes:
+    """All that the server sends until it closes."""
+    return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def test_idle_connections_keep_nobody_out(health: Health) -> None:
+    metrics = Metrics()
     with ExitStack() as stack:
-        server = stack.enter_context(
-            HttpServer(a_setting(max_connections=2, request_timeout_s=1.0), health, Metrics(), SystemClock())
-        )
-        for _ in range(2):
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
-        third = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
-        assert third.recv(1024).startswith(b"HTTP/1.0 503 ")
-        deadline_s = time.perf_counter() + 10
-        while (status := request(server, "/healthz")[0]) != 200 and time.perf_counter() < deadline_s:
-            threading.Event().wait(0.1)
-        assert status == 200
+        server = stack.enter_context(HttpServer(a_setting(max_connections=2), health, metrics, SystemClock()))
+        idle = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10)) for _ in range(12)
+        ]
+        assert request(server, "/healthz")[0] == 200
+        assert request(server, "/status")[0] == 200
+        # Two times four may be silent: four gave way to those who came later, and one to the first request.
+        assert answer_to(idle[0]).startswith(b"HTTP/1.0 503 ")
+        assert b"tiered_sidecar_http_turned_away_total 5.0" in request(server, "/metrics")[1]
+
+
+class _SlowSource(Health):
+    """Answers /status when it is let."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.may_answer = threading.Event()
+
+    def status(self) -> Mapping[str, Any]:
+        self.may_answer.wait(10)
+        return super().status()
+
+
+def test_many_wait_for_their_turn_more_are_turned_away_and_health_is_always_told(clock: ManualClock) -> None:
+    source, metrics = _SlowSource(clock), Metrics()
+    with HttpServer(a_setting(max_connections=1, request_timeout_s=30), source, metrics, SystemClock()) as server:
+        with ThreadPoolExecutor(8) as viewers:
+            asked = [viewers.submit(request, server, "/status") for _ in range(8)]
+            # One is served, four wait.
+            refused = [future.result()[:2] for future in islice(as_completed(asked, 10), 3)]
+            assert refused == 3 * [(503, b"too many ask at once\n")]
+            assert request(server, "/healthz")[0] == 200
+            source.may_answer.set()
+            assert sorted(future.result()[0] for future in asked) == [200] * 5 + [503] * 3
+        assert b"tiered_sidecar_http_turned_away_total 3.0" in request(server, "/metrics")[1]
 
 
 def test_close_frees_the_port_and_does_not_wait_for_silent_clients(health: Health) -> None:
