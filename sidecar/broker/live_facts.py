@@ -213,7 +213,7 @@ def _facts_of(look: _Look, broker_id: int, files: PartitionFiles, from_files: Pa
     stable = look.stable.get(topic_partition, PartitionOffset(-1, "no answer"))
     if stable.problem:
         reason = f"the leader does not tell its last stable offset under leader epoch {leader.leader_epoch}: {stable.problem}"
-        return replace(facts, reason=reason)
+        return replace(facts, reason=reason, unanswered=True)
     high_watermark = look.high_watermarks.get(topic_partition)
     log_start = look.log_starts.get(topic_partition)
     return replace(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from sidecar.broker.files import NOT_LEADING
+from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
@@ -19,6 +20,9 @@ from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
+
+ANSWER_WAIT_S: Final = 15.0
+ANSWER_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +94,7 @@ def backfill(
     _require_leadership(settings)
     with open_tools(settings, read_only=dry_run) as tools:
         rounds = Rounds(tools, scanner(settings))
-        work, report = rounds.plan()
-        if report.broker_away:
-            raise BrokerUnavailable(f"nothing is archived: {report.broker_away}")
+        work, report = plan_answered(rounds, tools.clock)
         totals = [segment for _, plan in work for segment in plan.segments]
         planned = {
             str(plan.files.topic_partition): [
@@ -111,6 +113,31 @@ def backfill(
         counter = _Counter(progress, len(totals), sum(segment.size_bytes for segment in totals))
         missing = _without_snapshot(work)
         return _report(rounds.work(work, report, counter.done), planned, missing, dry_run=False)
+
+
+def plan_answered(rounds: Rounds, clock: Clock) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
+    """A plan for which the broker has answered all that it was asked: one that has just started does not at once.
+
+    A partition for which it still does not has an error instead. Raises BrokerUnavailable where it does not answer at all.
+    """
+    deadline_s = clock.monotonic_s() + ANSWER_WAIT_S
+    while True:
+        work, report = rounds.plan()
+        if report.broker_away:
+            raise BrokerUnavailable(f"nothing is archived: {report.broker_away}")
+        if not any(_is_unanswered(plan) for _, plan in work) or clock.monotonic_s() >= deadline_s:
+            break
+        clock.sleep_s(ANSWER_POLL_S)
+    return [(archiver, _with_error(plan) if _is_unanswered(plan) else plan) for archiver, plan in work], report
+
+
+def _is_unanswered(plan: PartitionPlan) -> bool:
+    return plan.facts.unanswered and bool(plan.waiting)
+
+
+def _with_error(plan: PartitionPlan) -> PartitionPlan:
+    what = f"{plan.files.topic_partition}: {plan.reason}; run again when the broker is up"
+    return replace(plan, error=PartitionError(what), reason=what)
 
 
 def _require_leadership(settings: Settings) -> None:
