@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,14 @@ def test_null_unsets_and_empty_is_not_set() -> None:
         ("store: /archive\n", "store"),
         ("\x00", "no YAML"),
         ("a: *b\n", "undefined alias"),
+        ("store: &s\n  x: *s\n", "line 1, column 8: an alias below stands for what it is in"),
+        ("store: {url: /a}\nbroker:\n  log_dirs: &l [*l]\n", "line 3, column 13: an alias below stands for"),
+        (
+            "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefghi")),
+            "more than 100000 values",
+        ),
+        ("run: " + "{a: " * 5000 + "}" * 5000, "no YAML"),
         ("store: {url: !env HOME}", "line 1, column 14: the tag !env is not supported"),
         ("store: {url: !!binary aGk=}", "the tag !!binary is not supported"),
         ("store: !!set {url}", "the tag !!set is not supported"),
@@ -171,6 +180,21 @@ def test_a_malformed_file_is_refused_with_the_place(text: str, expected: str, tm
     message = refusal(config_file=file)
     assert str(file) in message or expected in {"store", "not with dots"}
     assert expected in message
+
+
+def test_aliases_that_end_are_welcome(tmp_path: Path) -> None:
+    file = a_file(tmp_path, "topics: {include: &some [a, b], exclude: *some}\n")
+    topics = load_settings(flags=URL, config_file=file).settings.topics
+    assert topics.include == topics.exclude == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "text", ['broker: {log_dirs: ["a\\0b"]}', 'run: {state_dir: "a\\0b"}', 'http: {bind: "\\0:1"}']
+)
+def test_a_nul_is_refused_where_it_stands(text: str, tmp_path: Path) -> None:
+    file = a_file(tmp_path, text)
+    path = text.replace(": {", ".").partition(":")[0]
+    assert refusal(flags=URL, config_file=file).startswith(f"{path} ({file}): there is a NUL character")
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

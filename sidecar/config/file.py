@@ -10,9 +10,18 @@ import yaml
 
 from sidecar.errors import SettingsError
 
+NODES_MAX = 100_000
+"""Of a file with its aliases written out. Few short lines can stand for more than any memory holds."""
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses what YAML would pass over: a key that stands twice in one mapping."""
+    """Refuses what YAML would pass over: a key that stands twice in one mapping, and aliases that have no end."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _require_finite(node, {})
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -24,6 +33,22 @@ class _StrictLoader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _require_finite(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many nodes this one stands for. `sizes`: those that are known by identity, 0 while they are being counted."""
+    size = sizes.get(id(node))
+    if size == 0:
+        raise yaml.MarkedYAMLError(problem="an alias below stands for what it is in", problem_mark=node.start_mark)
+    if size is None:
+        sizes[id(node)] = 0
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        inner = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in pairs for part in pair]
+        size = sizes[id(node)] = 1 + sum(_require_finite(part, sizes) for part in inner)
+    if size > NODES_MAX:
+        problem = f"with its aliases written out this has more than {NODES_MAX} values"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    return size
 
 
 def _refuse_tag(_loader: yaml.SafeLoader, node: yaml.Node) -> NoReturn:

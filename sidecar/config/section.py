@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 MIB = 1024 * 1024
 
@@ -13,6 +14,14 @@ class Section(BaseModel):
     """Base of the sections: unknown keys are refused, values do not change after the start."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_text_has_a_nul(cls, value: Any) -> Any:
+        texts = value if isinstance(value, list | tuple) else (value,)
+        if any(isinstance(text, str) and "\0" in text for text in texts):
+            raise ValueError("there is a NUL character in it, which no name of a file and no text here can have")
+        return value
 
 
 def require_pattern(pattern: str) -> str:
