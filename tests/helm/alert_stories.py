@@ -29,6 +29,8 @@ MISSING = 'tiered_sidecar_store_requests_total{{T}, operation="read", result="Ob
 STORED = 'tiered_sidecar_store_requests_total{{T}, operation="upload", result="ok"}'
 SUCCESS = "tiered_sidecar_last_success_timestamp_seconds{{T}}"
 STARTED = "process_start_time_seconds{{T}}"
+UP = "up{{T}}"
+BUILD = 'tiered_sidecar_build_info{{T}, version="0.1.0", python="3.11"}'
 
 
 def _errors(kind: str) -> str:
@@ -45,6 +47,14 @@ STORIES: dict[str, Story] = {
         # A large backlog: old segments, but one arrives every ten minutes.
         quiet={AGE: "0+60x200", COMMITTED: "0+0.1x200"},
         summary="kafka-0: nothing was archived for 30 minutes, a segment waits since 2h 0m 0s",
+    ),
+    "TieredSidecarSegmentStuck": Story(
+        # One partition is stuck while others are busy.
+        firing={AGE: "0+60x600", COMMITTED: "0+5x600"},
+        # A backlog of a week that is worked off.
+        quiet={AGE: "0x3 600000-20x597"},
+        summary="kafka-0: the same segment waits since 8h 20m 0s",
+        eval_minute=500,
     ),
     "TieredSidecarDataAtRisk": Story(
         firing={"tiered_sidecar_data_at_risk_in_seconds{{T}}": "9000-60x200"},
@@ -98,6 +108,19 @@ STORIES: dict[str, Story] = {
         quiet={DENIED: "0x200", STORED: "0+3x200", MISSING: "0+3x200"},
         summary="kafka-0: 25% of the calls to the object store fail",
     ),
+    "TieredSidecarDown": Story(
+        # It lives for a minute, and then not for four.
+        firing={UP: "1x60 " + "1 0x3 " * 28, BUILD: "1x60"},
+        # A restart; and another program's target in the same job.
+        quiet={UP: "1x110 0x5 1x80", BUILD: "1x200", 'up{job="tiered-sidecar-not", instance="10.0.0.9:80"}': "1x200"},
+        summary="kafka-0: the sidecar does not answer, or only at times",
+    ),
+    "TieredSidecarRestarting": Story(
+        firing={STARTED: "0x60 60x20 120x20 180x20", BUILD: "1x200"},
+        # Restarted twice, as a change of settings may need; and another program that restarts over and over.
+        quiet={STARTED: "0x60 60x20 120x100", BUILD: "1x200", 'process_start_time_seconds{job="other"}': "0+60x200"},
+        summary="kafka-0: the sidecar was started 3 times in an hour",
+    ),
     "TieredSidecarNoSuccess": Story(
         firing={SUCCESS: "60x600", STARTED: "0x600"},
         # Just started, and not successful yet.
@@ -110,6 +133,12 @@ STORIES: dict[str, Story] = {
         # A restart of the broker.
         quiet={"tiered_sidecar_broker_away{{T}}": "0x110 1x90"},
         summary="kafka-0: the broker does not answer",
+    ),
+    "TieredSidecarBrokerMissingRights": Story(
+        firing={"tiered_sidecar_broker_missing_rights{{T}}": "0x60 1x140"},
+        # Given within minutes.
+        quiet={"tiered_sidecar_broker_missing_rights{{T}}": "0x110 1x5 0x85"},
+        summary="kafka-0: rights at the broker are missing, of 1 kinds",
     ),
     "TieredSidecarConfigStale": Story(
         firing={"tiered_sidecar_config_stale{{T}}": "0x60 1x140"},

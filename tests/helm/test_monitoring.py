@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.real
 ALERTS = CHART / "files" / "alerts.yaml"
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
 EXPRESSIONS = [str(rule["expr"]) for rule in RULES] + queries()
-TARGET_LABELS = dict(re.findall(r'(\w+)="([^"]*)"', TARGET))
+_LABELS = re.compile(r'(\w+)="([^"]*)"')
 _OF_THE_SCRAPE = {"job", "instance", "pod"}
 _SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 _SELECTOR = re.compile(r"\b((?:tiered_sidecar|process)_[a-z_]+)(?:\{([^}]*)\})?")
@@ -49,6 +50,7 @@ def test_every_alert_has_a_story_and_says_what_to_do() -> None:
     for rule in RULES:
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert set(rule["annotations"]) == {"summary", "meaning", "action"}
+        assert rule["annotations"]["summary"].startswith("{{ or $labels.pod $labels.instance }}: ")
 
 
 def test_prometheus_reads_the_file_as_it_is() -> None:
@@ -70,11 +72,19 @@ def test_an_alert_tells_its_story(name: str, fires: bool, tmp_path: Path) -> Non
     check("test", "rules", path)
 
 
-def _promtool_test(name: str, story: Story, *, fires: bool) -> dict[str, Any]:
+def test_a_target_that_is_no_pod_is_named_by_its_address(tmp_path: Path) -> None:
+    story = replace(STORIES["TieredSidecarBrokerAway"], summary="10.0.0.1:9308: the broker does not answer")
+    target = TARGET.removesuffix(', pod="kafka-0"')
+    path = tmp_path / "story.yaml"
+    path.write_text(json.dumps(_promtool_test("TieredSidecarBrokerAway", story, fires=True, target=target)))
+    check("test", "rules", path)
+
+
+def _promtool_test(name: str, story: Story, *, fires: bool, target: str = TARGET) -> dict[str, Any]:
     (rule,) = (rule for rule in RULES if rule["alert"] == name)
     series = story.firing if fires else story.quiet
     expected = {
-        "exp_labels": {**TARGET_LABELS, **rule["labels"], **story.labels},
+        "exp_labels": {**dict(_LABELS.findall(target)), **rule["labels"], **story.labels},
         "exp_annotations": {**rule["annotations"], "summary": story.summary},
     }
     return {
@@ -84,7 +94,7 @@ def _promtool_test(name: str, story: Story, *, fires: bool) -> dict[str, Any]:
             {
                 "interval": "1m",
                 "input_series": [
-                    {"series": key.replace("{T}", TARGET).replace("{{", "{").replace("}}", "}"), "values": values}
+                    {"series": key.replace("{T}", target).replace("{{", "{").replace("}}", "}"), "values": values}
                     for key, values in series.items()
                 ],
                 "alert_rule_test": [
