@@ -169,6 +169,39 @@ def test_it_changes_while_one_looks_and_keeps_the_focus(page: Page, site: Site) 
     expect(link).to_be_focused()
 
 
+def test_a_page_whose_program_ended_says_that_it_is_old_and_recovers(chromium: Browser, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN)
+    site = Site(token_file=token_file)
+    context = chromium.new_context(http_credentials={"username": "anybody", "password": TOKEN})
+    page = context.new_page()
+    page.clock.install()
+    with site.server:
+        page.goto(site.url)
+        verdict = page.get_by_role("status")
+        expect(verdict).to_be_visible()
+        token_file.write_text("another-token-of-20!")
+        alert = page.get_by_role("alert")
+        page.clock.run_for(6_000)
+        expect(alert).to_contain_text("The token has changed")
+        token_file.write_text(TOKEN)
+        page.clock.run_for(6_000)
+        expect(alert).to_be_hidden()
+        expect(page).to_have_title(re.compile("Needs attention"))
+        expect(verdict).to_be_visible()
+    page.clock.run_for(6_000)
+    page.wait_for_timeout(300)
+    page.clock.run_for(3_000)
+    expect(alert.get_by_role("heading")).to_have_text(
+        re.compile(r"^No answer since \d\d:\d\d:\d\d UTC: what follows is old$")
+    )
+    expect(verdict).to_be_hidden()
+    expect(page).to_have_title(re.compile("No answer"))
+    assert float(page.evaluate("getComputedStyle(document.querySelector('.partitions')).opacity")) < 0.6
+    assert Axe().run(page, options={"runOnly": ["wcag2a"]}).violations_count == 0
+    context.close()
+
+
 def test_nobody_is_asked_while_the_page_is_hidden(page: Page) -> None:
     asked: list[Request] = []
     page.on("request", lambda request: asked.append(request))

@@ -1,45 +1,67 @@
 // Keeps the page fresh while somebody looks at it. Without this script the page is whole, and as old as its last load.
 "use strict";
 (() => {
-  const EVERY_MS = 5000, EVERY_MS_MAX = 60000, PATIENCE_MS = 20000;
-  let tag = "", waitMs = EVERY_MS, timer = 0, isAsking = false;
+  const EVERY_MS = 5000, EVERY_MS_MAX = 60000, AGAIN_MS = 2000, PATIENCE_MS = 15000;
+  let tag = "", waitMs = EVERY_MS, timer = 0, isAsking = false, failures = 0, answered = new Date(), title = document.title;
 
   const pulse = (state) => { document.getElementById("pulse").className = "pulse " + state; };
+
+  // What is shown is old: nobody may take it for how things are. A null says that it is not.
+  const old = (reason) => {
+    document.body.classList.toggle("old", reason !== null);
+    document.getElementById("old").hidden = reason === null;
+    document.getElementById("old-since").textContent = reason === null ? "" :
+      "No answer since " + answered.toISOString().slice(11, 19) + " UTC: what follows is old";
+    document.getElementById("old-why").textContent = reason || "";
+    document.title = reason === null ? title : "▲ No answer · tiered-sidecar";
+  };
+
+  const reasonOf = (status) => status === 401 ? "The token has changed: reload the page and give the new one."
+    : status ? "The answer was an error, " + status + ": look at the program's log."
+    : "The program has ended, or the way to it is cut. Archiving may have stopped: look at its process and its log.";
 
   // What has the focus is found again by its own name or address after its surroundings were replaced.
   const nameOf = (element) => element && (element.id ? "#" + CSS.escape(element.id)
     : element.getAttribute("href") ? '[href="' + CSS.escape(element.getAttribute("href")) + '"]' : "");
 
   const show = (page) => {
-    for (const old of document.querySelectorAll("[data-live]")) {
-      const fresh = page.getElementById(old.id);
-      if (!fresh || (old.innerHTML === fresh.innerHTML && old.className === fresh.className)) continue;
-      const focused = old.contains(document.activeElement) ? nameOf(document.activeElement) : "";
-      old.className = fresh.className;
-      old.replaceChildren(...fresh.childNodes);
-      if (focused) old.querySelector(focused)?.focus({ preventScroll: true });
+    for (const place of document.querySelectorAll("[data-live]")) {
+      const fresh = page.getElementById(place.id);
+      if (!fresh || (place.innerHTML === fresh.innerHTML && place.className === fresh.className)) continue;
+      const focused = place.contains(document.activeElement) ? nameOf(document.activeElement) : "";
+      place.className = fresh.className;
+      place.replaceChildren(...fresh.childNodes);
+      if (focused) place.querySelector(focused)?.focus({ preventScroll: true });
     }
-    document.title = page.title;
+    title = page.title;
   };
 
   const ask = async () => {
     if (isAsking || document.hidden) return;
     isAsking = true;
+    let status = 0;
     try {
       const answer = await fetch(location.pathname + location.search, {
         cache: "no-store", headers: tag ? { "If-None-Match": tag } : {}, signal: AbortSignal.timeout(PATIENCE_MS),
       });
-      if (answer.status === 200) {
+      status = answer.status;
+      if (status === 200) {
         tag = answer.headers.get("ETag") || "";
         show(new DOMParser().parseFromString(await answer.text(), "text/html"));
-      } else if (answer.status !== 304) {
-        throw new Error(String(answer.status));
+      } else if (status !== 304) {
+        throw new Error(String(status));
       }
       waitMs = EVERY_MS;
+      failures = 0;
+      answered = new Date();
+      old(null);
       pulse("live");
       document.body.classList.add("live-on");
-    } catch {
-      waitMs = Math.min(2 * waitMs, EVERY_MS_MAX);
+    } catch (error) {
+      failures += 1;
+      waitMs = Math.min(AGAIN_MS * 2 ** (failures - 1), EVERY_MS_MAX);
+      // Once is no news: too many may ask at this moment.
+      if (failures > 1 || status === 401 || error.name === "TimeoutError") old(reasonOf(status));
       pulse("away");
       document.body.classList.remove("live-on");
     }
