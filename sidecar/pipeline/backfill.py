@@ -21,8 +21,8 @@ from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 
-ANSWER_WAIT_S: Final = 15.0
-ANSWER_POLL_S: Final = 0.5
+ANSWER_WAIT_S: Final = 60.0
+ANSWER_POLL_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
