@@ -49,6 +49,11 @@ def _remarks(report: RestoreReport) -> list[str]:
                 f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the broker and are "
                 f"left out; --deleted-records restore brings back what the archive has of them"
             )
+        if outcome.plan.blank_below is not None:
+            texts.append(
+                f"{name}: of producers nothing is known from below offset {outcome.plan.blank_below}, where the archive begins or "
+                f"offsets are lost: retries of what they wrote there, and transactions begun there, are not recognised"
+            )
         if outcome.plan.asks_for_more:
             texts.append(f"{name}: the archive holds less than the offsets that were asked for")
         if log and log.open_transactions and not log.aborted:

@@ -12,9 +12,10 @@ from producer_state.snapshot import read_snapshot
 from producer_state.table import ProducerTable
 from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.commit import Writer
+from sidecar.cli.restore_report import show
 from sidecar.errors import SettingsError
 from sidecar.logformat import offset_index, time_index, transaction_index
-from sidecar.logformat.batches import scan_file
+from sidecar.logformat.batches import scan_bytes, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.index_verdict import FINE
 from sidecar.logformat.leader_epochs import read_leader_epochs
@@ -22,6 +23,7 @@ from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.restore.restore import RestoreReport
 from sidecar.pipeline.restore.running import Run
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
@@ -192,3 +194,56 @@ def test_a_cut_that_was_interrupted_is_not_fetched_again(tmp_path: Path, monkeyp
     assert outcome.log is not None
     assert outcome.log.start_offset == 300
     assert_loadable(log_dir / "orders-0", outcome.log.end_offset)
+
+
+@pytest.mark.parametrize("topic", ["transactions", "orders"])
+def test_producers_at_an_end_know_what_lies_below_a_start_in_the_same_segment(topic: str, tmp_path: Path) -> None:
+    """Transactions that were begun, or ended, between the segment's base and the range's start."""
+    store = archived()
+    batches = batches_of(golden("4.3.0") / "logs" / f"{topic}-0")
+    open_at_ends = 0
+    for segment in archived_states(store)[f"{topic}-0"].segments:
+        for end in (segment.base_offset + 90, segment.base_offset + 130):
+            start = end - 25
+            if end >= segment.end_offset:
+                continue
+            target = tmp_path / f"{end}"
+            target.mkdir()
+            log_dir = own_log_dir(target)
+            outcome = restored(store, log_dir, topic, offset_range=(start, end))
+            assert len(outcome.plan.segments) == 1
+            assert outcome.log is not None
+            assert outcome.log.start_offset == start
+            table = ProducerTable.blank()
+            for batch in batches:
+                if batch.first_offset < end:
+                    for columns in scan_bytes(batch.content):
+                        table, _ = replay(table, columns.facts())
+            found = read_snapshot((log_dir / f"{topic}-0" / f"{outcome.log.end_offset:020d}.snapshot").read_bytes())
+            assert found == table.entries(), (start, end)
+            expected = {entry.current_txn_first_offset for entry in table.entries()} - {None}
+            assert set(outcome.log.open_transactions) == expected
+            open_at_ends += len(expected)
+            assert_loadable(log_dir / f"{topic}-0", outcome.log.end_offset)
+    assert (open_at_ends > 0) == (topic == "transactions")
+
+
+def test_producers_below_a_hole_are_not_known_and_that_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = archived()
+    state = archived_states(store)["orders-0"]
+    gone, behind = state.segments[3:5]
+    actions = [
+        Remove(gone.segment_id, gone.base_offset, gone.end_offset, "damaged"),
+        Lost(gone.base_offset, gone.end_offset, "damaged"),
+    ]
+    log = CommitLog(store, state.lineage.root, CLOCK)
+    log.append(actions, Writer(1, state.leader_epoch, "test"), log.read())
+    for end, blank_below in ((behind.end_offset - 1, behind.base_offset), (behind.end_offset, None)):
+        target = tmp_path / f"{end}"
+        target.mkdir()
+        outcome = restored(store, own_log_dir(target), "orders", offset_range=(0, end))
+        assert outcome.to_json()["producers_blank_below"] == blank_below
+        show(RestoreReport(target, 0, [outcome]), colors=False, dry_run=False)
+        assert ("nothing is known" in capsys.readouterr().err) == (blank_below is not None)

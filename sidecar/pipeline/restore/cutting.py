@@ -34,12 +34,12 @@ class Cut:
         self.start_position = 0
         self.end_position = 0
 
-    def add(self, columns: BatchColumns) -> None:
-        """Take the next batches in file order."""
+    def add(self, columns: BatchColumns) -> int:
+        """Take the next batches in file order. Returns how many of them, from the first on, are not behind the end."""
         first_offset = _first_offsets(columns, self._next_offset)
         self._next_offset = int(columns.last_offset[-1]) + 1
         if self._stopped_at is not None:
-            return
+            return 0
         leaving = first_offset >= self._plan.end_offset
         if self._plan.until_timestamp_ms is not None:
             leaving |= columns.max_timestamp_ms > self._plan.until_timestamp_ms
@@ -57,6 +57,7 @@ class Cut:
         if below < stop:
             self.end_position = int(columns.position[stop - 1]) + int(columns.size_bytes[stop - 1])
             self._last_kept = int(columns.last_offset[stop - 1])
+        return stop
 
     @property
     def base_offset(self) -> int:

@@ -21,6 +21,7 @@ from sidecar.pipeline.restore.cutting import Cut, indexes_of, keep_only
 from sidecar.pipeline.restore.decisions import Decisions
 from sidecar.pipeline.restore.flattening import flatten_epochs
 from sidecar.pipeline.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
+from sidecar.pipeline.restore.producers_at_end import ProducersAtEnd
 from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.pipeline.restore.segment_check import BatchCheck, fetch_parts
 from sidecar.pipeline.restore.staging import NewFile, StagedPartition
@@ -81,12 +82,14 @@ class PartitionRestore:
         if restored is None:
             return frozenset()
         names = {file_name(restored.base_offset, suffix) for suffix in (Suffix.LOG, *INDEX_SUFFIXES.values())}
-        return frozenset({plan.note_name, *names, file_name(restored.end_offset, Suffix.SNAPSHOT)})
+        names |= {plan.note_name, plan.producers_name}
+        return frozenset({*names, file_name(restored.end_offset, Suffix.SNAPSHOT)})
 
     def earlier(self, plan: SegmentPlan, present: Mapping[str, int]) -> RestoredSegment | None:
         """The segment as an earlier run left it, None if it is to be fetched. `present`: sizes by name."""
         if plan.is_cut:
-            found = _read_note(self.staged, plan) if plan.note_name in present else None
+            needed = {plan.note_name, plan.producers_name} if plan.is_cut_at_end else {plan.note_name}
+            found = _read_note(self.staged, plan) if needed <= present.keys() else None
             return found if found and file_name(found.base_offset, Suffix.LOG) in present else None
         for name, size_bytes in plan.expected_sizes().items():
             if name not in present or size_bytes not in {None, present[name]}:
@@ -104,7 +107,7 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
     parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
     work.beat(sum(map(len, parts.values())))
     with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log:
-        cut, has_gaps = _fetch_log(work, plan, log)
+        cut, producers, has_gaps = _fetch_log(work, plan, log)
         restored, indexes = _cut_to(plan, cut, log, parts)
         restored = replace(restored, has_gaps=has_gaps)
         for name, content in indexes.items():
@@ -112,6 +115,8 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
         if not plan.is_cut_at_end:
             snapshot = EMPTY_SNAPSHOT if work.drops_producers else parts[PartName.PRODUCER_SNAPSHOT]
             staged.place(file_name(segment.end_offset, Suffix.SNAPSHOT), snapshot)
+        else:
+            staged.place(plan.producers_name, producers.table.to_snapshot())
         if plan.is_cut or has_gaps:
             note = [restored.base_offset, restored.end_offset, has_gaps]
             staged.place(plan.note_name, json.dumps(note).encode())
@@ -119,15 +124,15 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
     return restored
 
 
-def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> tuple[Cut, bool]:
+def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> tuple[Cut, ProducersAtEnd, bool]:
     """The `.log` object into the file, every byte and every batch checked; the epochs made flat where that is asked for.
 
-    Returns where it is to be cut, and whether offsets are missing in it.
+    Returns where it is to be cut, the producers at that end, and whether offsets are missing in it.
     """
     segment = plan.segment
     key = below(work.plan.state.lineage.root, segment.log_key)
     _stream(work, segment, key, log)
-    check, cut = BatchCheck(segment, key), Cut(plan)
+    check, cut, producers = BatchCheck(segment, key), Cut(plan), ProducersAtEnd(work.store, work.plan, plan, key)
     scanner = SegmentScanner(
         PositionalFile(log.descriptor),
         log_size_bytes(segment),
@@ -136,11 +141,11 @@ def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> tuple
     )
     for columns in scanner:
         check.add(columns)
-        cut.add(columns)
+        producers.add(columns[: cut.add(columns)])
         if work.flattens:
             flatten_epochs(log.descriptor, log.path, columns)
     check.finish(scanner)
-    return cut, check.has_gaps
+    return cut, producers, check.has_gaps
 
 
 def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, log: NewFile) -> None:

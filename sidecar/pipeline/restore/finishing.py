@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.errors import PartitionError
-from sidecar.logformat.batches import scan_bytes, scan_file
+from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.building import build_marker
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.rebuild import IndexBuilder
-from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
+from sidecar.model import LeaderEpoch, PartName
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
 from sidecar.pipeline.restore.flattening import FLAT_EPOCH
+from sidecar.pipeline.restore.producers_at_end import kept_producers
 from sidecar.pipeline.restore.request import OpenTransactionMode
 from sidecar.pipeline.restore.segment_check import fetch_parts
 
@@ -79,20 +79,7 @@ def _state_at_end(work: PartitionRestore, last: RestoredSegment, archived: bytes
     plan = work.plan.segments[-1]
     if not plan.is_cut_at_end:
         return ProducerTable.from_snapshot(plan.segment.end_offset, archived)
-    before = work.plan.before
-    table = _archived_state(work, before) if before is not None else ProducerTable.blank(plan.segment.base_offset)
-    path = work.staged.directory / file_name(last.base_offset, Suffix.LOG)
-    try:
-        for columns in scan_file(path, base_offset=last.base_offset, check_crc=False):
-            table, _ = replay(table, columns.facts())
-    except ProducerStateError as error:
-        raise PartitionError(f"{path}: {error}") from error
-    return ProducerTable(last.end_offset, table.rows)
-
-
-def _archived_state(work: PartitionRestore, segment: ArchivedSegment) -> ProducerTable:
-    parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
-    return ProducerTable.from_snapshot(segment.end_offset, parts[PartName.PRODUCER_SNAPSHOT])
+    return kept_producers(work.staged, plan, last.end_offset)
 
 
 def _epochs(work: PartitionRestore, archived: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:

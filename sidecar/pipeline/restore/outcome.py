@@ -48,6 +48,7 @@ class PartitionOutcome:
             "producer_state": str(decisions.producer_state) if decisions else None,
             "reason": decisions.reason if decisions else "",
             "deleted_before_offset": plan.deleted_before_offset or None,
+            "producers_blank_below": plan.blank_below,
             "lost": [[hole.base_offset, hole.end_offset, hole.reason] for hole in plan.lost],
             "compacted": log.compacted if log else None,
             "open_transactions": list(log.open_transactions) if log else [],

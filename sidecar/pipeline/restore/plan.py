@@ -58,6 +58,11 @@ class SegmentPlan:
         return f"{self.segment.segment_id}{NOTE_SUFFIX}"
 
     @property
+    def producers_name(self) -> str:
+        """The file that has, until all is done, the producer state where a segment is cut at its end."""
+        return f"{self.segment.segment_id}.producers{NOTE_SUFFIX}"
+
+    @property
     def identity(self) -> str:
         """Tells it from another segment, and from another cut of the same."""
         return f"{self.segment.segment_id} {self.first_offset} {self.end_offset} {self.until_timestamp_ms}"
@@ -95,6 +100,13 @@ class PartitionPlan:
     lost: tuple[Hole, ...]
     asks_for_more: bool
     deleted_before_offset: int = 0
+
+    @property
+    def blank_below(self) -> int | None:
+        """Where the replay that gives the producers at a cut end begins with none, though offsets lie below; None: nowhere."""
+        last = self.segments[-1]
+        is_blank = last.is_cut_at_end and self.before is None and last.segment.base_offset > 0
+        return last.segment.base_offset if is_blank else None
 
     @property
     def topic_partition(self) -> TopicPartition:
