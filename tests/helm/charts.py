@@ -24,6 +24,11 @@ CASES = sorted((CHART / "ci").glob("*-values.yaml"))
 KUBERNETES_VERSIONS = tuple(f"1.{minor}" for minor in range(29, 38))
 MONITORING = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/PrometheusRule")
 
+NEEDED = {
+    "settings.store.url": "s3://bucket/prefix",
+    "settings.broker.connection.bootstrap_servers": "{localhost:9092,kafka:9092}",
+}
+"""Values without which the chart says no."""
 PLACEHOLDERS = {
     "fullnameOverride": "name-of-the-release",
     "image.repository": "image-of-the-sidecar",
@@ -120,7 +125,7 @@ def recipes() -> dict[str, dict[str, str]]:
     """By host and variant, the text of the chart's recipe with placeholders for what a command line may name."""
     found: dict[str, dict[str, str]] = {host: {} for host in Host}
     for heals, has_secret in itertools.product((False, True), repeat=2):
-        values = {**PLACEHOLDERS, "settings.store.url": "s3://bucket/prefix", "heal.enabled": str(heals).lower()}
+        values = {**PLACEHOLDERS, **NEEDED, "heal.enabled": str(heals).lower()}
         if has_secret:
             values["s3.existingSecret"] = "name-of-the-secret"
         (config_map,) = (found for found in rendered(values) if found["metadata"]["name"].endswith("-recipes"))

@@ -1,22 +1,32 @@
 {{/*
-The memory limit of the sidecar. Archiving takes some 300 MiB and the buffers of one upload; the rest of the first GiB is room.
-Compaction takes a JVM with its heap and what it needs besides, and a Python process for each core of a local Spark.
-Measured: docs/sizing.md.
+The memory limit of the sidecar. Archiving takes some 256 MiB and the buffers of one upload. Compaction on Spark takes a JVM with its
+heap and what it needs besides, and a Python process for each core of a local master. `doctor` reckons the same. Measured: docs/sizing.md.
 */}}
 
-{{/* `resources` of the sidecar with a memory limit and an equal request. A limit that is given must be enough. Takes the root context. */}}
+{{/*
+`resources` of the sidecar with a memory limit and an equal request. Less than is needed is refused; without a limit there is room
+besides, in steps of 256 MiB. Takes the root context.
+*/}}
 {{- define "tiered-sidecar-lib.resources" -}}
-{{- $resources := deepCopy .Values.sidecar.resources -}}
+{{- $resources := deepCopy (default dict .Values.sidecar.resources) -}}
 {{- $needed := int (include "tiered-sidecar-lib.neededMebibytes" .) -}}
 {{- $limits := default dict $resources.limits -}}
 {{- $requests := default dict $resources.requests -}}
+{{- $requested := 0 -}}
+{{- if $requests.memory -}}
+{{- $requested = int (include "tiered-sidecar-lib.mebibytes" $requests.memory) -}}
+{{- end -}}
 {{- if $limits.memory -}}
 {{- $given := int (include "tiered-sidecar-lib.mebibytes" $limits.memory) -}}
 {{- if lt $given $needed -}}
-{{- fail (printf "sidecar.resources.limits.memory is %v, and these settings need %d MiB: leave it out to have that, or lower spark.driver_memory_bytes, the cores of spark.master or store.s3.part_bytes in settings" $limits.memory $needed) -}}
+{{- fail (printf "sidecar.resources.limits.memory is %v, and these settings need %d MiB: leave it out to have that and some room, or lower spark.driver_memory_bytes, the cores of spark.master or store.s3.part_bytes in settings" $limits.memory $needed) -}}
+{{- end -}}
+{{- if gt $requested $given -}}
+{{- fail (printf "sidecar.resources.requests.memory is %v, more than limits.memory, %v: leave the request out to have the same" $requests.memory $limits.memory) -}}
 {{- end -}}
 {{- else -}}
-{{- $limits = merge (dict "memory" (printf "%dMi" $needed)) $limits -}}
+{{- $limit := mul 256 (div (add $needed 640 255) 256) -}}
+{{- $limits = merge (dict "memory" (ternary $requests.memory (printf "%dMi" $limit) (gt $requested (int $limit)))) $limits -}}
 {{- end -}}
 {{- $requests = merge $requests (dict "memory" $limits.memory) -}}
 {{- toYaml (merge (dict "limits" $limits "requests" $requests) $resources) -}}
@@ -24,15 +34,27 @@ Measured: docs/sizing.md.
 
 {{- define "tiered-sidecar-lib.neededMebibytes" -}}
 {{- $settings := include "tiered-sidecar-lib.settings" . | fromYaml -}}
-{{- $store := dig "store" "s3" dict $settings -}}
+{{- $store := default dict (dig "store" "s3" dict $settings) -}}
 {{- $uploads := div (mul (int64 (default 16777216 $store.part_bytes)) (int64 (default 4 $store.concurrency))) 1048576 -}}
-{{- $needed := add 896 $uploads -}}
-{{- if dig "compaction" "topics" list $settings -}}
-{{- $heap := div (int64 (dig "spark" "driver_memory_bytes" 1073741824 $settings)) 1048576 -}}
-{{- $needed = add $needed $heap 384 (mul 320 (int (include "tiered-sidecar-lib.localCores" (dig "spark" "master" "" $settings)))) -}}
+{{- $needed := add 256 $uploads -}}
+{{- if include "tiered-sidecar-lib.usesSpark" $settings -}}
+{{- $spark := $settings.spark -}}
+{{- $heap := div (int64 (default 1073741824 $spark.driver_memory_bytes)) 1048576 -}}
+{{- $worker := div (int64 (default 335544320 $spark.worker_memory_bytes)) 1048576 -}}
+{{- $needed = add $needed $heap 384 (mul $worker (int (include "tiered-sidecar-lib.localCores" $spark.master))) -}}
 {{- end -}}
-{{/* In steps of 256 MiB. */}}
-{{- mul 256 (div (add $needed 255) 256) -}}
+{{- $needed -}}
+{{- end -}}
+
+{{/* Whether anything may be compacted, "" if not. Takes the settings. */}}
+{{- define "tiered-sidecar-lib.compacts" -}}
+{{- $compaction := default dict .compaction -}}
+{{- if and $compaction.topics (ne (toString $compaction.enabled) "false") }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether `run` may start a JVM, "" if not. Takes the settings. */}}
+{{- define "tiered-sidecar-lib.usesSpark" -}}
+{{- if and (include "tiered-sidecar-lib.compacts" .) (ne (toString .compaction.engine) "local") }}true{{ end -}}
 {{- end -}}
 
 {{/* Cores of `local[N]`; 0 of a cluster's master, whose executors have memory of their own. Takes spark.master. */}}

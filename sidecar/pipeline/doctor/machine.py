@@ -23,7 +23,9 @@ _BASE_BYTES = 256 * MIB
 """What the sidecar takes without uploads: Python, boto3, numba's kernels, and windows of segments being read."""
 _CONNECTIONS = 64
 _FILES_PER_SEGMENT = 8
-_WORKER_BYTES = 450 * MIB
+_JVM_BESIDES_HEAP_BYTES = 384 * MIB
+"""What a JVM takes besides its heap. Measured, as are the others: docs/sizing.md."""
+_WORKER_BYTES = 320 * MIB
 """A Python process of Spark's, where nothing limits it."""
 
 
@@ -100,13 +102,18 @@ def memory_limit_bytes() -> int | None:
 
 
 def memory_needed_bytes(settings: Settings, cores: int) -> int:
-    """What these settings may come to: parts in flight, and a JVM with its workers where compaction starts one here."""
+    """What these settings may come to: parts in flight, the JVM of compaction, and its workers unless a cluster has them.
+
+    The chart reckons the same (helm/tiered-sidecar-lib/templates/_memory.tpl), a test compares.
+    """
     needed = _BASE_BYTES + settings.store.s3.part_bytes * settings.store.s3.concurrency
-    if uses_spark(settings) and settings.spark.is_local:
+    if uses_spark(settings):
         spark = settings.spark
-        asked = spark.master.removeprefix("local").strip("[]").split(",")[0]
-        workers = cores if asked == "*" else int(asked) if asked.isdecimal() else 1
-        needed += spark.driver_memory_bytes + workers * (spark.worker_memory_bytes or _WORKER_BYTES)
+        needed += spark.driver_memory_bytes + _JVM_BESIDES_HEAP_BYTES
+        if spark.is_local:
+            asked = spark.master.removeprefix("local").strip("[]").split(",")[0]
+            workers = cores if asked == "*" else int(asked) if asked.isdecimal() else 1
+            needed += workers * (spark.worker_memory_bytes or _WORKER_BYTES)
     return needed
 
 
