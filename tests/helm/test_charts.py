@@ -21,6 +21,7 @@ from tests.helm.charts import (
     KUBERNETES_VERSIONS,
     LIBRARY,
     MONITORING,
+    NEEDED,
     ROOT,
     HelmFailed,
     generated,
@@ -33,7 +34,6 @@ from tests.helm.tools import go_tool
 pytestmark = pytest.mark.real
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-STORE = {"settings.store.url": "s3://bucket/prefix"}
 CASE_IDS = [path.name.removesuffix("-values.yaml") for path in CASES]
 
 
@@ -91,14 +91,14 @@ def test_objects_are_valid_on_every_version_of_kubernetes(kubernetes: str) -> No
 
 
 def test_strict_validation_sees_what_is_wrong() -> None:
-    (settings, *_) = rendered(STORE)
+    (settings, *_) = rendered(NEEDED)
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate({**settings, "dota": {}}, "1.37", strict=True)
 
 
 @pytest.mark.parametrize("change", [{"port": 9308}, {"intervall": "30s"}, {"interval": "half a minute"}])
 def test_strict_validation_of_monitoring_objects_sees_it_too(change: dict[str, Any]) -> None:
-    (monitor,) = (found for found in rendered(STORE, apis=MONITORING) if found["kind"] == "PodMonitor")
+    (monitor,) = (found for found in rendered(NEEDED, apis=MONITORING) if found["kind"] == "PodMonitor")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     endpoint.update(change)
     with pytest.raises(jsonschema.ValidationError):
@@ -173,44 +173,15 @@ def test_no_container_may_do_more_than_it_must(case: Path) -> None:
             assert {mount["name"] for mount in container.get("volumeMounts", ())} <= set(volumes)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "settings.store.urll=s3://b/p",
-        "settings.stores.url=x",
-        "images.tag=1",
-        "image.tags=1",
-        "settings.store.s3.secret_access_key=abc",
-        "settings.store.s3.part_bytes=many",
-        "settings.run.workers=0",
-        "recipes.for=strimzi",
-        "inject.engine=webhook",
-        "backfill.brokers[0].name=0",
-        "podMonitor.enabled=maybe",
-    ],
-)
-def test_values_that_nothing_knows_are_refused(value: str) -> None:
-    path, _, given = value.partition("=")
-    with pytest.raises(HelmFailed, match="values don't meet the specifications of the schema"):
-        rendered({**STORE, path: given})
-
-
-def test_an_archive_must_be_named() -> None:
-    with pytest.raises(HelmFailed, match=r"settings.store.url is needed"):
-        rendered()
-    with pytest.raises(HelmFailed, match=r"backfill.brokers is empty"):
-        rendered({**STORE, "backfill.enabled": "true"})
-
-
 def test_kubernetes_before_native_sidecars_is_refused() -> None:
     with pytest.raises(HelmFailed, match="incompatible with Kubernetes"):
-        rendered(STORE, kubernetes="1.28")
+        rendered(NEEDED, kubernetes="1.28")
 
 
 def test_monitoring_objects_come_where_the_cluster_knows_them() -> None:
-    kinds = {found["kind"] for found in rendered(STORE)}
+    kinds = {found["kind"] for found in rendered(NEEDED)}
     assert not kinds & {"PodMonitor", "PrometheusRule"}
-    assert {found["kind"] for found in rendered(STORE, apis=MONITORING)} >= {"PodMonitor", "PrometheusRule"}
+    assert {found["kind"] for found in rendered(NEEDED, apis=MONITORING)} >= {"PodMonitor", "PrometheusRule"}
 
 
 def test_templates_are_as_their_snapshots() -> None:
@@ -232,6 +203,7 @@ def test_both_charts_can_be_packaged(tmp_path: Path) -> None:
     for chart in (LIBRARY, CHART):
         helm("package", str(chart), "--destination", str(tmp_path))
     (packaged,) = tmp_path.glob("tiered-sidecar-0*.tgz")
-    printed = helm("template", "release", str(packaged), "--set", "settings.store.url=s3://bucket/prefix")
+    given = [word for path, value in NEEDED.items() for word in ("--set", f"{path}={value}")]
+    printed = helm("template", "release", str(packaged), *given)
     assert "kind: ConfigMap" in printed
     assert HELM in CHART.parents

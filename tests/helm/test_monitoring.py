@@ -17,7 +17,7 @@ from sidecar import errors
 from sidecar.metrics import Metrics, Stage
 from sidecar.metrics.registry import SNAPSHOT_RESULTS, PartitionCondition
 from tests.helm.alert_stories import STORIES, TARGET, Story
-from tests.helm.charts import CHART, MONITORING, rendered
+from tests.helm.charts import CHART, MONITORING, NEEDED, rendered
 from tests.helm.dashboard import queries
 from tests.helm.tools import promtool
 
@@ -58,7 +58,7 @@ def test_prometheus_reads_the_file_as_it_is() -> None:
 
 
 def test_the_chart_hands_it_on_unchanged() -> None:
-    objects = rendered({"settings.store.url": "s3://bucket/prefix"}, apis=MONITORING)
+    objects = rendered(NEEDED, apis=MONITORING)
     (rule,) = (found for found in objects if found["kind"] == "PrometheusRule")
     assert rule["spec"] == yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.cli.kubernetes import Host, recipe
-from tests.helm.charts import CHART, helm
+from tests.helm.charts import CHART, NEEDED, helm
 
 pytestmark = pytest.mark.real
 
@@ -53,8 +53,8 @@ def _api() -> Iterator[str]:
 
 @pytest.mark.parametrize("host", Host)
 def test_the_notes_hold_what_the_command_line_prints(host: Host, api: str, tmp_path: Path) -> None:
-    values = ["settings.store.url=s3://bucket/prefix", f"recipes.for={host}", "s3.existingSecret=keys"]
-    arguments = [word for value in values for word in ("--set", value)]
+    values = {**NEEDED, "recipes.for": host, "s3.existingSecret": "keys"}
+    arguments = [word for path, value in values.items() for word in ("--set", f"{path}={value}")]
     configuration = tmp_path / "kubeconfig"
     configuration.write_text("{}")
     printed = helm(

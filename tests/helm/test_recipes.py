@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import kubernetes_validate
 import pytest
 import yaml
 
 from sidecar.cli.kubernetes import Host, recipe
-from tests.helm.charts import rendered
+from tests.helm.charts import NEEDED, rendered
 
 pytestmark = pytest.mark.real
-
-STORE = {"settings.store.url": "s3://bucket/prefix"}
 
 
 @pytest.mark.parametrize("host", Host)
 @pytest.mark.parametrize("heals", [False, True])
 @pytest.mark.parametrize("secret", [None, "archive-keys"])
 def test_the_command_line_prints_the_recipe_of_the_chart(host: Host, heals: bool, secret: str | None) -> None:
-    values = {**STORE, "heal.enabled": str(heals).lower(), "image.repository": "example/sidecar", "image.tag": "v9"}
+    values = {**NEEDED, "heal.enabled": str(heals).lower(), "image.repository": "example/sidecar", "image.tag": "v9"}
     values |= {"s3.existingSecret": secret} if secret else {}
     objects = rendered(values, release="archive")
     (config_map,) = (found for found in objects if found["metadata"]["name"] == "archive-tiered-sidecar-recipes")
@@ -26,20 +26,41 @@ def test_the_command_line_prints_the_recipe_of_the_chart(host: Host, heals: bool
     assert text == config_map["data"][f"{host}.yaml"].rstrip("\n") + "\n"
 
 
+def added_to_the_pod(host: Host, text: str) -> dict[str, Any]:
+    """What a recipe adds: `initContainers`, `volumes`, and whatever else it says of a pod."""
+    found = yaml.safe_load(text)
+    match host:
+        case Host.BITNAMI:
+            return {**found["controller"], "volumes": found["controller"]["extraVolumes"]}
+        case Host.KOPERATOR:
+            return dict(found["spec"]["brokerConfigGroups"]["default"])
+        case Host.CFK:
+            return dict(yaml.safe_load(found["data"]["pod-template.yaml"])["spec"]["template"]["spec"])
+        case Host.PLAIN:
+            return dict(found["spec"]["template"]["spec"])
+
+
+@pytest.mark.parametrize("host", Host)
+def test_a_recipe_says_only_what_the_sidecar_needs(host: Host) -> None:
+    values = {**NEEDED, "settings.http.bind": "[::]:9400", "statusPage.existingSecret": "token"}
+    (config_map,) = (found for found in rendered(values) if found["metadata"]["name"].endswith("-recipes"))
+    added = added_to_the_pod(host, config_map["data"][f"{host}.yaml"])
+    # How long the broker may take to stop is the broker's.
+    assert set(added) - {"podLabels", "brokerLabels", "extraVolumes"} == {"initContainers", "volumes"}
+    (sidecar,) = added["initContainers"]
+    assert sidecar["ports"] == [{"name": "sidecar-http", "containerPort": 9400}]
+    assert sidecar["livenessProbe"]["httpGet"]["port"] == "sidecar-http"
+    data, *own = (mount["name"] for mount in sidecar["volumeMounts"])
+    assert data not in own
+    assert set(own) == {volume["name"] for volume in added["volumes"]}
+    assert "tiered-sidecar-token" in own
+
+
 @pytest.mark.parametrize("host", Host)
 @pytest.mark.parametrize("kubernetes", ["1.29", "1.37"])
 def test_a_pod_with_the_recipe_is_valid(host: Host, kubernetes: str) -> None:
     text = recipe(host, image="example/sidecar:9", name="archive", secret="keys", heals=True)
-    found = yaml.safe_load(text)
-    match host:
-        case Host.BITNAMI:
-            added = {**found["controller"], "volumes": found["controller"]["extraVolumes"]}
-        case Host.KOPERATOR:
-            added = found["spec"]["brokerConfigGroups"]["default"]
-        case Host.CFK:
-            added = yaml.safe_load(found["data"]["pod-template.yaml"])["spec"]["template"]["spec"]
-        case Host.PLAIN:
-            added = found["spec"]["template"]["spec"]
+    added = added_to_the_pod(host, text)
     (mount, *_) = added["initContainers"][0]["volumeMounts"]
     pod = {
         "apiVersion": "v1",

@@ -20,7 +20,10 @@ _MOUNTS = {
 }
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
 _WHERE_KNOWN = {"enum": ["auto", True, False]}
+_NAME = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
 _STRONGER: dict[str, Any] = {
+    "nameOverride": _NAME,
+    "fullnameOverride": _NAME,
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "imagePullSecrets": _OBJECTS,

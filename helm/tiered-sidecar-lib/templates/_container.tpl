@@ -24,7 +24,7 @@ env:
 {{- end }}
 ports:
   - name: sidecar-http
-    containerPort: 9308
+    containerPort: {{ include "tiered-sidecar-lib.httpPort" .root }}
 livenessProbe:
   httpGet:
     path: /healthz

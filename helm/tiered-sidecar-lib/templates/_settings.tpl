@@ -11,3 +11,16 @@ never do, they come by a Secret. Spark is given two cores: without a limit of th
       "log" (dict "format" "json") -}}
 {{- toYaml (mergeOverwrite $container (deepCopy .Values.settings)) -}}
 {{- end -}}
+
+{{/* The port of the HTTP server, which the probe and the PodMonitor reach from outside the container. Takes the root context. */}}
+{{- define "tiered-sidecar-lib.httpPort" -}}
+{{- $http := default dict .Values.settings.http -}}
+{{- $bind := toString (get (include "tiered-sidecar-lib.settings" . | fromYaml).http "bind") -}}
+{{- if and (hasKey $http "bind") (not $http.bind) -}}
+{{- fail "settings.http.bind is null, no server: the liveness probe and the scrape need one, leave it out or write 0.0.0.0:9308" -}}
+{{- end -}}
+{{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]{0,4}$" $bind) -}}
+{{- fail (printf "settings.http.bind is %s, which the liveness probe and the scrape cannot reach: write 0.0.0.0:PORT or [::]:PORT; statusPage.existingSecret keeps others out" $bind) -}}
+{{- end -}}
+{{- regexFind "[0-9]+$" $bind -}}
+{{- end -}}

@@ -1,0 +1,63 @@
+{{/*
+What the schema of the values cannot say, refused when Helm renders instead of when the sidecar starts. Takes the root context.
+*/}}
+{{- define "tiered-sidecar.requireSettings" -}}
+{{- include "tiered-sidecar.requireArchive" (default "" .Values.settings.store.url) -}}
+{{- include "tiered-sidecar.requireLeadership" . -}}
+{{- $topics := default dict .Values.settings.topics -}}
+{{- $compaction := default dict .Values.settings.compaction -}}
+{{- $lists := dict "topics.include" $topics.include "topics.exclude" $topics.exclude "topics.policies" $topics.policies "compaction.topics" $compaction.topics -}}
+{{- range $path, $entries := $lists -}}
+{{- range $entry := $entries -}}
+{{- $pattern := $entry -}}
+{{- if kindIs "map" $entry -}}
+{{- $pattern = $entry.pattern -}}
+{{- end -}}
+{{- include "tiered-sidecar.requirePattern" (dict "path" $path "pattern" $pattern) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* As sidecar/store_settings.py has it. What may be a secret is not repeated. Takes the URL. */}}
+{{- define "tiered-sidecar.requireArchive" -}}
+{{- if not . -}}
+{{- fail "settings.store.url is needed: where the archive is, such as s3://bucket/prefix" -}}
+{{- end -}}
+{{- if regexMatch "^[^/]*://[^/]*@" . -}}
+{{- fail "settings.store.url must not carry credentials: keys come by a Secret, s3.existingSecret" -}}
+{{- end -}}
+{{- if and (hasPrefix "s3://" .) (not (regexMatch "^s3://([A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]|arn:[A-Za-z0-9:_.-]+)(/|$)" .)) -}}
+{{- fail (printf "settings.store.url is %s: a bucket has 3 to 63 letters, digits, dots and hyphens" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Nothing is archived of which nobody says who leads. Variables of the container may say it as well. */}}
+{{- define "tiered-sidecar.requireLeadership" -}}
+{{- $broker := default dict .Values.settings.broker -}}
+{{- if hasKey $broker "log_dirs" -}}
+{{- fail "settings.broker.log_dirs is not what the containers read: say it in recipes.hosts.<host>.logDirs and backfill.brokers[].logDirs" -}}
+{{- end -}}
+{{- $asked := (default dict $broker.connection).bootstrap_servers -}}
+{{- if and $asked $broker.assume_leader -}}
+{{- fail "settings.broker.assume_leader says not to ask who leads, connection.bootstrap_servers says whom to ask: leave one of them out" -}}
+{{- end -}}
+{{- $said := or $asked $broker.assume_leader -}}
+{{- range .Values.sidecar.extraEnv -}}
+{{- $said = or $said (has .name (list "TIERED_SIDECAR__BROKER__ASSUME_LEADER" "TIERED_SIDECAR__BROKER__CONNECTION__BOOTSTRAP_SERVERS")) -}}
+{{- end -}}
+{{- if not $said -}}
+{{- fail "nobody says who leads, so nothing would be archived: give settings.broker.connection.bootstrap_servers, the broker beside the sidecar first (such as {localhost:9092,kafka:9092}); or settings.broker.assume_leader=true where each partition has one replica, or for the back-fill of a copy" -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Helm and the program do not have the same regular expressions: what only the program's may know is left to it. An alternative
+that matches the empty text tells an expression that cannot be read, of which regexMatch is silent. Takes a dict: path, pattern.
+*/}}
+{{- define "tiered-sidecar.requirePattern" -}}
+{{- $pattern := toString .pattern -}}
+{{- $own := "\\(\\?[^:P]|\\(\\?P[=>]|\\\\[0-9Z]|[*+?}]\\+" -}}
+{{- if and (not (regexMatch $own $pattern)) (not (regexMatch (printf "%s|" $pattern) "")) -}}
+{{- fail (printf "settings.%s: %s is no regular expression" .path $pattern) -}}
+{{- end -}}
+{{- end -}}

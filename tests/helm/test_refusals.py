@@ -1,0 +1,89 @@
+"""What Helm refuses, so that it is not the sidecar that ends, archives nothing, or cannot be reached."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.helm.charts import NEEDED, HelmFailed, rendered
+
+pytestmark = pytest.mark.real
+
+SERVERS = "settings.broker.connection.bootstrap_servers"
+ARCHIVE = {"settings.store.url": NEEDED["settings.store.url"]}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "settings.store.urll=s3://b/p",
+        "settings.stores.url=x",
+        "images.tag=1",
+        "image.tags=1",
+        "settings.store.s3.secret_access_key=abc",
+        "settings.store.s3.part_bytes=many",
+        "settings.run.workers=0",
+        "recipes.for=strimzi",
+        "inject.engine=webhook",
+        "backfill.brokers[0].name=0",
+        "podMonitor.enabled=maybe",
+        "fullnameOverride=My_Archive",
+        "nameOverride=archive-",
+    ],
+)
+def test_values_that_nothing_knows_are_refused(value: str) -> None:
+    path, _, given = value.partition("=")
+    with pytest.raises(HelmFailed, match="values don't meet the specifications of the schema"):
+        rendered({**NEEDED, path: given})
+
+
+def test_an_archive_must_be_named() -> None:
+    with pytest.raises(HelmFailed, match=r"settings.store.url is needed"):
+        rendered()
+    with pytest.raises(HelmFailed, match=r"backfill.brokers is empty"):
+        rendered({**NEEDED, "backfill.enabled": "true"})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"settings.store.url": "s3://user:secret@bucket/p"}, "settings.store.url must not carry credentials"),
+        ({"settings.store.url": "s3://b/prefix"}, "settings.store.url is s3://b/prefix: a bucket has 3 to 63 letters"),
+        ({"settings.broker.log_dirs": "{/data}"}, "settings.broker.log_dirs is not what the containers read"),
+        ({"settings.broker.assume_leader": "true"}, "leave one of them out"),
+        ({"settings.topics.exclude": "{tmp-.*,a(b}"}, "settings.topics.exclude: a(b is no regular expression"),
+        ({"settings.topics.policies[0].pattern": "["}, "settings.topics.policies: [ is no regular expression"),
+        ({"settings.http.bind": "127.0.0.1:9308"}, "settings.http.bind is 127.0.0.1:9308, which the liveness probe"),
+        ({"settings.http.bind": "0.0.0.0:0"}, "settings.http.bind is 0.0.0.0:0, which the liveness probe"),
+        ({"settings.http.bind": "null"}, "settings.http.bind is null, no server"),
+    ],
+)
+def test_settings_that_cannot_work_in_a_pod_are_refused(values: dict[str, str], message: str) -> None:
+    with pytest.raises(HelmFailed, match=re.escape(message)) as refused:
+        rendered({**NEEDED, **values})
+    assert "secret@" not in str(refused.value).partition("Error:")[2]
+
+
+@pytest.mark.parametrize("of_what", [{}, {"recipes.enabled": "false", "backfill.enabled": "true"}])
+def test_somebody_must_say_who_leads(of_what: dict[str, str]) -> None:
+    brokers = {
+        "backfill.brokers[0].name": "a",
+        "backfill.brokers[0].claim": "data",
+        "backfill.brokers[0].logDirs": "{/data}",
+    }
+    values = {**ARCHIVE, **brokers, **of_what}
+    with pytest.raises(HelmFailed, match="nobody says who leads, so nothing would be archived"):
+        rendered(values)
+    assert rendered({**values, SERVERS: "{localhost:9092}"})
+    assert rendered({**values, "settings.broker.assume_leader": "true"})
+    variable = "TIERED_SIDECAR__BROKER__CONNECTION__BOOTSTRAP_SERVERS"
+    assert rendered({**values, "sidecar.extraEnv[0].name": variable, "sidecar.extraEnv[0].value": "[localhost:9092]"})
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?!tmp-).*", "orders|payments", r"(?P<team>[a-z]+)-.*", r"a++", r"orders\\Z", r"(a)\\1"]
+)
+def test_patterns_that_only_the_program_can_read_are_left_to_it(pattern: str) -> None:
+    re.compile(pattern.replace("\\\\", "\\"))
+    assert rendered({**NEEDED, "settings.topics.include[0]": pattern})
