@@ -34,6 +34,7 @@ class Board:
         self._looks: dict[TopicPartition, PartitionLook] = {}
         self._extents: dict[TopicPartition, ArchiveExtent] = {}
         self._archived: Counter[TopicPartition] = Counter()
+        self._stands: dict[TopicPartition, tuple[int | None, int]] = {}
         self._uploads: dict[int, Upload] = {}
         self._upload_number = 0
         self._errors: OrderedDict[tuple[str, str, str], RecentError] = OrderedDict()
@@ -56,6 +57,9 @@ class Board:
         """A look at the disks is over, and these are all partitions."""
         with self._lock:
             self._looks = {look.topic_partition: self._redacted(look) for look in looks}
+            for look in self._looks.values():
+                self._see_movement(look)
+            self._stands = {name: stands for name, stands in self._stands.items() if name in self._looks}
             self._extents = {name: extent for name, extent in self._extents.items() if name in self._looks}
             self._version += 1
 
@@ -63,7 +67,15 @@ class Board:
         """A partition's turn is over."""
         with self._lock:
             self._looks[look.topic_partition] = self._redacted(look)
+            self._see_movement(look)
             self._version += 1
+
+    def _see_movement(self, look: PartitionLook) -> None:
+        """Keep since when the archive's end has not moved although segments wait."""
+        if not (look.leads and look.pending_segments):
+            self._stands.pop(look.topic_partition, None)
+        elif self._stands.get(look.topic_partition, (-1, 0))[0] != look.archived_end_offset:
+            self._stands[look.topic_partition] = look.archived_end_offset, self._clock.now_ms()
 
     def _redacted(self, look: PartitionLook) -> PartitionLook:
         return replace(look, reason=self._redact(look.reason)[:ERROR_TEXT_MAX]) if look.reason else look
@@ -112,6 +124,14 @@ class Board:
                     pending_bytes=max(0, look.pending_bytes - segment.size_bytes),
                 )
             self._version += 1
+
+    def threatened(self, topic_partition: TopicPartition, deadline_ms: int | None) -> None:
+        """When the broker deletes the first segment that is not archived, after one more was; None for never."""
+        with self._lock:
+            look = self._looks.get(topic_partition)
+            if look is not None and look.deadline_ms != deadline_ms:
+                self._looks[topic_partition] = replace(look, deadline_ms=deadline_ms)
+                self._version += 1
 
     @contextmanager
     def uploading(self, segment: SegmentFiles) -> Iterator[None]:
@@ -173,6 +193,7 @@ class Board:
                         self._extents.get(name, ArchiveExtent()),
                         tuple(by_partition.get(name, ())),
                         self._archived[name],
+                        self._stands[name][1] if name in self._stands else None,
                     )
                     for name in sorted(self._looks)
                 ),

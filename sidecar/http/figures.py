@@ -15,8 +15,9 @@ class PartitionLook:
     """A partition as the last look at the broker's disk found it.
 
     Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that are
-    not archived. `deadline_ms`: when the broker deletes the first of them, None for never; `at_risk_end_offset`: up to where
-    that is near. `hole`: `[from, to)` that is on no disk of ours, and not archived. `error`: class name of what stopped it.
+    not archived. `deadline_ms`: when the broker deletes the first of them, None for never, or where `is_retention_known` is
+    not; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on no disk of ours, and not archived.
+    `error`: class name of what stopped it.
     """
 
     topic_partition: TopicPartition
@@ -28,9 +29,12 @@ class PartitionLook:
     pending_bytes: int = 0
     deadline_ms: int | None = None
     at_risk_end_offset: int | None = None
+    is_retention_known: bool = True
     hole: tuple[int, int] | None = None
     reason: str = ""
     error: str | None = None
+    oldest_pending_ms: int | None = None
+    """When the oldest of the pending segments was last written, None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,16 @@ class RecentError:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFigures:
-    """One partition: the last look, what is archived of it, what is on its way, and how much came since the start."""
+    """One partition: the last look, what is archived of it, what is on its way, and how much came since the start.
+
+    `stands_since_ms`: since when segments wait and none of them was archived, as far as this process knows; None if none waits.
+    """
 
     look: PartitionLook
     extent: ArchiveExtent
     uploads: tuple[Upload, ...]
     segments_archived: int
+    stands_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

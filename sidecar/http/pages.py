@@ -43,6 +43,14 @@ class Request:
     authorization: str = ""
     if_none_match: str = ""
 
+    def knows(self, entity_tag: str) -> bool:
+        """Whether the client has what this tag stands for: by its list of tags, weak ones too, or by `*`.
+
+        Source: RFC 9110, 13.1.2.
+        """
+        tags = (tag.strip().removeprefix("W/") for tag in self.if_none_match.split(","))
+        return any(tag in ("*", entity_tag) for tag in tags)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -99,8 +107,8 @@ class Pages:
                 return plain(HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz, /readyz and /status")
 
     def _page(self, request: Request) -> Answer:
-        if request.if_none_match and self.page.entity_tag(request.query) == request.if_none_match:
-            return _tagged(request, request.if_none_match, HTML, b"")
+        if request.if_none_match and request.knows(tag := self.page.entity_tag(request.query)):
+            return _tagged(request, tag, HTML, b"")
         tag, body = self.page.render(request.query)
         return _tagged(request, tag, HTML, body)
 
@@ -144,7 +152,7 @@ def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = 
 
 def _tagged(request: Request, tag: str, content_type: str, body: bytes) -> Answer:
     """The body, or that the client has it already."""
-    is_known = request.if_none_match == tag
+    is_known = request.knows(tag)
     status = HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK
     return Answer(status, content_type, b"" if is_known else body, entity_tag=tag, content_policy=PAGE_POLICY)
 

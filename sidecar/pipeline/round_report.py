@@ -17,7 +17,7 @@ class RoundReport:
 
     `resting`: how partitions ended that failed not long ago and were left alone this time.
     `led`: partitions with an archive that this broker leads. `is_complete`: False where not even a look was possible.
-    `broker_away`: why the broker could not be asked, "" if it could.
+    `broker_away`: why the broker could not be asked, "" if it could. `missing_rights`: what it does not let us ask.
     `look_again_s`: when the next round will have something to do for all that is known now. `scan_s`: how long the look at
     the disks took.
     """
@@ -30,12 +30,18 @@ class RoundReport:
     scan_s: float = 0.0
     is_complete: bool = True
     broker_away: str = ""
+    missing_rights: tuple[str, ...] = ()
 
     @property
     def errors(self) -> list[SidecarError]:
         """Everything that needs a person or another try."""
         found = [outcome.error for outcome in self.outcomes if outcome.error is not None]
         return [*(problem.error for problem in self.problems), *found]
+
+    @property
+    def stopped(self) -> int:
+        """Partitions and directories that need a person or another try, for all that is known so far."""
+        return len(self.errors) + len(self.resting)
 
     @property
     def exit_code(self) -> int:

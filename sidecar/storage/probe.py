@@ -88,8 +88,13 @@ def examine_store(store: ObjectStore, *, single_writer: bool = False) -> ProbeRe
 
     Raises StoreDenied, StoreUnavailable or SettingsError: then nothing is known.
     """
-    probe = StoreProbe(store, ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}"))
-    return ProbeReport(store.url, tuple(map(_answered, probe.questions(single_writer=single_writer))))
+    folder = ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}")
+    questions = StoreProbe(store, folder).questions(single_writer=single_writer)
+    try:
+        return ProbeReport(store.url, tuple(map(_answered, questions)))
+    except StoreError as error:
+        # Each try has a folder of its own, and each time the words are the same: who counts errors knows them again.
+        raise type(error)(str(error).replace(folder, PROBE_FOLDER)) from error
 
 
 def _answered(question: Question) -> ProbeCheck:

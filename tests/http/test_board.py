@@ -113,3 +113,17 @@ def test_the_last_hour_is_kept_and_no_more() -> None:
     assert WINDOW_S <= samples[0].age_s <= WINDOW_S + SAMPLE_EVERY_S
     assert samples[-1].age_s == 0
     assert {sample.pending_bytes for sample in samples} == {200}
+
+
+def test_since_when_a_partition_stands_is_kept_until_it_gets_on() -> None:
+    clock = ManualClock(1_000)
+    board = Board(clock)
+    for _ in range(3):
+        board.looked([look(archived_end_offset=10)])
+        clock.advance_ms(100)
+    board.turned(look(archived_end_offset=10))
+    assert board.figures().partitions[0].stands_since_ms == 1_000
+    board.looked([look(archived_end_offset=20)])
+    assert board.figures().partitions[0].stands_since_ms == 1_300
+    board.looked([look(archived_end_offset=20, pending_segments=0)])
+    assert board.figures().partitions[0].stands_since_ms is None

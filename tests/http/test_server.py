@@ -291,7 +291,9 @@ def test_what_a_browser_has_already_is_not_sent_again(server: HttpServer, path: 
     assert headers["cache-control"] == "private, no-cache"
     again, nothing, _ = request(server, path, **{"If-None-Match": headers["etag"]})
     assert (again, nothing) == (304, b"")
-    assert request(server, path, **{"If-None-Match": '"another"'})[0] == 200
+    for known in (f'"another", {headers["etag"]}', f"W/{headers['etag']}", "*"):
+        assert request(server, path, **{"If-None-Match": known})[0] == 304
+    assert request(server, path, **{"If-None-Match": '"another", W/"a-third"'})[0] == 200
 
 
 def test_metrics_and_status_are_never_kept(server: HttpServer) -> None:

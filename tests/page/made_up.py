@@ -37,10 +37,11 @@ def figures(
     segments: Sequence[ArchivedSegment] = (segment(0, 80),),
     holes: Sequence[Hole] = (),
     uploads: Sequence[tuple[int, int]] = (),
+    stands_since_ms: int | None = None,
 ) -> PartitionFigures:
     """What the board would say of a partition."""
     sent = tuple(Upload(look.topic_partition, *offsets, 1000, NOW_MS) for offsets in uploads)
-    return PartitionFigures(look, ArchiveExtent().grown(segments, holes), sent, 0)
+    return PartitionFigures(look, ArchiveExtent().grown(segments, holes), sent, 0, stands_since_ms)
 
 
 def fill(board: Board, looks: Sequence[PartitionLook]) -> None:

@@ -52,7 +52,12 @@ class Story:
             "store.url": f"s3://{self.gateway.bucket}/eu-central/broker-1",
             "broker.log_dirs": str(self.partitions.log_dir),
             "broker.assume_leader": "true",
-            "topics.policies": json.dumps([{"pattern": "ledger", "retention_ms": ledger_retention_ms}]),
+            "topics.policies": json.dumps(
+                [
+                    {"pattern": "ledger", "retention_ms": ledger_retention_ms},
+                    {"pattern": ".*", "retention_ms": ledger_retention_ms + 72 * round(1000 * HOUR_S)},
+                ]
+            ),
             "compaction.topics": json.dumps([{"pattern": "accounts", "strategy": "offset"}]),
             "run.state_dir": str(directory / "state"),
             "store.bandwidth_bytes_per_s": "65536",

@@ -6,12 +6,14 @@ from collections import Counter
 
 import pytest
 
-from sidecar.http.figures import BoardFigures, PartitionFigures
+from sidecar import errors
+from sidecar.errors import SidecarError
+from sidecar.http.figures import BoardFigures, PartitionFigures, PartitionLook
 from sidecar.http.history import Sample
 from sidecar.http.page.charts import backlog, throughput
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import Summary, summary_of
-from sidecar.http.page.wording import bytes_text, duration_text
+from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
 from tests.page.made_up import HOUR_MS, NOW_MS, a_look, figures, waiting
 
 STALLED = {"stalled": [{"topic": "accounts", "partition": 0}]}
@@ -24,14 +26,8 @@ def board(*partitions: PartitionFigures, **snapshots: int) -> BoardFigures:
 
 def summary(figures: BoardFigures, **changes: object) -> Summary:
     rows = [row_of(partition, {}) for partition in figures.partitions]
-    arguments: dict[str, object] = {
-        "not_ready": {},
-        "cleaner": {},
-        "quarantined": 0,
-        "stalled_s": None,
-        "now_ms": NOW_MS,
-    }
-    return summary_of(rows, figures, **{**arguments, **changes})  # type: ignore[arg-type]
+    stalled_s = changes.pop("stalled_s", None)
+    return summary_of(rows, figures, {"not_ready": {}, **changes}, stalled_s, NOW_MS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -45,10 +41,10 @@ def summary(figures: BoardFigures, **changes: object) -> Summary:
         (summary(board(figures(waiting(at_risk_end_offset=90)))), "bad", "Needs attention"),
         (summary(board(figures(waiting(error="CorruptFile")))), "bad", "Needs attention"),
         (summary(board(figures(a_look())), not_ready={"store": "no answer"}), "bad", "Needs attention"),
-        (summary(board(figures(a_look())), cleaner=STALLED), "bad", "Needs attention"),
+        (summary(board(figures(a_look())), broker_cleaner=STALLED), "bad", "Needs attention"),
         (summary(board(figures(a_look())), stalled_s=300.0), "bad", "Needs attention"),
         (summary(board(figures(a_look()), wrong=2)), "warn", "look at this"),
-        (summary(board(figures(a_look())), quarantined=1), "warn", "look at this"),
+        (summary(board(figures(a_look())), compaction={"partitions": [{"quarantined": {}}]}), "warn", "look at this"),
     ],
 )
 def test_one_sentence_says_how_it_is(found: Summary, tone: str, headline: str) -> None:
@@ -64,7 +60,7 @@ def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
             wrong=1,
         ),
         not_ready={"log_dirs": "not mounted", "first_round": "not known yet"},
-        cleaner=STALLED,
+        broker_cleaner=STALLED,
         stalled_s=300.0,
     )
     texts = {trouble.link: trouble.text for trouble in found.troubles}
@@ -73,6 +69,60 @@ def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
     assert "1 partition" in texts["#cleaner"]
     assert found.troubles[0].text == f"the loop has not come round for {duration_text(300)}"
     assert found.troubles[1].text == "log dirs: not mounted"
+
+
+def test_a_partition_that_does_not_get_on_is_told_and_one_that_catches_up_is_not() -> None:
+    old = waiting(oldest_pending_ms=NOW_MS - 7 * HOUR_MS)
+    stuck = summary(board(figures(old, stands_since_ms=NOW_MS - HOUR_MS - 1), figures(a_look("a-1"))))
+    assert stuck.tone == "warn"
+    assert [trouble.text for trouble in stuck.troubles] == [
+        f"1 partition does not get on, a segment waits for {duration_text(7 * 3600)}"
+    ]
+    for busy in (
+        figures(old, stands_since_ms=NOW_MS - HOUR_MS),
+        figures(waiting(oldest_pending_ms=NOW_MS - 6 * HOUR_MS), stands_since_ms=NOW_MS - 5 * HOUR_MS),
+    ):
+        assert summary(board(busy)).tone == "good"
+
+
+def test_refused_settings_and_missing_rights_are_told() -> None:
+    found = summary(
+        board(figures(a_look())),
+        config={"stale": True, "refused": {"reason": "these need a restart", "settings": ["store.url", "log.format"]}},
+        missing_rights=["allow it Describe on topic orders; until then nothing is archived of it"],
+    )
+    assert found.tone == "warn"
+    texts = "\n".join(trouble.text for trouble in found.troubles)
+    assert "the old ones hold: these need a restart: store.url, log.format" in texts
+    assert "allow it Describe on topic orders" in texts
+
+
+@pytest.mark.parametrize(
+    ("look", "advice"),
+    [
+        (
+            waiting(at_risk_end_offset=90, reason="waits for a transaction of producer 7"),
+            "kafka-transactions.sh abort --topic orders",
+        ),
+        (waiting(at_risk_end_offset=90, error="StoreUnavailable"), REMEDIES["StoreUnavailable"]),
+        (waiting(at_risk_end_offset=90), "retention.ms"),
+        (waiting(error="PartitionError"), REMEDIES["PartitionError"]),
+    ],
+)
+def test_a_row_in_trouble_says_what_to_do(look: PartitionLook, advice: str) -> None:
+    assert advice in row_of(figures(look), {}).advice
+
+
+def test_where_nothing_is_to_be_done_nothing_is_said() -> None:
+    assert row_of(figures(waiting()), {}).advice == ""
+
+
+ERRORS = [name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SidecarError)]
+
+
+@pytest.mark.parametrize("error", [name for name in ERRORS if name != SidecarError.__name__])
+def test_for_every_error_there_is_something_to_do(error: str) -> None:
+    assert error in REMEDIES
 
 
 def test_totals_add_up_and_the_earliest_deadline_counts() -> None:

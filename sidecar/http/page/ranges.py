@@ -48,10 +48,12 @@ def ranges_of(figures: PartitionFigures, clean_end_offset: int | None = None) ->
     look, extent = figures.look, figures.extent
     found = list(_archived(extent, clean_end_offset))
     above = extent.end_offset if extent.end_offset is not None else look.archived_end_offset
-    if look.hole is not None:
-        found.append(OffsetRange(RangeKind.HOLE, *look.hole))
-        above = look.hole[1]
     start_offset = look.local_start_offset if above is None else above
+    if look.hole is not None:
+        if start_offset is not None:
+            found += _local(figures, start_offset, look.hole[0])
+        found.append(OffsetRange(RangeKind.HOLE, *look.hole))
+        start_offset = look.hole[1]
     if start_offset is not None and look.local_end_offset is not None:
         found += _local(figures, start_offset, look.local_end_offset)
     return tuple(_joined(found))

@@ -95,9 +95,7 @@ class StatusPage:
         summary = summary_of(
             rows,
             figures,
-            status["not_ready"],
-            status.get("broker_cleaner", {}),
-            sum("quarantined" in row for row in compaction),
+            status,
             age_s if age_s > self._heartbeat_timeout_s else None,
             self._clock.now_ms(),
         )

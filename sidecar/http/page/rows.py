@@ -9,6 +9,7 @@ from enum import StrEnum
 from sidecar.http.figures import PartitionFigures
 from sidecar.http.page.bar import Piece, bar_text, pieces_of
 from sidecar.http.page.ranges import OffsetRange, is_at_risk, ranges_of
+from sidecar.http.page.wording import REMEDIES
 
 
 class State(StrEnum):
@@ -20,6 +21,7 @@ class State(StrEnum):
     UPLOADING = "uploading"
     WAITING = "waiting"
     ARCHIVED = "archived"
+    NOTHING_ROLLED = "nothing_rolled"
     NOT_LED = "not_led"
 
     @property
@@ -36,11 +38,19 @@ class State(StrEnum):
 _RANKS = {state: rank for rank, state in enumerate(State)}
 TROUBLE = (State.AT_RISK, State.HOLE, State.STOPPED)
 """States that need a person."""
+MORE_TIME = "Raising the topic's retention.ms and retention.bytes by kafka-configs.sh gives time until it is archived."
+LATE_S = 21_600.0
+"""A segment that has waited for longer is late: the threshold of the alert TieredSidecarUploadsStalled."""
+STANDS_S = 3_600.0
+"""So long nothing was archived of a partition that is late: who catches up with old segments gets on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A partition as the table shows it. `deadline_ms`: when the broker deletes the first segment that is not archived."""
+    """A partition as the table shows it. `deadline_ms`: when the broker deletes the first segment that is not archived,
+    None for never, or if that is not known. `oldest_pending_ms`: last write to the oldest segment that is not archived;
+    `stands_since_ms`: since when none of them was archived.
+    """
 
     name: str
     topic: str
@@ -52,8 +62,28 @@ class Row:
     pending_bytes: int
     pending_segments: int
     deadline_ms: int | None
+    is_retention_known: bool
     reason: str
     error: str | None
+    oldest_pending_ms: int | None
+    stands_since_ms: int | None
+
+    def late_s(self, now_ms: int) -> float | None:
+        """For how long the oldest segment has waited, if that is too long and none gets on; else None."""
+        if self.oldest_pending_ms is None or self.stands_since_ms is None:
+            return None
+        age_s, stands_s = (now_ms - self.oldest_pending_ms) / 1000, (now_ms - self.stands_since_ms) / 1000
+        return age_s if age_s > LATE_S and stands_s > STANDS_S else None
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, "" where nothing is to be done."""
+        if self.state is not State.AT_RISK:
+            return REMEDIES.get(self.error or "", "")
+        if "transaction" in self.reason:
+            how = f"kafka-transactions.sh abort --topic {self.topic} --partition {self.partition} --start-offset OFFSET"
+            return f"End its producer, or the transaction: {how}. {MORE_TIME}"
+        return f"{REMEDIES.get(self.error or '', '')} {MORE_TIME}".strip()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -81,8 +111,11 @@ def row_of(figures: PartitionFigures, clean_ends: Mapping[tuple[str, int], int])
         pending_bytes=look.pending_bytes,
         pending_segments=look.pending_segments,
         deadline_ms=look.deadline_ms if look.pending_segments else None,
+        is_retention_known=look.is_retention_known or not look.pending_segments,
         reason=look.reason,
         error=look.error,
+        oldest_pending_ms=look.oldest_pending_ms,
+        stands_since_ms=figures.stands_since_ms,
     )
 
 
@@ -97,4 +130,7 @@ def state_of(figures: PartitionFigures) -> State:
         return State.HOLE if look.hole is not None else State.STOPPED
     if figures.uploads:
         return State.UPLOADING
-    return State.WAITING if look.pending_segments else State.ARCHIVED
+    if look.pending_segments:
+        return State.WAITING
+    has_archive = figures.extent.end_offset is not None or look.archived_end_offset is not None
+    return State.ARCHIVED if has_archive else State.NOTHING_ROLLED

@@ -16,7 +16,7 @@ MISMATCHES = ("wrong", "corrupt")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that needs a person. `link`: where on the page it is shown."""
+    """Something that needs a person. `link`: where on the page it is shown, "" if the text says everything."""
 
     text: str
     link: str
@@ -46,18 +46,16 @@ class Summary:
 def summary_of(
     rows: Sequence[Row],
     figures: BoardFigures,
-    not_ready: Mapping[str, str],
-    cleaner: Mapping[str, Any],
-    quarantined: int,
+    status: Mapping[str, Any],
     stalled_s: float | None,
     now_ms: int,
 ) -> Summary:
     """Sum everything up.
 
     Args:
-        not_ready: what keeps the process from its work. cleaner: the section `broker_cleaner` of /status.
-        quarantined: partitions whose compaction failed. stalled_s: for how long the loop has stood still, None if it turns.
+        status: as /status shows it. stalled_s: for how long the loop has stood still, None if it turns.
     """
+    not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
     is_starting = "first_round" in not_ready
     waits_for = {} if is_starting and len(not_ready) == 1 else dict(not_ready)
@@ -65,8 +63,11 @@ def summary_of(
     troubles = [
         *_process_troubles(waits_for, stalled_s, is_starting=is_starting),
         *_partition_troubles(states),
-        *_broker_troubles(figures, cleaner),
+        *_late(rows, now_ms),
+        *_broker_troubles(figures, status),
+        *_settings_troubles(status.get("config", {})),
     ]
+    quarantined = sum("quarantined" in row for row in status.get("compaction", {}).get("partitions", ()))
     if quarantined:
         troubles.append(Trouble(f"{plural(quarantined, 'partition')} not compacted", "#compaction", is_grave=False))
     tone, headline = _headline(states, troubles, is_starting=is_starting)
@@ -87,6 +88,8 @@ def _headline(states: Counter[State], troubles: Sequence[Trouble], *, is_startin
         return "good", f"All is well. {plural(busy, 'partition')} {'has' if busy == 1 else 'have'} segments on the way"
     if states[State.NOT_LED] == states.total():
         return "good", "All is well. This broker leads no partition: others archive them"
+    if states[State.NOT_LED] + states[State.NOTHING_ROLLED] == states.total():
+        return "good", "All is well. No segment has rolled yet: nothing is to be archived"
     return "good", "All is well. Every rolled segment is archived"
 
 
@@ -113,9 +116,31 @@ def _partition_troubles(states: Counter[State]) -> list[Trouble]:
     ]
 
 
-def _broker_troubles(figures: BoardFigures, cleaner: Mapping[str, Any]) -> list[Trouble]:
-    troubles = []
-    stalled = len(cleaner.get("stalled", ()))
+def _late(rows: Sequence[Row], now_ms: int) -> list[Trouble]:
+    """Partitions that nothing stops, and that still do not get on."""
+    late = [row.late_s(now_ms) or 0.0 for row in rows if row.state in (State.WAITING, State.UPLOADING)]
+    count, longest_s = sum(map(bool, late)), max(late, default=0.0)
+    if not count:
+        return []
+    who = f"{plural(count, 'partition')} {'does' if count == 1 else 'do'} not get on"
+    text = f"{who}, a segment waits for {duration_text(longest_s)}"
+    return [Trouble(text, f"?state={State.WAITING}#partitions", is_grave=False)]
+
+
+def _settings_troubles(config: Mapping[str, Any]) -> list[Trouble]:
+    refused = config.get("refused")
+    if not refused:
+        return []
+    what = ": ".join(filter(None, (refused["reason"], ", ".join(refused.get("settings", ())))))
+    return [Trouble(f"the changed settings were refused, the old ones hold: {what}", "", is_grave=False)]
+
+
+def _broker_troubles(figures: BoardFigures, status: Mapping[str, Any]) -> list[Trouble]:
+    troubles = [
+        Trouble(f"the broker refuses a right: {right}", "#errors", is_grave=False)
+        for right in status.get("missing_rights", ())
+    ]
+    stalled = len(status.get("broker_cleaner", {}).get("stalled", ()))
     if stalled:
         troubles.append(Trouble(f"the broker's own cleaner stands still on {plural(stalled, 'partition')}", "#cleaner"))
     wrong = mismatches(figures.snapshots)
@@ -138,7 +163,6 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: BoardFigures, n
     led = len(rows) - states[State.NOT_LED]
     sending = sum(upload.size_bytes for upload in figures.uploads)
     deadline_ms = min((row.deadline_ms for row in rows if row.deadline_ms is not None), default=None)
-    left = "never" if deadline_ms is None else duration_text((deadline_ms - now_ms) / 1000)
     in_trouble = sum(states[state] for state in TROUBLE)
     return (
         Tile("Partitions", count_text(len(rows)), f"{count_text(led)} led here, {count_text(in_trouble)} in trouble"),
@@ -147,8 +171,15 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: BoardFigures, n
         Tile("Uploading now", bytes_text(sending), plural(len(figures.uploads), "segment")),
         Tile(
             "Unarchived data deleted in",
-            left,
-            "nothing is threatened" if deadline_ms is None else "until the broker deletes the first",
+            *_time_left(deadline_ms, sum(not row.is_retention_known for row in rows), now_ms),
             "bad" if states[State.AT_RISK] else "",
         ),
     )
+
+
+def _time_left(deadline_ms: int | None, unknown: int, now_ms: int) -> tuple[str, str]:
+    """Figure and note: until the broker deletes what is not archived. `unknown`: partitions of which nobody can tell."""
+    untold = f"no broker has told the retention of {plural(unknown, 'partition')}" if unknown else ""
+    if deadline_ms is not None:
+        return duration_text((deadline_ms - now_ms) / 1000), untold or "until the broker deletes the first"
+    return ("not known", untold) if unknown else ("never", "nothing is threatened")
