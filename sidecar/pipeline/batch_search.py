@@ -69,6 +69,21 @@ def _crc_among_many(segment: SegmentFiles, base_offset: int, end_offset: int, *,
     return found
 
 
+def leader_epoch_below(segment: SegmentFiles, offset: int) -> int | None:
+    """The leader epoch of the last batch of a segment that begins below an offset; -1 in old formats, None for no batch.
+
+    Raises SegmentChanged or PartitionError where the file cannot be read.
+    """
+    found: int | None = None
+    for columns in _scan(segment, offset - 1):
+        below = int(np.searchsorted(columns.base_offset, offset, side="left"))
+        if below:
+            found = int(columns.leader_epoch[below - 1])
+        if below < len(columns):
+            break
+    return found
+
+
 def cut_segment(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
     """The part of a segment from `base_offset` on, None if that offset lies inside a batch or below one of an old format.
 

@@ -1,13 +1,36 @@
-"""Were records deleted on purpose? The broker's log start tells, where retention cannot have moved it there."""
+"""Were records deleted on purpose? The leader's log start tells, where no retention can have moved it there."""
 
 from __future__ import annotations
 
+import structlog
+
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
-from sidecar.errors import PartitionError
-from sidecar.logformat.time_index import ENTRY, read_time_index
-from sidecar.model import PartitionFiles, SegmentFiles, TopicPolicy
+from sidecar.model import PartitionFiles, TopicPolicy
+from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
+
+_log = structlog.get_logger(__name__)
+
+
+class LogStarts:
+    """Where the leader's log began when this broker was first seen to lead, under each of its leader epochs."""
+
+    def __init__(self) -> None:
+        self._leader_epoch = -1
+        self._first_start_offset: int | None = None
+
+    def see(self, facts: PartitionFacts) -> None:
+        """What a look at the partition told."""
+        if facts.leader_epoch != self._leader_epoch:
+            self._leader_epoch, self._first_start_offset = facts.leader_epoch, None
+        if facts.leads and self._first_start_offset is None:
+            self._first_start_offset = facts.cluster_start_offset
+
+    def has_moved(self, facts: PartitionFacts) -> bool:
+        """Whether the log start of these facts is higher than it was, under one and the same leader epoch of ours."""
+        first, now = self._first_start_offset, facts.cluster_start_offset
+        return facts.leader_epoch == self._leader_epoch and first is not None and now is not None and now > first
 
 
 def deleted_on_purpose(
@@ -15,54 +38,45 @@ def deleted_on_purpose(
     facts: PartitionFacts,
     policy: TopicPolicy,
     state: PartitionState,
+    starts: LogStarts,
     end_offset: int,
-    now_ms: int,
 ) -> list[DeleteRecords]:
-    """What the next commit is to say of deleted records: one action or none.
+    """What the next commit is to say of deleted records: one action or none. What is not known for certain is not said.
 
-    Retention moves the log start to the base of a segment; only DeleteRecords moves it into one. A follower takes over its
-    leader's log start, which lies inside a segment of its own where the two rolled at different offsets. So a start is not
-    taken for DeleteRecords if a segment begins there, here or in the archive, or if retention explains it.
+    A leader's own retention moves the log start to the base of one of its segments; only DeleteRecords moves it into one.
+    But a follower takes over its leader's log start, which may lie inside a segment of its own, and becomes leader later.
+    So a start inside a segment counts only if it was moved there under this broker's leadership: it was seen to move, or a
+    batch below it was written under this very leader epoch, before which no log reached up to there. A tiered topic's start
+    moves to borders of segments that earlier leaders uploaded, all of them below such a batch.
 
     Args:
+        state: the archive, or its newest part.
         end_offset: of the archive after that commit.
 
-    Raises PartitionError for a time index that cannot be read.
-    Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset.
+    Raises SegmentChanged or PartitionError where a segment cannot be read.
+    Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset, ReplicaFetcherThread.processPartitionData.
     """
-    start_offset = max(facts.log_start_offset, facts.cluster_start_offset or 0)
-    if min(start_offset, end_offset) <= max(state.deleted_before_offset, state.start_offset or 0):
+    start_offset = facts.cluster_start_offset
+    if start_offset is None or facts.leader_epoch < 0 or min(start_offset, end_offset) <= state.deleted_before_offset:
         return []
-    here = {files.active_base_offset, *(segment.base_offset for segment in files.segments)}
-    archived = {segment.base_offset for segment in state.segments}
     inside = next((found for found in files.segments if found.base_offset < start_offset < found.end_offset), None)
-    if (
-        start_offset in here | archived
-        or inside is None
-        or _retention_explains(files, inside, start_offset, policy, now_ms)
-    ):
+    if inside is None:
+        return []
+    is_seen = starts.has_moved(facts) and not policy.unanswered and not policy.remote_storage_enable
+    if not is_seen and leader_epoch_below(inside, start_offset) != facts.leader_epoch:
         return []
     return [DeleteRecords(min(start_offset, end_offset))]
 
 
-def _retention_explains(
-    files: PartitionFiles, inside: SegmentFiles, start_offset: int, policy: TopicPolicy, now_ms: int
-) -> bool:
-    limit_ms, limit_bytes = policy.local_limit_ms, policy.local_limit_bytes
-    local_bytes = sum(segment.size_bytes for segment in files.segments)
-    local_bytes += 0 if files.active_log is None else files.active_log.size_bytes
-    if limit_bytes is not None and local_bytes >= limit_bytes:
-        return True
-    if limit_ms is None or inside.time_index is None:
-        return False
-    path = inside.time_index.path
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return True  # The broker is deleting this segment: the next commit tells.
-    except OSError as error:
-        raise PartitionError(f"{path} cannot be read: {error.strerror or error}") from error
-    index = read_time_index(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], inside.base_offset, str(path))
-    below = index.truncate_to(start_offset)
-    # Records are deleted in order: where a young one is gone, its age was not the reason.
-    return len(below) > 0 and int(below.timestamp_ms.max()) + limit_ms <= now_ms
+def tell_deleted(facts: PartitionFacts, said: list[DeleteRecords]) -> None:
+    """A commit says that records were deleted: nobody may find that out by a restore only."""
+    for action in said:
+        _log.warning(
+            "records_deleted",
+            partition=str(facts.topic_partition),
+            before_offset=action.before_offset,
+            log_start_offset=facts.cluster_start_offset,
+            leader_epoch=facts.leader_epoch,
+            reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
+            action="restore leaves out what lies below; restore --deleted-records restore brings it back",
+        )

@@ -7,6 +7,7 @@ from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.pipeline.archive_memory import Remembered
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.deleted_records import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.seams import OpenedLineage, open_lineage, require_reach, resume_lineage
@@ -18,7 +19,7 @@ class KnownArchive:
 
     `state`: its newest part, None while no lineage is open. `last_end_offset`: where it ended when that was last known.
     `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next segment
-    begins, None if it has to be worked out.
+    begins, None if it has to be worked out. `starts`: where the log began, look by look.
     """
 
     def __init__(self, tools: Tools, files: PartitionFiles) -> None:
@@ -34,6 +35,7 @@ class KnownArchive:
         self.last_end_offset: int | None = None
         self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
+        self.starts = LogStarts()
 
     @property
     def end_offset(self) -> int | None:

@@ -18,7 +18,7 @@ from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.deleted_records import deleted_on_purpose
+from sidecar.pipeline.deleted_records import deleted_on_purpose, tell_deleted
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
@@ -196,15 +196,17 @@ class PartitionTurn:
             self._plan.facts,
             self._tools.facts.policy(self._outcome.files.topic_partition.topic),
             state,
+            self._known.starts,
             entry.end_offset,
-            self._tools.clock.now_ms(),
         )
         self._tools.journal.committing(entry.segment_id, state.next_number)
         self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
-            return commits.append(
+            after = commits.append(
                 [*actions, Add(entry), *lost, *deleted], writer_of(self._tools, self._plan.facts), state
             )
+            tell_deleted(self._plan.facts, deleted)
+            return after
         except SidecarError as error:
             if isinstance(error, Fenced):
                 # Its number is another's, so that it never lands; and we may not lead again to clear up behind it.

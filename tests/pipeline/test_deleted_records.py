@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.logformat.checkpoints import write_offset_checkpoint
-from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.model import PartitionFiles, TopicPartition, TopicPolicy
-from sidecar.pipeline.deleted_records import deleted_on_purpose
+from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.pipeline.deleted_records import LogStarts, deleted_on_purpose
 from sidecar.ports import PartitionFacts
 from tests.fakes.memory_store import MemoryStore
-from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
+from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 
-NOW_MS = wall_clock_ms("4.3.0")
-DAY_MS = 86_400_000
-UNLIMITED = TopicPolicy(cleanup_policy=frozenset({"delete"}), retention_ms=-1, retention_bytes=-1)
 ORDERS = TopicPartition("orders", 0)
+EPOCH, EPOCH_START_OFFSET = 4, 700
+"""The latest leader epoch of the golden log."""
+TIERED = TopicPolicy(remote_storage_enable=True)
 
 
 @pytest.fixture(scope="module")
@@ -36,54 +37,113 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[PartitionFiles, Part
     return files, archived_states(store)["orders-0"]
 
 
+def told(start_offset: int | None, leader_epoch: int = EPOCH) -> PartitionFacts:
+    return PartitionFacts(ORDERS, None, True, leader_epoch, 0, 0, cluster_start_offset=start_offset)
+
+
 def recorded(
-    seen: tuple[PartitionFiles, PartitionState], start_offset: int, policy: TopicPolicy = UNLIMITED, **options: Any
+    seen: tuple[PartitionFiles, PartitionState],
+    facts: PartitionFacts,
+    *earlier: PartitionFacts,
+    policy: TopicPolicy = TopicPolicy(),  # noqa: B008 - frozen
 ) -> list[DeleteRecords]:
     files, state = seen
-    facts = PartitionFacts(ORDERS, None, True, 0, 0, options.pop("log_start_offset", start_offset), **options)
-    return deleted_on_purpose(files, facts, policy, state, state.end_offset or 0, NOW_MS)
+    starts = LogStarts()
+    for look in (*earlier, facts):
+        starts.see(look)
+    return deleted_on_purpose(files, facts, policy, state, starts, state.end_offset or 0)
 
 
-def test_a_start_inside_a_segment_is_deletion_and_a_start_at_a_border_is_not(
+def test_a_start_inside_a_segment_counts_above_what_this_leadership_has_written(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:
     files, state = seen
     borders = [segment.base_offset for segment in files.segments]
     assert len(borders) > 3
     for border in borders:
-        assert recorded(seen, border) == []
-        assert recorded(seen, border + 1) == [DeleteRecords(border + 1)]
-    # The leader's own word may be newer than its checkpoint file.
-    assert recorded(seen, 0, log_start_offset=0, cluster_start_offset=borders[2] + 1) == [DeleteRecords(borders[2] + 1)]
-    assert recorded(seen, (state.end_offset or 0) + 1) == []  # in the active segment: told when that is archived
+        assert recorded(seen, told(border)) == []
+        expected = [DeleteRecords(border + 1)] if border >= EPOCH_START_OFFSET else []
+        assert recorded(seen, told(border + 1)) == expected
+        assert recorded(seen, told(border + 1), policy=TIERED) == expected
+        assert recorded(seen, told(border + 1, EPOCH + 2)) == []  # nothing is written yet
+    assert EPOCH_START_OFFSET not in borders
+    assert recorded(seen, told(EPOCH_START_OFFSET)) == []  # there another leader's log may have ended
+    assert recorded(seen, told(EPOCH_START_OFFSET + 1)) == [DeleteRecords(EPOCH_START_OFFSET + 1)]
+    assert recorded(seen, told((state.end_offset or 0) + 1)) == []  # in the active segment: told when that is archived
 
 
-@pytest.mark.parametrize(
-    ("policy", "explains"),
-    [
-        (TopicPolicy(), False),
-        (TopicPolicy(frozenset({"delete"}), retention_ms=1000), True),
-        (TopicPolicy(frozenset({"delete"}), retention_ms=DAY_MS), False),
-        (TopicPolicy(frozenset({"compact"}), retention_ms=1000), False),
-        (TopicPolicy(frozenset({"delete"}), retention_ms=-1, retention_bytes=1000), True),
-        (TopicPolicy(frozenset({"delete"}), retention_ms=-1, retention_bytes=10**9), False),
-    ],
-)
-def test_retention_explains_a_start_that_a_follower_took_over(
-    policy: TopicPolicy, explains: bool, seen: tuple[PartitionFiles, PartitionState]
-) -> None:
-    offset = seen[0].segments[2].end_offset - 1
-    assert recorded(seen, offset, policy) == ([] if explains else [DeleteRecords(offset)])
+def test_a_start_that_moved_under_this_leadership_counts(seen: tuple[PartitionFiles, PartitionState]) -> None:
+    for border in (segment.base_offset for segment in seen[0].segments[1:4]):
+        moved = [DeleteRecords(border + 5)]
+        assert recorded(seen, told(border + 5), told(0)) == moved
+        assert recorded(seen, told(border + 5), told(None), told(border), told(border + 1)) == moved
+        assert recorded(seen, told(border), told(0)) == []
+        assert recorded(seen, told(border + 5), told(border + 5)) == []
+        # It moved while another led, or nobody knows when.
+        assert recorded(seen, told(border + 5), told(0, EPOCH - 1)) == []
+        assert recorded(seen, told(border + 5), replace(told(0), leads=False)) == []
+        # Segments that earlier leaders uploaded have borders of their own.
+        assert recorded(seen, told(border + 5), told(0), policy=TIERED) == []
+        assert recorded(seen, told(border + 5), told(0), policy=TopicPolicy(unanswered="not authorized")) == []
 
 
-def test_it_is_committed_with_the_next_segment_and_only_once(tmp_path: Path) -> None:
+def test_without_a_leader_that_is_asked_nothing_is_said(seen: tuple[PartitionFiles, PartitionState]) -> None:
+    start_offset = seen[0].segments[-1].base_offset + 5
+    assert recorded(seen, replace(told(None), log_start_offset=start_offset)) == []
+    assert recorded(seen, told(start_offset, -1)) == []
+    assert recorded(seen, told(start_offset)) == [DeleteRecords(start_offset)]
+
+
+def set_aside_last(directory: Path, aside: Path) -> None:
+    """As long as it is there, the last rolled segment has not been written."""
+    aside.mkdir()
+    last = max(directory.glob("*.log")).stem
+    for path in directory.glob(f"{last}*"):
+        if path.suffix != ".snapshot":
+            path.rename(aside / path.name)
+
+
+def commits_that_say_so(store: MemoryStore) -> list[str]:
+    said = [key for key, body in store.objects.items() if "/commits/" in key and b'"delete_records"' in body]
+    return [key.rpartition("/")[2].removesuffix(".json") for key in said]
+
+
+def test_it_is_committed_with_the_next_segment_only_once_and_told(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     bases = sorted(int(path.stem) for path in (log_dir / "orders-0").glob("*.log"))
-    remove_offsets(log_dir / "orders-0", lambda offset: offset >= bases[1])
-    (log_dir / LOG_START_CHECKPOINT).write_bytes(write_offset_checkpoint({ORDERS: bases[1] + 5}))
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    kept = next(base for base in bases if base > EPOCH_START_OFFSET)
+    remove_offsets(log_dir / "orders-0", lambda offset: offset >= kept)
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=kept + 5)
+    with tools_for(log_dir, store, tmp_path / "state") as tools, capture_logs() as logs:
+        assert rounds_of(replace(tools, facts=facts), log_dir).run_once().errors == []
     state = archived_states(store)["orders-0"]
-    assert (state.start_offset, state.deleted_before_offset) == (bases[1], bases[1] + 5)
-    said = [key for key, body in store.objects.items() if "/commits/" in key and b'"delete_records"' in body]
-    assert [key.rpartition("/")[2] for key in said] == [f"{0:020d}.json"]
+    assert (state.start_offset, state.deleted_before_offset) == (kept, kept + 5)
+    assert commits_that_say_so(store) == [f"{0:020d}"]
+    assert [(log["before_offset"], log["log_level"]) for log in logs if log["event"] == "records_deleted"] == [
+        (kept + 5, "warning")
+    ]
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_start_again_knows_the_archive_in_part_and_records_it_all_the_same(remembers: bool, tmp_path: Path) -> None:
+    """What is remembered of an archive is its newest segments: records below these may be deleted."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    directory, memory_dir = log_dir / "orders-0", tmp_path / "memory"
+    memory_dir.mkdir()
+    set_aside_last(directory, tmp_path / "aside")
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=0, cluster_start_offset=0)
+    start_offset = 145
+    for again in (False, True):
+        with tools_for(log_dir, store, tmp_path / "state") as tools:
+            if remembers:
+                tools = replace(tools, memory=ArchiveMemory(memory_dir))
+            if again:
+                facts.cluster_start_offset = start_offset
+                for path in (tmp_path / "aside").iterdir():
+                    path.rename(directory / path.name)
+            store.calls.clear()
+            assert rounds_of(replace(tools, facts=facts), log_dir).run_once().errors == []
+            assert archived_states(store)["orders-0"].deleted_before_offset == (start_offset if again else 0)
+            tools.memory.close()
+    assert start_offset < archived_states(store)["orders-0"].segments[-SEGMENTS_KEPT - 1].base_offset
+    assert len(commits_that_say_so(store)) == 1
