@@ -105,6 +105,9 @@ class LiveBrokerFacts:
             topics = _topics_in(self._files.log_dirs)
             self._look = self._ask(topics)
             self._configs.refresh(self._broker_id, topics)
+        except SettingsError as error:
+            self._state = replace(self._state, away=str(error))
+            raise
         except BrokerUnavailable as error:
             if self._state.away in ("", NOT_ASKED_YET):
                 _log.warning("broker_away", error=str(error), effect="nothing new is planned")
@@ -153,11 +156,12 @@ class LiveBrokerFacts:
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`. Asks another node first, then the leader itself, under the epoch that is the higher one.
 
-        A broker that slept does not know that it was deposed; the others do.
+        A broker that slept does not know that it was deposed; the others do. Raises SettingsError if it is one of another cluster.
         """
         topic_partition = files.topic_partition
         from_files = replace(self._files.partition(files), leads=False, stable_end_offset=0, reason="")
         cluster = self._elsewhere(topic_partition.topic)
+        self._require_cluster(cluster)
         leader = cluster.leaders.get(topic_partition)
         offsets: dict[TopicPartition, PartitionOffset] = {}
         if leader is not None and leader.leader_id == self._broker_id:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sidecar.cli.archiving import Archive, Bootstrap, LogDirs
-from sidecar.cli.options import GlobalOptions
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import BrokerUnavailable
 
 JSON_VERSION = 1
@@ -46,7 +46,7 @@ def _show_topic(
     options: GlobalOptions, topic: str, archive: Archive, log_dir: LogDirs, bootstrap_server: Bootstrap
 ) -> int:
     given = {
-        "store.url": archive,
+        "store.url": archive or NO_ARCHIVE,
         "broker.log_dirs": log_dir or None,
         "broker.connection.bootstrap_servers": bootstrap_server or None,
     }

@@ -101,7 +101,8 @@ def verify(
     """Prove that the archive is whole: exit code 4 if it is not, 3 if a part of it cannot be read, 1 if it is empty.
 
     A segment is FOUND if the store has what was committed; LOST if that is missing or damaged, or if its offsets were
-    recorded as lost; UPLOADING if it is above the archive's end and at most 15 minutes old, DELAYED if it is older.
+    recorded as lost; UPLOADING if it is above the archive's end and at most 15 minutes old, DELAYED if it is older. Offsets that
+    were recorded as lost are named each time, and are no failure: nothing that could be repeated brings them back.
     """
     if not deep and (engine is EngineName.SPARK or master is not None):
         raise SettingsError("Spark is for --deep: without it next to nothing is read")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from sidecar.pipeline.verify import PartitionVerification
 
 _OF_OBJECTS: Final = {"missing_object", "size_mismatch", "checksum_mismatch", "corrupt_content"}
@@ -16,6 +18,7 @@ class VerificationTable:
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._problems: list[str] = []
+        self._holes: list[str] = []
         self._of_objects = False
         self.has_mismatch = False
         self.has_unread = False
@@ -31,7 +34,9 @@ class VerificationTable:
         states = [str(segment.state) for segment in found.segments]
         counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         offsets = (row.start_offset, row.end_offset)
-        self._rows.append((f"{row.topic}-{row.partition}", *offsets, counts, len(found.orphans), len(found.problems)))
+        name = f"{row.topic}-{row.partition}"
+        self._rows.append((name, *offsets, counts, len(found.orphans), len(row.holes), len(found.problems)))
+        self._holes += [f"{name} {hole}" for hole in row.holes]
         for problem in found.problems:
             self._of_objects |= str(problem.kind) in _OF_OBJECTS
             self._problems.append(problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}")
@@ -40,19 +45,24 @@ class VerificationTable:
 
     def show(self, url: str, *, colors: bool) -> None:
         """On stdout the table, on stderr the problems and what to do about them."""
-        from rich.text import Text
-
         from sidecar.cli.output import print_table, remark
 
         columns = ["partition", "from#", "to#", "segments", "orphaned objects#", "verdict"]
-        rows = [
-            (*shown, Text(f"{problems} problems", "red") if problems else Text("sound", "green"))
-            for *shown, problems in self._rows
-        ]
+        rows = [(*shown, _verdict(holes, problems)) for *shown, holes, problems in self._rows]
         print_table(f"Verification of {url}", columns, rows, colors=colors)
         for problem in self._problems:
             remark(f"problem: {problem}")
+        for hole in self._holes:
+            remark(f"recorded as lost: {hole}")
         if self._of_objects:
             remark(
                 "restore what is missing or damaged from a replica of the bucket or an earlier version, then verify again"
             )
+
+
+def _verdict(holes: int, problems: int) -> Text:
+    from rich.text import Text
+
+    if problems:
+        return Text(f"{problems} problems", "red")
+    return Text(f"{holes} recorded holes", "yellow") if holes else Text("sound", "green")

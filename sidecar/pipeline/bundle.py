@@ -65,9 +65,9 @@ class PreparedSegment:
             indexes_key=self.attempt.indexes_key,
             parts=(log_part(self.log_source.size_bytes, log_crc32c), *self.index_parts),
             leader_epochs=(
-                epochs.entries_for_segment(segment.base_offset, segment.end_offset)
+                epochs.entries_for_segment(segment.base_offset, end_offset)
                 if covered
-                else epochs.in_range(segment.base_offset, segment.end_offset).entries
+                else epochs.in_range(segment.base_offset, end_offset).entries
             ),
             # Of the log as it was: compaction may have taken all batches of an epoch.
             highest_batch_leader_epoch=self.reading.built.leader_epochs.latest_epoch,

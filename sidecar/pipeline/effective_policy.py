@@ -7,6 +7,7 @@ from typing import Any
 from sidecar.broker.topic_policy import NOT_KNOWN, POLICY_NAMES, resolve_policy
 from sidecar.clock import Clock
 from sidecar.config import Settings
+from sidecar.discovery.scan import topics_of
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPolicy
 from sidecar.pipeline.assembly import policy_of
@@ -17,10 +18,14 @@ from sidecar.pipeline.configured_facts import open_facts
 def effective_policy(settings: Settings, topic: str, clock: Clock) -> tuple[dict[str, dict[str, Any]], str]:
     """JSON-able `value` and `source` by name, and why the broker could not be asked ("" if it could, or none is configured).
 
-    Raises SettingsError where the log dirs of a configured broker are not given.
+    Raises SettingsError where the log dirs of a configured broker are not given, or have no such topic.
     """
     if settings.broker.connection.is_configured and not settings.broker.log_dirs:
         raise SettingsError("broker.log_dirs: they tell which broker to ask; give --log-dir")
+    if settings.broker.connection.is_configured and topic not in (here := topics_of(settings.broker.log_dirs)):
+        raise SettingsError(
+            f"this broker has no partition of topic {topic}; there are: {', '.join(sorted(here)) or 'none'}"
+        )
     away = ""
     if settings.broker.log_dirs:
         with open_facts(settings, clock) as facts:

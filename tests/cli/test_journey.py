@@ -221,3 +221,16 @@ def test_run_serves_its_state_and_ends_cleanly_on_sigterm(log_dir: Path, tmp_pat
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=60)
     assert process.returncode == 0, rest
+
+
+def test_offsets_that_were_recorded_as_lost_are_named_by_verify_each_time(log_dir: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(log_dir, tmp_path / "logs")
+    bases = sorted(int(path.name[:20]) for path in (copy / "orders-0").glob("*.log"))
+    (copy / "orders-0" / f"{bases[2]:020d}.log").unlink()
+    recording = {"TIERED_SIDECAR__RUN__RECORD_LOST": "true"}
+    assert tiered_sidecar(*backfill(copy, tmp_path), variables=recording).code == 0
+    outcome = tiered_sidecar("verify", "--archive", str(tmp_path / "archive"))
+    assert outcome.code == 0
+    assert "1 recorded holes" in outcome.out
+    assert f"recorded as lost: orders-0 [{bases[2]}, {bases[3]}): " in outcome.err
+    assert "orders-1" not in outcome.err
