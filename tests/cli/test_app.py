@@ -13,6 +13,7 @@ import pytest
 
 from sidecar import __version__
 from tests.cli.running import ROOT, command, environment, in_this_process, tiered_sidecar
+from tests.golden import golden
 
 HEAVY = ("numba", "numpy", "pyspark", "boto3", "botocore", "fsspec", "kafka", "pydantic_settings", "prometheus_client")
 
@@ -145,3 +146,12 @@ def test_colors_are_for_terminals_that_want_them(variables: dict[str, str], colo
         os.close(outside)
     assert (b"\x1b[" in shown) is colored
     assert b"\x1b[" not in tiered_sidecar("config", "show", "--archive", tmp_path).out.encode()
+
+
+def test_what_holds_for_a_topic_is_shown_without_an_archive_and_only_for_topics_that_are_there() -> None:
+    there = ["config", "show", "--topic", "orders", "--log-dir", str(golden("4.3.0") / "logs")]
+    assert tiered_sidecar(*there).code == 0
+    asked = tiered_sidecar(*there[:3], "order", *there[4:], "--bootstrap-server", "127.0.0.1:1")
+    assert asked.code == 2
+    assert "no partition of topic order; there are:" in asked.err
+    assert "orders" in asked.err
