@@ -16,6 +16,7 @@ from sidecar.cli import (
     doctor,
     inspecting,
     kubernetes,
+    pod_settings,
     preparing,
     reporting,
     restoring,
@@ -80,6 +81,7 @@ for command in (configuring.show, configuring.validate, configuring.schema):
 for snapshot_command in (snapshots.rebuild, snapshots.check, snapshots.heal):
     producer_snapshots.command()(with_global_options(snapshot_command))
 app.add_typer(producer_snapshots, name="snapshots")
-k8s.command()(with_global_options(kubernetes.render))
+for kubernetes_command in (kubernetes.render, pod_settings.settings):
+    k8s.command()(with_global_options(kubernetes_command))
 app.add_typer(config, name="config")
 app.add_typer(k8s, name="k8s")

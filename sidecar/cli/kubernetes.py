@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -41,7 +42,10 @@ def render(
     ] = f"tiered-sidecar:{__version__}",
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="ConfigMap NAME-settings holds the settings, as the Helm chart makes it."),
+        typer.Option(
+            metavar="NAME",
+            help="ConfigMap NAME-settings holds the settings: of the chart, or of `k8s settings`.",
+        ),
     ] = "tiered-sidecar",
     secret: Annotated[
         str | None,
@@ -59,19 +63,28 @@ def render(
     """
     from sidecar.cli.output import print_json
 
-    for option, value in (("--name", name), ("--image", image), ("--secret", secret)):
+    require_name("--name", name)
+    for option, value in (("--image", image), ("--secret", secret)):
         if value is not None and (not value or any(character.isspace() for character in value)):
             raise SettingsError(f"{option} {value!r}: expected a name without spaces")
-    if len(name) > _NAME_CHARACTERS_MAX:
-        raise SettingsError(
-            f"--name {name}: expected at most {_NAME_CHARACTERS_MAX} characters, as the chart makes them"
-        )
     text = recipe(host, image=image, name=name, secret=secret, heals=heal)
     if options.json:
         print_json({"kind": "kubernetes_recipe", "version": JSON_VERSION, "for": host.value, "text": text})
     else:
         typer.echo(text, nl=False)
     return 0
+
+
+def require_name(option: str, name: str) -> None:
+    """Raises SettingsError unless objects of Kubernetes can be named so, as the chart names them."""
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
+        raise SettingsError(
+            f"{option} {name!r}: expected lower-case letters, digits and hyphens, a letter first and no hyphen last"
+        )
+    if len(name) > _NAME_CHARACTERS_MAX:
+        raise SettingsError(
+            f"{option} {name}: expected at most {_NAME_CHARACTERS_MAX} characters, as the chart makes them"
+        )
 
 
 def recipe(host: Host, *, image: str, name: str, secret: str | None, heals: bool) -> str:

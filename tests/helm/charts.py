@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from sidecar.cli.kubernetes import RECIPES_FILE, Host, variant
+from sidecar.cli.pod_settings import CONTAINER_SETTINGS_FILE
 from tests.helm.dashboard import dashboard
 from tests.helm.tools import go_tool
 from tests.helm.values_schema import values_schema
@@ -75,6 +76,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield CHART / "README.md", documentation()
     yield CHART / "files" / "dashboard.json", dashboard()
     yield ROOT / "docs" / "alerts.md", alerts_page()
+    yield CONTAINER_SETTINGS_FILE, json.dumps(container_settings(), indent=1) + "\n"
     yield RECIPES_FILE, json.dumps(recipes(), indent=1) + "\n"
 
 
@@ -119,6 +121,13 @@ def alerts_page() -> str:
         lines += ["```", *str(rule["expr"]).strip().splitlines(), "```", ""]
         lines += [rule["annotations"]["meaning"], "", f"**What to do:** {rule['annotations']['action']}", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def container_settings() -> dict[str, Any]:
+    """What the chart puts into every settings file, since a container needs it."""
+    (made,) = (found for found in rendered(NEEDED) if found["metadata"]["name"].endswith("-settings"))
+    settings = yaml.safe_load(made["data"]["settings.yaml"])
+    return {name: part for name, part in settings.items() if name not in {"store", "broker"}}
 
 
 def recipes() -> dict[str, dict[str, str]]:

@@ -1,0 +1,124 @@
+"""`k8s settings`: a settings file as the ConfigMap that the recipes of `k8s render` mount, for those who do not use Helm."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from sidecar.cli.kubernetes import require_name
+from sidecar.cli.options import GlobalOptions
+from sidecar.errors import SettingsError
+from sidecar.ports import MIB
+
+if TYPE_CHECKING:
+    from sidecar.config import LoadedSettings
+
+JSON_VERSION = 1
+CONTAINER_SETTINGS_FILE: Final = Path(__file__).parent / "container_settings.json"
+"""What a container needs, from the Helm chart. A test compares."""
+RECIPE_MEMORY_BYTES: Final = 1024 * MIB
+"""Memory limit of the container in the recipes. A test compares."""
+RECIPE_PORT: Final = 9308
+"""Port of the container in the recipes. A test compares."""
+_ALL_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - in a pod
+
+
+def settings(
+    options: GlobalOptions,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The ConfigMap is NAME-settings, as `k8s render` expects it.")
+    ] = "tiered-sidecar",
+) -> int:
+    """Print the settings file as the ConfigMap that `k8s render` expects.
+
+    What --config and --set say, over what a container needs (directories that it may write, a port that is reached). What cannot
+    work in a pod is refused, and so are secrets, which do not belong in a ConfigMap. Variables of the environment are not read.
+    """
+    from sidecar.cli.output import print_json
+
+    require_name("--name", name)
+    text = config_map(options, name)
+    if options.json:
+        print_json({"kind": "kubernetes_settings", "version": JSON_VERSION, "text": text})
+    else:
+        typer.echo(text, nl=False)
+    return 0
+
+
+def config_map(options: GlobalOptions, name: str) -> str:
+    """The text of the ConfigMap. Raises SettingsError."""
+    import yaml
+
+    from sidecar.config import load_settings, read_assignments
+    from sidecar.config.file import read_settings_file
+
+    assigned = read_assignments(options.set_)
+    loaded = load_settings(flags=assigned, config_file=options.config_file)
+    _require_fit_for_a_pod(loaded)
+    tree = json.loads(CONTAINER_SETTINGS_FILE.read_text(encoding="utf-8"))
+    if options.config_file is not None:
+        _lay_over(tree, read_settings_file(options.config_file))
+    for path, value in assigned.items():
+        *sections, last = path.split(".")
+        given: dict[str, Any] = {last: value}
+        for section in reversed(sections):
+            given = {section: given}
+        _lay_over(tree, given)
+    content = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    head = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-settings\ndata:\n  settings.yaml: |\n"
+    return _memory_remark(loaded) + head + textwrap.indent(content, "    ")
+
+
+def _lay_over(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        below = tree.get(name)
+        if isinstance(below, dict) and isinstance(value, Mapping):
+            _lay_over(below, value)
+        elif not (isinstance(below, dict) and value is None):  # a heading under which everything is commented out
+            tree[name] = value
+
+
+def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
+    from sidecar.config.paths import all_settings
+
+    for path, source in loaded.sources.items():
+        if all_settings()[path].is_secret:
+            raise SettingsError(
+                f"{path} ({source}): a ConfigMap is no place for it, make a Secret: k8s render --secret"
+            )
+    broker, http = loaded.settings.broker, loaded.settings.http
+    if "broker.log_dirs" in loaded.sources:
+        raise SettingsError(
+            f"broker.log_dirs ({loaded.sources['broker.log_dirs']}): the recipe's container has the host's directories as a "
+            "variable, which is stronger: leave it out here, and change it there if the broker's are others"
+        )
+    if not (broker.assume_leader or broker.connection.is_configured):
+        raise SettingsError(
+            "nobody says who leads, so nothing would be archived: set broker.connection.bootstrap_servers, the broker beside "
+            "the sidecar first (such as [localhost:9092, kafka:9092]), or broker.assume_leader where each partition has one replica"
+        )
+    if "http.bind" in loaded.sources and (
+        http.address is None or http.address[0] not in _ALL_ADDRESSES or http.address[1] != RECIPE_PORT
+    ):
+        raise SettingsError(
+            f"http.bind {http.bind} ({loaded.sources['http.bind']}): the liveness probe and the scrape ask port {RECIPE_PORT} "
+            f"from outside: leave it out, or write 0.0.0.0:{RECIPE_PORT}; the Helm chart knows other ports"
+        )
+
+
+def _memory_remark(loaded: LoadedSettings) -> str:
+    """A comment where the limit in the recipe is not enough: a JVM for compaction, or large parts."""
+    from sidecar.pipeline.doctor.machine import memory_needed_bytes
+
+    needed = memory_needed_bytes(loaded.settings, cores=2)
+    if needed <= RECIPE_MEMORY_BYTES:
+        return ""
+    return (
+        f"# With these settings the container needs {-(-needed // MIB)} MiB: raise its memory, request and limit, which is "
+        f"{RECIPE_MEMORY_BYTES // MIB}Mi in the recipe.\n"
+    )
