@@ -123,7 +123,7 @@ class StatusPage:
             "machine_time": wording.machine_time,
             "duration": wording.duration_text,
         }
-        environment.globals["plural"] = wording.plural
+        environment.globals |= {"plural": wording.plural, "remedy": wording.remedy}
         return environment.get_template("page.html")
 
 
@@ -145,7 +145,6 @@ def _variables(moment: _Moment, query: Query) -> dict[str, Any]:
         "states": list(State),
         "legend": [(kind, bar.LABELS[kind], bar.EXPLANATIONS[kind]) for kind in bar.LABELS],
         "charts": (charts.throughput(figures.samples), charts.backlog(figures.samples)),
-        "remedies": wording.REMEDIES,
         "uploads": sorted(figures.uploads, key=lambda upload: upload.begun_ms)[:UPLOADS_SHOWN_MAX],
         "cleaner": status.get("broker_cleaner"),
         "compacting": [row for row in compaction if row["running"]],

@@ -9,7 +9,7 @@ from enum import StrEnum
 from sidecar.http.figures import PartitionFigures
 from sidecar.http.page.bar import Piece, bar_text, pieces_of
 from sidecar.http.page.ranges import OffsetRange, is_at_risk, ranges_of
-from sidecar.http.page.wording import REMEDIES
+from sidecar.http.page.wording import remedy
 
 
 class State(StrEnum):
@@ -78,12 +78,13 @@ class Row:
     @property
     def advice(self) -> str:
         """What to do about it, "" where nothing is to be done."""
+        known = remedy(self.error or "", self.reason)
         if self.state is not State.AT_RISK:
-            return REMEDIES.get(self.error or "", "")
-        if "transaction" in self.reason:
-            how = f"kafka-transactions.sh abort --topic {self.topic} --partition {self.partition} --start-offset OFFSET"
-            return f"End its producer, or the transaction: {how}. {MORE_TIME}"
-        return f"{REMEDIES.get(self.error or '', '')} {MORE_TIME}".strip()
+            return known
+        if "transaction" in self.reason or "stable end" in self.reason:
+            where = f"--topic {self.topic} --partition {self.partition}"
+            known = f"A transaction may hang: kafka-transactions.sh find-hanging {where} shows it, abort ends it."
+        return f"{known} {MORE_TIME}".strip()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:

@@ -18,7 +18,7 @@ REMEDIES = {
     "LogDirsUnformatted": "Nothing beside a new broker: it formats them. Else mount the disk, or correct broker.log_dirs.",
     "LineageUnknown": "Let the broker lead whose segments were archived before, or set store.url to another prefix.",
     "ObjectExists": "Nothing, if it passes: another sidecar wrote the same object first.",
-    "ObjectMissing": "An object is gone that the archive names: tiered-sidecar verify lists all that are; restore them.",
+    "ObjectMissing": "Create the place that store.url names. If an object of the archive is gone: tiered-sidecar verify lists all.",
     "ObjectDamaged": "Something between here and the store changes bytes, or the store lost some: verify --deep tells which.",
     "OutcomeUnknown": "Nothing, if it passes: what was written is read back before anything is decided.",
     "PartitionError": "Do what the text says: the other partitions go on, this one is tried again after a while.",
@@ -30,12 +30,21 @@ REMEDIES = {
     "StagingFull": "Give the volume of run.state_dir and compaction.staging_dir more room.",
     "StoreDenied": "Keys or rights are wrong or have expired: docs/iam.md has the least rights.",
     "StoreError": "The store refused: its own log says why. tiered-sidecar doctor --area store asks it everything that is needed.",
-    "StoreMissing": "Create the bucket, or correct store.url.",
+    "StoreMissing": "Create the bucket or directory, or correct store.url.",
     "StoreUnavailable": "Look at the network, the store's health and its limits; uploads go on by themselves.",
     "VerificationMismatch": "Stored objects differ from their commit: tiered-sidecar verify --deep names them all.",
     "StoreUnsafe": "This store cannot fence two writers: use another, or promise single_writer.",
 }
 """What to do, by the class of an error; what its text says comes first."""
+
+_SAID_BY_TEXT = {"CoverageHole": "run.record_lost"}
+"""Words of texts that say the same themselves."""
+
+
+def remedy(kind: str, text: str) -> str:
+    """What to do about an error of this class and text, "" where nothing is known, or the text says it."""
+    said = _SAID_BY_TEXT.get(kind)
+    return "" if said is not None and said in text else REMEDIES.get(kind, "")
 
 
 def count_text(number: int) -> str:
