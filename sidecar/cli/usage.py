@@ -56,6 +56,6 @@ def _answer(error: Any, what: str) -> None:
 
 
 def _one_line(error: Any) -> str:
-    text = " ".join(error.format_message().split()).rstrip(".")
+    text = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     command = error.ctx.command_path if error.ctx is not None else "tiered-sidecar"
     return f"{text[:1].lower()}{text[1:]}; see {command} --help"

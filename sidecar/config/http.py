@@ -43,10 +43,14 @@ class HttpSettings(Section):
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `:port` (all interfaces). Raises ValueError."""
+    """Host and port of `host:port` or `[v6]:port`. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(f"{text!r} is no address and port such as 127.0.0.1:{HTTP_PORT}")
+    if not host:
+        raise ValueError(
+            f"{text!r} names no address: 0.0.0.0:{port} is all interfaces, 127.0.0.1:{port} this machine only"
+        )
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1], int(port)
     if ":" in host:

@@ -192,7 +192,23 @@ def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> N
         (answer,) = unprivileged.tiered_sidecar(*arguments).lines()
     finally:
         log_dir.chmod(0o755)
-    assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 6]
+    assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 7]
+
+
+def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_dir: Path) -> None:
+    (log_dir / "odd-0").mkdir()
+    os.mkfifo(log_dir / "odd-0" / "00000000000000000000.log")
+    for snapshot in log_dir.glob("*/*.snapshot"):
+        snapshot.unlink()
+    report = doctor(settings_for(log_dir), areas=[Area.LOG_DIRS])
+    assert set(troubles(report)) == {"partitions", "producer snapshots"}
+    assert "odd-0" in troubles(report)["partitions"]
+    assert found_in(report, "files can be read").outcome.verdict is Verdict.OK
+
+
+def test_a_place_that_cannot_be_written_to_says_what_to_do(log_dir: Path) -> None:
+    report = doctor(settings_for(log_dir, store={"url": "file:///proc/nowhere"}), areas=[Area.STORE])
+    assert "the place that store.url names" in found_in(report, "write").outcome.advice
 
 
 def test_settings_that_are_valid_and_dangerous_are_warnings(log_dir: Path) -> None:

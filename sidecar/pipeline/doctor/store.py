@@ -11,6 +11,7 @@ from functools import partial
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.errors import ObjectDamaged, SidecarError, StoreDenied, StoreError
+from sidecar.http.page.wording import REMEDIES
 from sidecar.model import ObjectKey
 from sidecar.pipeline.doctor.bucket import bucket_rules, endpoint
 from sidecar.pipeline.doctor.findings import Check, Outcome, Verdict, fine, not_checked, problem, warning
@@ -87,7 +88,8 @@ class _Look:
             return warning(str(error), "gc, and clearing up after uploads that were given up, need this right")
         except StoreError as error:
             make = problem if question.required else _no_problem
-            return make(str(error), question.advice, error.exit_code)
+            advice = question.advice or REMEDIES.get(type(error).__name__, "")
+            return make(str(error), advice, error.exit_code)
         return fine(detail or "works")
 
     def abort(self) -> Outcome:
