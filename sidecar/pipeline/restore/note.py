@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sidecar.logformat.names import directory_name
 from sidecar.model import TopicPartition
@@ -16,26 +16,32 @@ from sidecar.pipeline.restore.staging import new_file, owner_for, translating
 from sidecar.pipeline.snapshots.placing import sync_directory
 
 PREFIX: Final = ".restore-"
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 class CommandNote:
-    """The note of one topic in one log dir. A partition is finished if its directory is the very one that is noted."""
+    """The note of one topic in one log dir. A partition is finished if its directory is the very one that is noted.
+
+    `seal`: of each, what it was made from and its files, in JSON's types; see `restore.seal`.
+    """
 
     def __init__(self, log_dir: Path, topic: str) -> None:
         self._path = log_dir / f"{PREFIX}{topic}.json"
 
-    def is_finished(self, topic_partition: TopicPartition) -> bool:
-        """Whether an earlier run gave this partition's directory its name."""
-        name = directory_name(topic_partition)
-        directory = self._path.parent / name
-        return directory.is_dir() and self._read().get(name) == directory.stat().st_ino
+    def finished(self) -> dict[Path, Mapping[str, Any]]:
+        """The directories that are finished, of whichever run, with their seals."""
+        found = {self._path.parent / name: entry for name, entry in self._read().items()}
+        return {
+            directory: entry["seal"]
+            for directory, entry in found.items()
+            if directory.is_dir() and directory.stat().st_ino == entry["inode"]
+        }
 
-    def add(self, directory_ids: Mapping[TopicPartition, int]) -> None:
-        """Note these too, before they get their names. Raises StagingFull, PartitionError."""
-        names = self._read() | {directory_name(found): inode for found, inode in directory_ids.items()}
+    def add(self, directories: Mapping[TopicPartition, tuple[int, Mapping[str, Any]]]) -> None:
+        """Note these too, by inode and seal, before they get their names. Raises StagingFull, PartitionError."""
+        new = {directory_name(found): {"inode": inode, "seal": seal} for found, (inode, seal) in directories.items()}
         with new_file(self._path, owner_for(self._path.parent)) as file:
-            file.write(json.dumps({"version": _VERSION, "finished": names}).encode())
+            file.write(json.dumps({"version": _VERSION, "finished": {**self._read(), **new}}).encode())
         sync_directory(self._path.parent)
 
     def remove(self) -> None:
@@ -44,10 +50,12 @@ class CommandNote:
             self._path.unlink(missing_ok=True)
         sync_directory(self._path.parent)
 
-    def _read(self) -> dict[str, int]:
+    def _read(self) -> dict[str, dict[str, Any]]:
         try:
             found = json.loads(self._path.read_bytes())
             names = found["finished"] if found["version"] == _VERSION else {}
-            return {str(name): int(inode) for name, inode in names.items()}
+            return {
+                str(name): {"inode": int(entry["inode"]), "seal": dict(entry["seal"])} for name, entry in names.items()
+            }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}  # Then nothing is taken for finished, and what stands there is left alone.

@@ -20,6 +20,7 @@ from sidecar.pipeline.restore.outcome import PartitionOutcome
 from sidecar.pipeline.restore.plan import choose_lineage, plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.running import WORKERS, Run
+from sidecar.pipeline.restore.seal import decided_before
 from sidecar.pipeline.restore.staging import translating
 from sidecar.pipeline.restore.target import place_of, read_target, within
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
@@ -75,7 +76,7 @@ def restore(
     if not request.log_dir.exists():
         _planned(store, clock, request)
         with translating(request.log_dir):
-            request.log_dir.mkdir()
+            request.log_dir.mkdir(exist_ok=True)  # Two that begin at once: the lock tells them apart.
         sync_directory(request.log_dir.parent)
     with LogDirLock(request.log_dir, after_crash_too=True) as lock:
         report = _planned(store, clock, request)
@@ -92,8 +93,11 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
     outcomes = [PartitionOutcome(plan_partition(state, request)) for state in _states(store, clock, request)]
     for outcome in outcomes:
         place = place_of(target, outcome.plan.topic_partition)
-        outcome.is_done = place.is_done
-        outcome.decisions = decide(outcome.plan, target, place, request)
+        outcome.is_done = place.seal is not None
+        if place.seal is not None:
+            outcome.plan, outcome.decisions = decided_before(outcome.plan, target, place.seal, request)
+        else:
+            outcome.decisions = decide(outcome.plan, target, place, request)
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent
     return RestoreReport(request.log_dir, shutil.disk_usage(disk).free, outcomes)
 

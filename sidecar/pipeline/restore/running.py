@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from threading import Event, Lock
+from typing import Any
 
 from sidecar.errors import PartitionError, StagingFull
 from sidecar.pipeline.advice import advised
@@ -17,7 +18,8 @@ from sidecar.pipeline.restore.note import CommandNote
 from sidecar.pipeline.restore.outcome import PartitionOutcome
 from sidecar.pipeline.restore.plan import SegmentPlan
 from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.staging import StagedPartition
+from sidecar.pipeline.restore.seal import seal_of
+from sidecar.pipeline.restore.staging import StagedPartition, forget, unfinished
 from sidecar.ports import ObjectStore
 
 WORKERS = 4
@@ -144,7 +146,7 @@ class Run:
         logs = {job.work.plan.topic_partition: job.outcome.log for job in whole if job.outcome.log is not None}
         if logs:
             enter_into_checkpoints(self._request.log_dir, logs)
-            self._note.add({job.work.plan.topic_partition: job.work.staged.directory_id for job in whole})
+            self._note.add({job.work.plan.topic_partition: self._sealed(job.work) for job in whole})
         for job in whole:
             try:
                 job.work.staged.swap_in()
@@ -152,6 +154,12 @@ class Run:
                 job.outcome.log, job.outcome.problem = None, advised(error)
         if any(outcome.problem for outcome in self._outcomes):
             return  # The note stays: a further run must know what was done.
-        for outcome in self._outcomes:
-            StagedPartition(self._request.log_dir, outcome.plan.topic_partition).forget()
+        if unfinished(self._request.log_dir, self._request.topic):
+            return  # So it does for the command that made those.
+        for directory in self._note.finished():
+            forget(directory)
         self._note.remove()
+
+    def _sealed(self, work: PartitionRestore) -> tuple[int, dict[str, Any]]:
+        seal = seal_of(work.decisions, self._request, work.plan, work.staged.files())
+        return work.staged.directory_id, seal

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.errors import PartitionError, StagingFull
-from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, directory_name, parse_file_name
+from sidecar.logformat.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    directory_name,
+    parse_directory_name,
+    parse_file_name,
+)
 from sidecar.logformat.partition_metadata import write_partition_metadata
 from sidecar.model import TopicPartition
 from sidecar.pipeline.snapshots.placing import sync_directory
@@ -171,6 +177,14 @@ class StagedPartition:
             for name in names:
                 (self.directory / name).unlink(missing_ok=True)
 
+    def files(self) -> dict[str, int]:
+        """Sizes in bytes, by name, of what stays when the directory has its final name and the command is through."""
+        return {
+            name: size_bytes
+            for name, size_bytes in self.sizes().items()
+            if name != RECORD and not name.endswith(NOTE_SUFFIX)
+        }
+
     def swap_in(self) -> None:
         """Give the directory its final name, in place of the empty log that may be there. Raises PartitionError."""
         self.remove(frozenset(name for name in self.sizes() if name.endswith(NOTE_SUFFIX)))
@@ -188,11 +202,20 @@ class StagedPartition:
         with translating(self.directory):
             return self.directory.stat().st_ino
 
-    def forget(self) -> None:
-        """Remove the record from the final directory. Raises PartitionError."""
-        with translating(self.final):
-            (self.final / RECORD).unlink(missing_ok=True)
-        sync_directory(self.final)
+
+def forget(directory: Path) -> None:
+    """Remove the record from a final directory. Raises PartitionError."""
+    with translating(directory):
+        (directory / RECORD).unlink(missing_ok=True)
+    sync_directory(directory)
+
+
+def unfinished(log_dir: Path, topic: str) -> list[str]:
+    """The topic's staging directories, by name."""
+    with translating(log_dir):
+        names = [path.name for path in log_dir.glob(f"*{STAGING_SUFFIX}")]
+    found = [(name, parse_directory_name(name.removesuffix(STAGING_SUFFIX))) for name in names]
+    return sorted(name for name, parsed in found if parsed and parsed.topic_partition.topic == topic)
 
 
 def _is_ours(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sidecar.errors import CorruptFile, SettingsError
 from sidecar.logformat.leader_epochs import read_leader_epochs
@@ -63,12 +64,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a partition goes. `is_done`: an earlier run of the same command restored it.
+    """Where a partition goes. `seal`: what an earlier run noted of the directory that it finished there, None for none.
 
     `leader_epoch`: the highest that the empty log there has seen, -1 where nothing says so.
     """
 
-    is_done: bool = False
+    seal: Mapping[str, Any] | None = None
     leader_epoch: int = -1
 
 
@@ -145,8 +146,9 @@ def place_of(target: Target, topic_partition: TopicPartition) -> Place:
         sizes = {entry.name: entry.stat().st_size for entry in directory.iterdir()}
     except OSError as error:
         raise LogDirRefused(f"{directory}: cannot be listed ({error.strerror})") from error
-    if CommandNote(target.log_dir, topic_partition.topic).is_finished(topic_partition):
-        return Place(is_done=True)
+    seal = CommandNote(target.log_dir, topic_partition.topic).finished().get(directory)
+    if seal is not None:
+        return Place(seal=seal)
     for name, size_bytes in sorted(sizes.items()):
         if not _is_vacant(name, size_bytes):
             raise LogDirRefused(
