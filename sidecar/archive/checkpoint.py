@@ -18,6 +18,8 @@ from sidecar.model import TopicPartition
 
 FORMAT = "tiered-sidecar-checkpoint"
 VERSION = 1
+VERSION_WITH_DELETED_RECORDS = 2
+"""What a reader of version 1 knows nothing of: it is to pass such a checkpoint over, and to refuse the commit that says it."""
 CHECKPOINT_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -28,7 +30,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
     inner = canonical(
         {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION_WITH_DELETED_RECORDS if state.deleted_before_offset else VERSION,
             "number": state.next_number - 1,
             "commit_sha256": state.last_sha256,
             "committed_at_ms": state.last_committed_at_ms,
@@ -71,7 +73,7 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
         CorruptFile: anything about it is wrong, its own checksum first of all.
     """
     found = read_object(unseal("checkpoint", data, file), file)
-    check_format(found, FORMAT, VERSION)
+    check_format(found, FORMAT, VERSION_WITH_DELETED_RECORDS)
     partition = TopicPartition(found.text("topic", 249), found.integer("partition", 0, INT32_MAX))
     incarnation = found.text("incarnation", 22)
     if (partition, incarnation, found.integer("number")) != (lineage.topic_partition, lineage.incarnation, number):

@@ -152,14 +152,14 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON number")
 
 
-def check_format(found: JsonObject, name: str, version: int) -> None:
+def check_format(found: JsonObject, name: str, newest_version: int) -> None:
     """Refuse another format, or a version that this program does not know."""
     if found.text("format") != name:
         found.refuse("format", repr(name))
     written = found.integer("version")
-    if written != version:
+    if not 1 <= written <= newest_version:
         raise CorruptFile(
-            f"written in version {written} of {name}, this program knows version {version}: "
+            f"written in version {written} of {name}, this program knows version {newest_version}: "
             f"read this archive with a release that knows version {written}",
             file=found.file,
         )

@@ -14,6 +14,7 @@ from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
 from sidecar.archive.commit import Writer, digest, encode_commit
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.fold import fold
+from sidecar.archive.sealed import seal
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import CommitRefused, CorruptFile, CoverageHole, Fenced
 from sidecar.model import ArchivedSegment, TopicPartition
@@ -248,6 +249,18 @@ def test_any_changed_byte_of_a_checkpoint_is_found(state: PartitionState, data: 
 def test_any_bytes_are_no_checkpoint(data: bytes) -> None:
     with pytest.raises(CorruptFile):
         decode_checkpoint(data, 0, LINEAGE, "k")
+
+
+def test_a_checkpoint_that_older_readers_would_misread_has_a_version_that_they_do_not_know() -> None:
+    deleted = after(THREE, [DeleteRecords(150)])
+    assert b'"version":1' in encode_checkpoint(THREE)
+    assert b'"version":2' in encode_checkpoint(deleted)
+    assert decode_checkpoint(encode_checkpoint(deleted), deleted.next_number - 1, LINEAGE) == deleted
+    inner = encode_checkpoint(deleted)[len(b'{"checkpoint":') :].rsplit(b',"sha256"', 1)[0]
+    for version in (0, 3):
+        strange = seal("checkpoint", inner.replace(b'"version":2', b'"version":%d' % version))
+        with pytest.raises(CorruptFile, match=f"written in version {version} of tiered-sidecar-checkpoint"):
+            decode_checkpoint(strange, deleted.next_number - 1, LINEAGE)
 
 
 def test_a_checkpoint_belongs_to_its_key() -> None:
