@@ -62,6 +62,8 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
             for row in rows:
                 if row.problem:
                     remark(f"{row.topic}-{row.partition}: {row.problem}")
+                if row.remark:
+                    remark(row.remark)
         else:
             remark(f"nothing is archived at {store.url}")
     if settings.broker.log_dirs:

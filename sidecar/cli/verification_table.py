@@ -18,6 +18,7 @@ class VerificationTable:
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._problems: list[str] = []
+        self._remarks: list[str] = []
         self._holes: list[str] = []
         self._of_objects = False
         self.has_mismatch = False
@@ -37,6 +38,8 @@ class VerificationTable:
         name = f"{row.topic}-{row.partition}"
         self._rows.append((name, *offsets, counts, len(found.orphans), len(row.holes), len(found.problems)))
         self._holes += [f"{name} {hole}" for hole in row.holes]
+        if row.remark:
+            self._remarks.append(row.remark)
         for problem in found.problems:
             self._of_objects |= str(problem.kind) in _OF_OBJECTS
             self._problems.append(problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}")
@@ -54,6 +57,8 @@ class VerificationTable:
             remark(f"problem: {problem}")
         for hole in self._holes:
             remark(f"recorded as lost: {hole}")
+        for text in self._remarks:
+            remark(text)
         if self._of_objects:
             remark(
                 "restore what is missing or damaged from a replica of the bucket or an earlier version, then verify again"

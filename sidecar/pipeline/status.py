@@ -39,7 +39,8 @@ class PartitionRow:
 
     `generations`: bytes of live objects by generation, ascending: 0 is what the broker wrote (`raw_bytes`), each compaction
     counts one up (`compacted_bytes` is the sum of these). `clean_end_offset` (exclusive): below it everything was compacted
-    with all that lies below, by `clean_strategy`; None where nothing was.
+    with all that lies below, by `clean_strategy`; None where nothing was. `deleted_before_offset`: records below it were deleted
+    on purpose on the broker, and a restore leaves them out; None where nothing is known of that.
     """
 
     cluster_id: str
@@ -56,6 +57,7 @@ class PartitionRow:
     generations: tuple[GenerationBytes, ...] = ()
     clean_end_offset: int | None = None
     clean_strategy: str | None = None
+    deleted_before_offset: int | None = None
     problem: str | None = None
 
     @property
@@ -67,6 +69,16 @@ class PartitionRow:
     def compacted_bytes(self) -> int:
         """Bytes of live objects that a compaction wrote."""
         return sum(found.bytes for found in self.generations if found.generation)
+
+    @property
+    def remark(self) -> str:
+        """What a person who restores it should know besides, "" for nothing."""
+        if self.deleted_before_offset is None or self.deleted_before_offset <= (self.start_offset or 0):
+            return ""
+        return (
+            f"{self.topic}-{self.partition}: records below offset {self.deleted_before_offset} were deleted on purpose on the "
+            f"broker; restore leaves them out, unless --deleted-records restore is given"
+        )
 
     def to_json(self) -> dict[str, object]:
         """The stable JSON form."""
@@ -91,6 +103,7 @@ def row_of(state: PartitionState) -> PartitionRow:
         generations=_generations(state),
         clean_end_offset=None if state.clean is None else state.clean_end_offset,
         clean_strategy=None if state.clean is None else state.clean.strategy,
+        deleted_before_offset=state.deleted_before_offset or None,
     )
 
 

@@ -51,6 +51,7 @@ def test_status_has_a_row_for_every_lineage_with_commits() -> None:
         ),
         "clean_end_offset": None,
         "clean_strategy": None,
+        "deleted_before_offset": None,
         "raw_bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes,
         "compacted_bytes": 0,
         "problem": None,

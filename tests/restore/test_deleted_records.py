@@ -99,3 +99,10 @@ def test_the_command_says_what_it_leaves_out_and_how_to_get_it(tmp_path: Path) -
     assert (row["start_offset"], row["deleted_before_offset"]) == (333, 333)
     (row, _) = in_this_process(*arguments, "--deleted-records", "restore", "--json").lines()[0]["partitions"]
     assert (row["start_offset"], row["deleted_before_offset"]) == (0, None)
+    for command in ("status", "verify"):
+        named = (command, "--archive", str(tmp_path / "archive"), "--topic", "orders")
+        said = " ".join(in_this_process(*named).err.split())
+        assert "orders-0: records below offset 333 were deleted on purpose" in said
+        assert "orders-1: records" not in said
+        found = in_this_process(*named, "--json").lines()
+        assert [row["deleted_before_offset"] for row in found if row.get("partition") == 0] == [333]
