@@ -18,6 +18,7 @@ _MOUNTS = {
         "properties": {"name": {"type": "string"}, "mountPath": {"type": "string", "pattern": "^/"}},
     },
 }
+_PORTS = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
 _WHERE_KNOWN = {"enum": ["auto", True, False]}
 _NAME = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
@@ -52,8 +53,10 @@ _STRONGER: dict[str, Any] = {
     "podMonitor.enabled": _WHERE_KNOWN,
     "podMonitor.namespaces": _TEXTS,
     "prometheusRule.enabled": _WHERE_KNOWN,
-    "networkPolicy.storePorts": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+    "networkPolicy.storePorts": _PORTS,
     "networkPolicy.storeTo": _OBJECTS,
+    "networkPolicy.brokerPorts": _PORTS,
+    "networkPolicy.brokerTo": _OBJECTS,
     "inject.engine": {"enum": ["none"]},
     "extraObjects": _OBJECTS,
 }

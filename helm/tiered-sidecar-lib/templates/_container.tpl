@@ -117,11 +117,13 @@ seccompProfile:
     secretKeyRef:
       name: {{ . }}
       key: {{ $values.s3.accessKeyIdKey }}
+      optional: true
 - name: TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY
   valueFrom:
     secretKeyRef:
       name: {{ . }}
       key: {{ $values.s3.secretAccessKeyKey }}
+      optional: true
 {{- end }}
 {{- with $values.sidecar.extraEnv }}
 {{ toYaml . }}

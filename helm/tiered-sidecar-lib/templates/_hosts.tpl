@@ -33,7 +33,7 @@ controller:
     - {{- include "tiered-sidecar-lib.container" . | nindent 6 | trim | printf " %s" }}
 {{- end }}
   extraVolumes:
-{{- include "tiered-sidecar-lib.volumes" (dict "root" .root "token" true) | nindent 4 }}
+{{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 4 }}
 # Keyless access to the store (IRSA, workload identity) belongs to the broker's own account:
 # serviceAccount:
 #   annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::<account>:role/<role>"}
@@ -64,7 +64,7 @@ spec:
         - {{- include "tiered-sidecar-lib.container" . | nindent 10 | trim | printf " %s" }}
 {{- end }}
       volumes:
-{{- include "tiered-sidecar-lib.volumes" (dict "root" .root "token" true) | nindent 8 }}
+{{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 8 }}
 {{- end -}}
 
 {{- define "tiered-sidecar-lib.recipe.cfk" -}}

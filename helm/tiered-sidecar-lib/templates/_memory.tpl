@@ -76,7 +76,7 @@ besides, in steps of 256 MiB. Takes the root context.
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
 {{- $unit := regexFind "[A-Za-z]*$" $text -}}
 {{- if or (not (hasKey $units $unit)) (not (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" $text)) -}}
-{{- fail (printf "%s is no amount of memory such as 1536Mi or 3Gi" $text) -}}
+{{- fail (printf "%s is no size such as 1536Mi or 3Gi" $text) -}}
 {{- end -}}
 {{- div (int64 (mulf (trimSuffix $unit $text | float64) (get $units $unit))) 1048576 -}}
 {{- end -}}

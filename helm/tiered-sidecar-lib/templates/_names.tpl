@@ -24,15 +24,15 @@ app.kubernetes.io/name: {{ include "tiered-sidecar-lib.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* Labels of an object. The chart's own win over commonLabels, for a selector may ask for them; the component is each object's. */}}
 {{- define "tiered-sidecar-lib.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{ include "tiered-sidecar-lib.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: tiered-sidecar
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := dict
+      "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_")
+      "app.kubernetes.io/version" (toString .Chart.AppVersion)
+      "app.kubernetes.io/part-of" "tiered-sidecar"
+      "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- $common := omit (default dict .Values.commonLabels) "app.kubernetes.io/component" -}}
+{{- toYaml (merge $own (include "tiered-sidecar-lib.selectorLabels" . | fromYaml) $common) -}}
 {{- end -}}
 
 {{/* A digest wins over a tag; without either the tag is the program's version. */}}

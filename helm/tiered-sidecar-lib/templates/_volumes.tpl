@@ -1,6 +1,7 @@
 {{/*
 The volumes that the containers mount besides the broker's own. Takes a dict with `root`, `settings: false` for heal alone, and
-`token: true` where the sidecar itself runs, whose port may have one.
+`port: false` where nothing listens, so that no token is needed. Objects that are missing must not keep the broker from starting:
+they are optional, and the sidecar says what it lacks.
 */}}
 {{- define "tiered-sidecar-lib.volumes" -}}
 {{- $values := .root.Values -}}
@@ -8,17 +9,18 @@ The volumes that the containers mount besides the broker's own. Takes a dict wit
 - name: tiered-sidecar-settings
   configMap:
     name: {{ include "tiered-sidecar-lib.fullname" .root }}-settings
+    optional: true
 - name: tiered-sidecar-work
-  emptyDir:
-    sizeLimit: {{ $values.sidecar.workSizeLimit }}
+{{- include "tiered-sidecar-lib.workVolume" .root | nindent 2 }}
 {{ end -}}
 - name: tiered-sidecar-tmp
   emptyDir:
     sizeLimit: {{ $values.sidecar.tmpSizeLimit }}
-{{- if and .token ($values.statusPage).existingSecret }}
+{{- if and (not (eq .port false)) ($values.statusPage).existingSecret }}
 - name: tiered-sidecar-token
   secret:
     secretName: {{ $values.statusPage.existingSecret }}
+    optional: true
     items:
       - key: {{ $values.statusPage.tokenKey }}
         path: token
@@ -46,5 +48,5 @@ containers:
   - {{- include "tiered-sidecar-lib.container" . | nindent 4 | trim | printf " %s" }}
 {{- end }}
 volumes:
-{{- include "tiered-sidecar-lib.volumes" (dict "root" .root "token" true) | nindent 2 }}
+{{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 2 }}
 {{- end -}}

@@ -7,11 +7,9 @@ ttlSecondsAfterFinished: {{ $backfill.ttlSecondsAfterFinished }}
 template:
   metadata:
     labels:
-{{- include "tiered-sidecar-lib.selectorLabels" .root | nindent 6 }}
       app.kubernetes.io/component: backfill
-{{- with $backfill.podLabels }}
-{{- toYaml . | nindent 6 }}
-{{- end }}
+{{- $labels := omit (default dict $backfill.podLabels) "app.kubernetes.io/component" }}
+{{- toYaml (merge (include "tiered-sidecar-lib.selectorLabels" .root | fromYaml) $labels) | nindent 6 }}
 {{- with $backfill.podAnnotations }}
     annotations:
 {{- toYaml . | nindent 6 }}
@@ -68,5 +66,5 @@ template:
       - name: data
         persistentVolumeClaim:
           claimName: {{ .broker.claim }}
-{{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 6 }}
+{{- include "tiered-sidecar-lib.volumes" (dict "root" .root "port" false) | nindent 6 }}
 {{- end -}}

@@ -1,0 +1,47 @@
+{{/*
+The volume for journal, compiled kernels and work files of compaction. The kubelet evicts a whole pod, the broker with it, when more lies in
+an emptyDir than its sizeLimit; so the limit is what the settings need, and less is refused. Sizes: docs/sizing.md.
+*/}}
+
+{{/* The source of the volume. Takes the root context. */}}
+{{- define "tiered-sidecar-lib.workVolume" -}}
+{{- with .Values.sidecar.workVolume -}}
+{{- toYaml . -}}
+{{- else -}}
+emptyDir:
+  sizeLimit: {{ include "tiered-sidecar-lib.workSizeLimit" . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "tiered-sidecar-lib.workSizeLimit" -}}
+{{- $needed := int (include "tiered-sidecar-lib.workMebibytes" (include "tiered-sidecar-lib.settings" . | fromYaml)) -}}
+{{- with .Values.sidecar.workSizeLimit -}}
+{{- if lt (int (include "tiered-sidecar-lib.mebibytes" .)) $needed -}}
+{{- fail (printf "sidecar.workSizeLimit is %v, and compaction may need %d MiB; what lies there beyond the limit gets the broker's pod evicted: leave it out to have that, lower settings.compaction.max_job_bytes, or give sidecar.workVolume, such as an ephemeral claim" . $needed) -}}
+{{- end -}}
+{{- . -}}
+{{- else -}}
+{{- printf "%dMi" (max 10240 $needed) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* 1 GiB, and one largest job for each of: staging, copies of before_upload, what Spark exchanges; if they lie there. Takes the settings. */}}
+{{- define "tiered-sidecar-lib.workMebibytes" -}}
+{{- $jobs := 0 -}}
+{{- if include "tiered-sidecar-lib.compacts" . -}}
+{{- $here := "/var/lib/tiered-sidecar/" -}}
+{{- if hasPrefix $here (toString .compaction.staging_dir) -}}
+{{- $before := eq (toString .compaction.when) "before_upload" -}}
+{{- range .compaction.topics -}}
+{{- if and (kindIs "map" .) (eq (toString (get . "when")) "before_upload") -}}
+{{- $before = true -}}
+{{- end -}}
+{{- end -}}
+{{- $jobs = ternary 2 1 $before -}}
+{{- end -}}
+{{- if and (include "tiered-sidecar-lib.usesSpark" .) (hasPrefix $here (toString .spark.local_dir)) -}}
+{{- $jobs = add $jobs 1 -}}
+{{- end -}}
+{{- end -}}
+{{- add 1024 (mul $jobs (div (int64 (default 17179869184 (default dict .compaction).max_job_bytes)) 1048576)) -}}
+{{- end -}}

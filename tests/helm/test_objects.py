@@ -1,0 +1,106 @@
+"""Objects beside the recipes: their labels, what the network lets through, what outlives the release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helm.charts import CHART, MONITORING, NEEDED, helm, rendered
+
+pytestmark = pytest.mark.real
+
+BACKFILL = {
+    "backfill.enabled": "true",
+    "backfill.brokers[0].name": "first",
+    "backfill.brokers[0].claim": "data-kafka-0",
+}
+BACKFILL["backfill.brokers[0].logDirs[0]"] = "/data/data"
+NAME = "app.kubernetes.io/name"
+COMPONENT = "app.kubernetes.io/component"
+
+
+class StrictLoader(yaml.SafeLoader):
+    """Refuses a mapping with the same key twice, as Kubernetes' strict decoding does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"{sorted(keys)}{node.start_mark}"
+        return dict(super().construct_mapping(node, deep=deep))
+
+
+def test_labels_of_the_chart_are_its_own_and_stand_there_once(tmp_path: Path) -> None:
+    ours = {NAME: "tiered-sidecar", COMPONENT: "backfill"}
+    given = {**dict.fromkeys(ours, "theirs"), "team": "data"}
+    values = {
+        "settings": {"store": {"url": "s3://bucket/prefix"}, "broker": {"assume_leader": True}},
+        "commonLabels": {**given, "release": "common"},
+        "demo": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+        "backfill": {
+            "enabled": True,
+            "podLabels": given,
+            "brokers": [{"name": "0", "claim": "data-kafka-0", "logDirs": ["/data/data"]}],
+        },
+        **{
+            name: {"enabled": True, "labels": {"release": name}}
+            for name in ("podMonitor", "prometheusRule", "dashboard")
+        },
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    apis = [word for api in MONITORING for word in ("--api-versions", api)]
+    text = helm("template", "release", str(CHART), "--kube-version", "1.37.0", "--values", str(file), *apis)
+    objects = [found for found in yaml.load_all(text, StrictLoader) if found]
+    labels = {found["kind"]: found["metadata"]["labels"] for found in objects if "labels" in found["metadata"]}
+    assert {found[NAME] for found in labels.values()} == {"tiered-sidecar"}
+    assert {found["team"] for found in labels.values()} == {"data"}
+    assert labels["PodMonitor"]["release"] == "podMonitor"
+    (job,) = (found for found in objects if found["kind"] == "Job")
+    pod = job["spec"]["template"]["metadata"]["labels"]
+    assert {name: pod[name] for name in ours} == ours
+    assert pod["team"] == "data"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, [9092]),
+        ({"settings.broker.connection.bootstrap_servers": "{kafka:9093,[::1]:9094}"}, [9093, 9094]),
+        ({"networkPolicy.brokerPorts": "{9092,9095}"}, [9092, 9095]),
+    ],
+)
+def test_backfill_reaches_the_brokers_it_asks_for_leaders(values: dict[str, str], expected: list[int]) -> None:
+    objects = rendered({**NEEDED, **BACKFILL, "networkPolicy.enabled": "true", **values})
+    (policy,) = (found for found in objects if found["kind"] == "NetworkPolicy")
+    *_, brokers = policy["spec"]["egress"]
+    assert sorted(entry["port"] for entry in brokers["ports"]) == expected
+
+
+def test_backfill_that_asks_no_broker_reaches_none() -> None:
+    given = {"settings.store.url": "s3://bucket/prefix", "settings.broker.assume_leader": "true"}
+    objects = rendered({**given, **BACKFILL, "networkPolicy.enabled": "true"})
+    (policy,) = (found for found in objects if found["kind"] == "NetworkPolicy")
+    assert [[entry["port"] for entry in rule["ports"]] for rule in policy["spec"]["egress"] if "ports" in rule] == [
+        [53, 53],
+        [443],
+    ]
+
+
+def test_what_pods_of_brokers_mount_outlives_the_release_and_may_be_missing() -> None:
+    objects = {
+        found["metadata"]["name"]: found
+        for found in rendered({**NEEDED, "s3.existingSecret": "keys", "statusPage.existingSecret": "token"})
+    }
+    settings = objects["release-tiered-sidecar-settings"]
+    assert settings["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    patch = yaml.safe_load(objects["release-tiered-sidecar-recipes"]["data"]["plain.yaml"])
+    spec = patch["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["tiered-sidecar-settings"]["configMap"]["optional"] is True
+    assert volumes["tiered-sidecar-token"]["secret"]["optional"] is True
+    (sidecar,) = spec["initContainers"]
+    keys = [entry["valueFrom"]["secretKeyRef"] for entry in sidecar["env"] if "valueFrom" in entry]
+    assert [key["optional"] for key in keys] == [True, True]

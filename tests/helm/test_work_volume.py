@@ -1,0 +1,62 @@
+"""The volume for work files: as large as compaction may need, for an emptyDir that is overrun gets the broker's pod evicted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from sidecar.config import CompactionSettings
+from tests.helm.charts import NEEDED, HelmFailed, rendered
+
+pytestmark = pytest.mark.real
+
+COMPACTING = {"settings.compaction.topics[0].pattern": "accounts"}
+MIB = 1024 * 1024
+JOB_MEBIBYTES = CompactionSettings().max_job_bytes // MIB
+
+
+def work_volume(values: dict[str, str]) -> dict[str, Any]:
+    """As the recipe for a plain StatefulSet has it."""
+    (config_map,) = (
+        found for found in rendered({**NEEDED, **values}) if found["metadata"]["name"].endswith("-recipes")
+    )
+    volumes = yaml.safe_load(config_map["data"]["plain.yaml"])["spec"]["template"]["spec"]["volumes"]
+    (volume,) = (found for found in volumes if found.pop("name") == "tiered-sidecar-work")
+    return dict(volume)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected_mebibytes"),
+    [
+        ({}, 10240),
+        (COMPACTING, 1024 + 2 * JOB_MEBIBYTES),
+        ({**COMPACTING, "settings.compaction.when": "before_upload"}, 1024 + 3 * JOB_MEBIBYTES),
+        ({**COMPACTING, "settings.compaction.topics[0].when": "before_upload"}, 1024 + 3 * JOB_MEBIBYTES),
+        ({**COMPACTING, "settings.compaction.engine": "local"}, 1024 + JOB_MEBIBYTES),
+        ({**COMPACTING, "settings.compaction.enabled": "false"}, 10240),
+        ({**COMPACTING, "settings.compaction.max_job_bytes": str(8192 * MIB)}, 1024 + 2 * 8192),
+        ({**COMPACTING, "settings.compaction.max_job_bytes": str(1024 * MIB)}, 10240),
+        ({**COMPACTING, "settings.compaction.staging_dir": "/elsewhere"}, 1024 + JOB_MEBIBYTES),
+    ],
+)
+def test_an_empty_dir_holds_what_compaction_may_need(values: dict[str, str], expected_mebibytes: int) -> None:
+    assert work_volume(values) == {"emptyDir": {"sizeLimit": f"{expected_mebibytes}Mi"}}
+
+
+def test_too_small_an_empty_dir_is_refused() -> None:
+    needed_mebibytes = 1024 + 2 * JOB_MEBIBYTES
+    given = {**COMPACTING, "sidecar.workSizeLimit": f"{needed_mebibytes}Mi"}
+    assert work_volume(given) == {"emptyDir": {"sizeLimit": f"{needed_mebibytes}Mi"}}
+    message = f"sidecar.workSizeLimit is 10Gi, and compaction may need {needed_mebibytes} MiB"
+    with pytest.raises(HelmFailed, match=re.escape(message)):
+        work_volume({**COMPACTING, "sidecar.workSizeLimit": "10Gi"})
+
+
+def test_a_volume_of_its_own_takes_its_place() -> None:
+    claim = "sidecar.workVolume.ephemeral.volumeClaimTemplate.spec"
+    given = {f"{claim}.resources.requests.storage": "64Gi", f"{claim}.accessModes[0]": "ReadWriteOnce"}
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Gi"}}}}
+    assert work_volume({**COMPACTING, **given}) == {"ephemeral": {"volumeClaimTemplate": template}}
