@@ -109,6 +109,34 @@ def test_a_directory_that_changed_just_now_is_not_believed(rig: Rig) -> None:
     assert rig.listings == 3
 
 
+def test_what_comes_while_a_directory_is_listed_is_not_missed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overtaken(*arguments: Path) -> PartitionFiles:
+        files = read_partition_directory(*arguments)  # type: ignore[arg-type]
+        _roll(rig.directory)
+        later_ns = rig.directory.stat().st_mtime_ns + 1_000_000
+        os.utime(rig.directory, ns=(later_ns, later_ns))
+        return files
+
+    with monkeypatch.context() as patch:
+        patch.setattr(listing_cache, "read_partition_directory", overtaken)
+        assert rig.cache.read(NAME, rig.directory.parent, rig.directory).active_base_offset == BASES[-1]
+    assert rig.read().active_base_offset == 30
+
+
+def test_a_listing_under_a_compaction_is_not_kept(rig: Rig) -> None:
+    swap = rig.directory / f"{0:020d}.log.swap"
+    swap.write_bytes(b"")
+    rig.settle()
+    assert rig.read().unstable
+    rig.read()
+    assert rig.listings == 2
+    swap.unlink()
+    rig.settle()
+    assert not rig.read().unstable
+    rig.read()
+    assert rig.listings == 3
+
+
 def test_a_listing_is_made_anew_from_time_to_time(rig: Rig) -> None:
     rig.read()
     rig.clock.sleep_s(LIST_EVERY_S)

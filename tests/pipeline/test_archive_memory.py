@@ -11,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.archive.actions import Clean
+from sidecar.archive.commit import Writer
 from sidecar.archive.extent import extent_of
 from sidecar.clock import ManualClock
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.logformat.batches import scan_file
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.rounds import RoundReport
 from sidecar.pipeline.tools import Tools
 from tests.fakes.memory_store import MemoryStore
@@ -24,6 +31,8 @@ from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges
 
 PARTITION = "orders-0"
 NAME = TopicPartition("orders", 0)
+CRC_POSITION = 17
+"""Of the field in a batch of magic 2."""
 KEYS = ObjectKey("segments/x.log"), ObjectKey("segments/x.indexes")
 
 
@@ -117,7 +126,6 @@ def test_an_archive_that_was_emptied_is_begun_anew(site: Site) -> None:
 def test_another_archive_in_its_place_is_read(site: Site, tmp_path: Path) -> None:
     site.run()
     site.store.objects.clear()
-    shutil.rmtree(site.state_dir)
     other = Site(tmp_path / "other")
     other.store = site.store
     other.run()
@@ -126,6 +134,56 @@ def test_another_archive_in_its_place_is_read(site: Site, tmp_path: Path) -> Non
         remembered = tools.memory.recall(NAME)
     assert remembered is not None
     assert remembered.state.last_sha256 == archived_states(site.store)[PARTITION].last_sha256
+
+
+def _rewrite_last_checksum(log: Path) -> None:
+    """Give the last batch another one: a log of the same shape with other bytes in it."""
+    (*_, last) = scan_file(log, base_offset=int(log.stem))
+    with log.open("r+b") as file:
+        file.seek(int(last.position[-1]) + CRC_POSITION)
+        file.write(b"\x01\x02\x03\x04")
+
+
+def test_a_log_that_does_not_continue_what_is_remembered_is_told_so_at_once(site: Site) -> None:
+    """Also where nothing has rolled that would be held against the archive before it is appended."""
+    site.run()
+    rolled = rolled_ranges(site.log_dir, PARTITION)
+    _rewrite_last_checksum(site.log_dir / PARTITION / f"{rolled[-1][0]:020d}.log")
+    report, _ = site.run()
+    (error,) = report.errors
+    assert "differ" in str(error)
+    assert "same topic id" in str(error)
+
+
+@pytest.mark.parametrize("is_remembered_whole", [True, False])
+def test_an_archive_that_was_compacted_meanwhile_is_read_as_a_whole(site: Site, is_remembered_whole: bool) -> None:
+    if is_remembered_whole:
+        site.hide(6)
+    site.run()
+    _, resumed = site.run()
+    state = archived_states(site.store)[PARTITION]
+    assert state.start_offset is not None
+    assert state.end_offset is not None
+    log = CommitLog(site.store, state.lineage.root, site.store.clock)
+    assert (len(state.segments) <= SEGMENTS_KEPT) == is_remembered_whole
+    clean = Clean(state.start_offset, state.end_offset, "latest-per-key")
+    log.append([clean], Writer(1, state.highest_leader_epoch, "compactor"), log.read())
+    report, calls = site.run()
+    assert report.errors == []
+    assert "list_folders" not in resumed
+    assert calls["list_folders"] == 1
+
+
+def test_whoever_forgot_what_it_knew_reads_the_archive_itself(site: Site) -> None:
+    site.run()
+    (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
+    with site.process() as tools:
+        known = KnownArchive(tools, files)
+        for folders in (0, 1, 1):
+            site.store.calls.clear()
+            known.open(files)
+            assert site.store.calls["list_folders"] == folders
+            known.forget()
 
 
 def _garbage(path: Path) -> None:

@@ -35,6 +35,7 @@ class Leadership:
     cluster_start_offset: int | None = None
     ask_before_away: int | None = None
     epoch: int | None = None
+    missing_rights: tuple[str, ...] = ()
 
     def cluster_id(self) -> str:
         return self.files.cluster_id()
@@ -46,7 +47,7 @@ class Leadership:
         self.files.refresh()
 
     def state(self) -> FactsState:
-        return FactsState(None, self.away)
+        return FactsState(None, self.away, self.missing_rights)
 
     def policy(self, topic: str) -> TopicPolicy:
         return self.files.policy(topic)
@@ -95,6 +96,13 @@ def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_
     }
     live = {segment.log_key for state in states.values() for segment in state.segments}
     assert sum(key.endswith(".log") for key in store.objects) == len(live)
+
+
+def test_rights_that_are_missing_are_in_the_report(tmp_path: Path) -> None:
+    log_dir = golden("4.3.0") / "logs"
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), missing_rights=("Describe on topic a",))
+    with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
+        assert rounds_of(replace(tools, facts=facts), log_dir).plan()[1].missing_rights == ("Describe on topic a",)
 
 
 def test_leadership_that_is_lost_during_the_upload_commits_nothing_and_leaves_nothing(tmp_path: Path) -> None:
@@ -149,9 +157,11 @@ def test_leadership_that_comes_back_goes_on_where_the_others_sidecar_ended(tmp_p
         shutil.copytree(later / "orders-0", copy / "orders-0", dirs_exist_ok=True)  # as a follower catches up
         ours.leads = True
         before = dict(store.objects)
+        store.calls.clear()
         report = rounds.run_once()
     # It knows by reading that the other one has archived all: nothing is uploaded for a commit that would be refused.
     assert store.objects == before
+    assert {name for name in store.calls if name not in {"list", "list_folders", "read", "head"}} == set()
     ends = {str(outcome.files.topic_partition): outcome.end_offset for outcome in report.outcomes}
     assert ends["orders-0"] == spans[-1][1]
 
