@@ -53,6 +53,13 @@ def render(
             metavar="SECRET", help="Secret with access-key-id and secret-access-key. Default: no static keys."
         ),
     ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECRET",
+            help="Secret with the token of the status page, as key token. Default: everybody may look.",
+        ),
+    ] = None,
     heal: Annotated[
         bool, typer.Option("--heal", help="With the init container that creates missing producer snapshots.")
     ] = False,
@@ -64,10 +71,10 @@ def render(
     from sidecar.cli.output import print_json
 
     require_name("--name", name)
-    for option, value in (("--image", image), ("--secret", secret)):
+    for option, value in (("--image", image), ("--secret", secret), ("--token", token)):
         if value is not None and (not value or any(character.isspace() for character in value)):
             raise SettingsError(f"{option} {value!r}: expected a name without spaces")
-    text = recipe(host, image=image, name=name, secret=secret, heals=heal)
+    text = recipe(host, image=image, name=name, secret=secret, token=token, heals=heal)
     if options.json:
         print_json({"kind": "kubernetes_recipe", "version": JSON_VERSION, "for": host.value, "text": text})
     else:
@@ -87,13 +94,16 @@ def require_name(option: str, name: str) -> None:
         )
 
 
-def recipe(host: Host, *, image: str, name: str, secret: str | None, heals: bool) -> str:
+def recipe(host: Host, *, image: str, name: str, secret: str | None, token: str | None, heals: bool) -> str:
     """The text for a host."""
     texts = json.loads(RECIPES_FILE.read_text(encoding="utf-8"))
-    text = str(texts[host][variant(heals=heals, has_secret=secret is not None)])
-    return text.replace("@NAME@", name).replace("@IMAGE@", image).replace("@SECRET@", secret or "")
+    text = str(texts[host][variant(heals=heals, has_secret=secret is not None, has_token=token is not None)])
+    for mark, word in (("@NAME@", name), ("@IMAGE@", image), ("@SECRET@", secret or ""), ("@TOKEN@", token or "")):
+        text = text.replace(mark, word)
+    return text
 
 
-def variant(*, heals: bool, has_secret: bool) -> str:
+def variant(*, heals: bool, has_secret: bool, has_token: bool) -> str:
     """The name of one of a host's texts."""
-    return "+".join(part for part, is_there in (("heal", heals), ("secret", has_secret)) if is_there) or "sidecar"
+    parts = (("heal", heals), ("secret", has_secret), ("token", has_token))
+    return "+".join(part for part, is_there in parts if is_there) or "sidecar"

@@ -133,10 +133,12 @@ def container_settings() -> dict[str, Any]:
 def recipes() -> dict[str, dict[str, str]]:
     """By host and variant, the text of the chart's recipe with placeholders for what a command line may name."""
     found: dict[str, dict[str, str]] = {host: {} for host in Host}
-    for heals, has_secret in itertools.product((False, True), repeat=2):
+    for heals, has_secret, has_token in itertools.product((False, True), repeat=3):
         values = {**PLACEHOLDERS, **NEEDED, "heal.enabled": str(heals).lower()}
         if has_secret:
             values["s3.existingSecret"] = "name-of-the-secret"
+        if has_token:
+            values["statusPage.existingSecret"] = "name-of-the-token"
         (config_map,) = (found for found in rendered(values) if found["metadata"]["name"].endswith("-recipes"))
         for host in Host:
             text = config_map["data"][f"{host}.yaml"].rstrip("\n") + "\n"
@@ -144,9 +146,10 @@ def recipes() -> dict[str, dict[str, str]]:
                 ("name-of-the-release", "@NAME@"),
                 ("image-of-the-sidecar:tag", "@IMAGE@"),
                 ("name-of-the-secret", "@SECRET@"),
+                ("name-of-the-token", "@TOKEN@"),
             ):
                 text = text.replace(placeholder, mark)
-            found[host][variant(heals=heals, has_secret=has_secret)] = text
+            found[host][variant(heals=heals, has_secret=has_secret, has_token=has_token)] = text
     return found
 
 

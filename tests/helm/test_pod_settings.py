@@ -59,7 +59,7 @@ def test_it_is_what_the_chart_makes_of_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", Host)
 def test_the_recipes_name_it_and_have_the_port_and_memory_that_it_is_checked_against(host: Host) -> None:
-    text = recipe(host, image="example/sidecar:9", name="archive", secret=None, heals=False)
+    text = recipe(host, image="example/sidecar:9", name="archive", secret=None, token=None, heals=False)
     assert "name: archive-settings\n" in text
     assert f"containerPort: {RECIPE_PORT}\n" in text
     assert text.count(f"memory: {RECIPE_MEMORY_BYTES // MIB}Mi\n") == 2

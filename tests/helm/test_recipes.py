@@ -16,13 +16,17 @@ pytestmark = pytest.mark.real
 
 @pytest.mark.parametrize("host", Host)
 @pytest.mark.parametrize("heals", [False, True])
-@pytest.mark.parametrize("secret", [None, "archive-keys"])
-def test_the_command_line_prints_the_recipe_of_the_chart(host: Host, heals: bool, secret: str | None) -> None:
+@pytest.mark.parametrize(("secret", "token"), [(None, None), ("archive-keys", None), ("archive-keys", "page")])
+def test_the_command_line_prints_the_recipe_of_the_chart(
+    host: Host, heals: bool, secret: str | None, token: str | None
+) -> None:
     values = {**NEEDED, "heal.enabled": str(heals).lower(), "image.repository": "example/sidecar", "image.tag": "v9"}
     values |= {"s3.existingSecret": secret} if secret else {}
+    values |= {"statusPage.existingSecret": token} if token else {}
     objects = rendered(values, release="archive")
     (config_map,) = (found for found in objects if found["metadata"]["name"] == "archive-tiered-sidecar-recipes")
-    text = recipe(host, image="example/sidecar:v9", name="archive-tiered-sidecar", secret=secret, heals=heals)
+    name = "archive-tiered-sidecar"
+    text = recipe(host, image="example/sidecar:v9", name=name, secret=secret, token=token, heals=heals)
     assert text == config_map["data"][f"{host}.yaml"].rstrip("\n") + "\n"
 
 
@@ -58,8 +62,9 @@ def test_a_recipe_says_only_what_the_sidecar_needs(host: Host) -> None:
 
 @pytest.mark.parametrize("host", Host)
 @pytest.mark.parametrize("kubernetes", ["1.29", "1.37"])
-def test_a_pod_with_the_recipe_is_valid(host: Host, kubernetes: str) -> None:
-    text = recipe(host, image="example/sidecar:9", name="archive", secret="keys", heals=True)
+@pytest.mark.parametrize("token", [None, "page"])
+def test_a_pod_with_the_recipe_is_valid(host: Host, kubernetes: str, token: str | None) -> None:
+    text = recipe(host, image="example/sidecar:9", name="archive", secret="keys", token=token, heals=True)
     added = added_to_the_pod(host, text)
     (mount, *_) = added["initContainers"][0]["volumeMounts"]
     pod = {
@@ -80,3 +85,11 @@ def test_a_pod_with_the_recipe_is_valid(host: Host, kubernetes: str) -> None:
     assert sidecar["volumeMounts"][0] == {**mount, "readOnly": True}
     named = {mount["name"] for container in added["initContainers"] for mount in container["volumeMounts"]}
     assert named == {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert ("tiered-sidecar-token" in named) is (token is not None)
+
+
+def test_the_policy_of_the_bitnami_chart_lets_prometheus_reach_the_sidecar() -> None:
+    values = {**NEEDED, "settings.http.bind": "0.0.0.0:9400"}
+    (config_map,) = (found for found in rendered(values) if found["metadata"]["name"].endswith("-recipes"))
+    found = yaml.safe_load(config_map["data"]["bitnami.yaml"])
+    assert found["networkPolicy"] == {"extraIngress": [{"ports": [{"port": 9400}]}]}

@@ -34,6 +34,12 @@ controller:
 {{- end }}
   extraVolumes:
 {{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 4 }}
+# The chart's own policy (networkPolicy.enabled, its default) opens only the ports of Kafka: this one is for Prometheus and the status
+# page. Add `from` to say who may reach it.
+networkPolicy:
+  extraIngress:
+    - ports:
+        - port: {{ include "tiered-sidecar-lib.httpPort" .root }}
 # Keyless access to the store (IRSA, workload identity) belongs to the broker's own account:
 # serviceAccount:
 #   annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::<account>:role/<role>"}
