@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -47,13 +48,17 @@ class PartitionArchiver:
 
     def deadline_ms(self, files: PartitionFiles) -> int | None:
         """When the broker will delete the first segment that is not known to be archived; None for never, or if none is."""
-        end_offset = self._known.end_offset
         policy = self._tools.facts.policy(files.topic_partition.topic)
-        pending = [segment for segment in files.segments if end_offset is None or segment.end_offset > end_offset]
+        pending = self.pending(files)
         if not pending or (policy.local_limit_ms is None and policy.local_limit_bytes is None):
             return None
         now_ms = self._tools.clock.now_ms()
         return deletion_deadline_ms(files, pending[0], policy, largest_timestamp_ms(pending[0]), now_ms)
+
+    def pending(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
+        """Rolled segments above the archive as it is known now."""
+        end_offset = -1 if self._known.end_offset is None else self._known.end_offset
+        return files.segments[bisect_right(files.segments, end_offset, key=lambda segment: segment.end_offset) :]
 
     def _plan(self, files: PartitionFiles) -> PartitionPlan:
         facts = self._tools.facts.partition(files)
