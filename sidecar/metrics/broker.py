@@ -56,6 +56,10 @@ class BrokerMetrics:
         self._lost = declarations.counter(
             "lost_offsets_total", "Offsets recorded as LOST, because they were gone before they were archived."
         )
+        self._taken_as_compacted = declarations.counter(
+            "offsets_taken_as_compacted_total",
+            "Offsets missing in the log that nothing but the topic's cleanup.policy explains, each time such a segment was prepared.",
+        )
         self._last_loss = declarations.gauge(
             "last_loss_timestamp_seconds",
             "When this process last recorded offsets as LOST; 0 if it never did. Alert on its age: a counter that rises before it "
@@ -93,6 +97,10 @@ class BrokerMetrics:
         """A range of so many offsets was recorded as LOST."""
         self._lost.inc(count)
         self._last_loss.set(self._clock.now_ms() / 1000)
+
+    def taken_as_compacted(self, count: int) -> None:
+        """So many offsets are missing before the next segment, and are archived as compaction would have left it."""
+        self._taken_as_compacted.inc(count)
 
     def _facts_age_s(self) -> float:
         with self._lock:

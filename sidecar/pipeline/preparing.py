@@ -123,6 +123,7 @@ def _lost_tail(tools: Tools, segment: SegmentFiles, reading: SegmentReading) -> 
     if policy.is_compacted:
         why = f"cleanup.policy has compact ({policy.origins['cleanup_policy']})"
         _log.warning("missing_offsets_taken_as_compacted", segment=str(segment), offsets=missing, reason=why)
+        tools.metrics.broker.taken_as_compacted(missing[1] - missing[0])
         return None
     if not tools.policy.record_lost:
         raise CoverageHole(
