@@ -58,7 +58,7 @@ class BrokerMetrics:
         )
         self._taken_as_compacted = declarations.counter(
             "offsets_taken_as_compacted_total",
-            "Offsets missing in the log that nothing but the topic's cleanup.policy explains, each time such a segment was prepared.",
+            "Offsets missing in the log that only the topic's cleanup.policy explains, each time such a segment was prepared.",
         )
         self._last_loss = declarations.gauge(
             "last_loss_timestamp_seconds",
