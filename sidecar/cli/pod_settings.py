@@ -16,13 +16,15 @@ from sidecar.errors import SettingsError
 from sidecar.ports import MIB
 
 if TYPE_CHECKING:
-    from sidecar.config import LoadedSettings
+    from sidecar.config import LoadedSettings, Settings
 
 JSON_VERSION = 1
 CONTAINER_SETTINGS_FILE: Final = Path(__file__).parent / "container_settings.json"
 """What a container needs, from the Helm chart. A test compares."""
 RECIPE_MEMORY_BYTES: Final = 1024 * MIB
 """Memory limit of the container in the recipes. A test compares."""
+RECIPE_WORK_BYTES: Final = 10240 * MIB
+"""Size of the volume for work files in the recipes. A test compares."""
 RECIPE_PORT: Final = 9308
 """Port of the container in the recipes. A test compares."""
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - in a pod
@@ -71,7 +73,7 @@ def config_map(options: GlobalOptions, name: str) -> str:
         _lay_over(tree, given)
     content = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=False)
     head = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-settings\ndata:\n  settings.yaml: |\n"
-    return _memory_remark(loaded) + head + textwrap.indent(content, "    ")
+    return _size_remarks(loaded.settings) + head + textwrap.indent(content, "    ")
 
 
 def _lay_over(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
@@ -111,14 +113,37 @@ def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
         )
 
 
-def _memory_remark(loaded: LoadedSettings) -> str:
-    """A comment where the limit in the recipe is not enough: a JVM for compaction, or large parts."""
+def _size_remarks(settings: Settings) -> str:
+    """Comments where the sizes in the recipe are not enough: a JVM for compaction, large parts, work files of compaction."""
     from sidecar.pipeline.doctor.machine import memory_needed_bytes
 
-    needed = memory_needed_bytes(loaded.settings, cores=2)
-    if needed <= RECIPE_MEMORY_BYTES:
-        return ""
-    return (
-        f"# With these settings the container needs {-(-needed // MIB)} MiB: raise its memory, request and limit, which is "
-        f"{RECIPE_MEMORY_BYTES // MIB}Mi in the recipe.\n"
-    )
+    memory_mebibytes = -(-memory_needed_bytes(settings, cores=2) // MIB)
+    work_mebibytes = -(-_work_needed_bytes(settings) // MIB)
+    remarks = ""
+    if memory_mebibytes > RECIPE_MEMORY_BYTES // MIB:
+        remarks += (
+            f"# With these settings the container needs {memory_mebibytes} MiB: raise its memory, request and limit, which is "
+            f"{RECIPE_MEMORY_BYTES // MIB}Mi in the recipe.\n"
+        )
+    if work_mebibytes > RECIPE_WORK_BYTES // MIB:
+        remarks += (
+            f"# With these settings compaction may write {work_mebibytes} MiB: raise the sizeLimit of tiered-sidecar-work, "
+            f"{RECIPE_WORK_BYTES // MIB}Mi in the recipe,\n"
+            "# beyond which the broker's pod is evicted, or make it an ephemeral claim.\n"
+        )
+    return remarks
+
+
+def _work_needed_bytes(settings: Settings) -> int:
+    """1 GiB, and one largest job for each of: staging, copies of before_upload, what Spark exchanges.
+
+    The chart reckons the same (helm/tiered-sidecar-lib/templates/_work.tpl), a test compares.
+    """
+    from sidecar.config import CompactionWhen
+    from sidecar.pipeline.doctor.machine import uses_spark
+
+    compaction = settings.compaction
+    if not compaction.is_active:
+        return 1024 * MIB
+    copies = CompactionWhen.BEFORE_UPLOAD in {compaction.when, *(topic.when for topic in compaction.topics)}
+    return 1024 * MIB + (1 + copies + uses_spark(settings)) * compaction.max_job_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import kubernetes_validate
@@ -10,7 +11,7 @@ import yaml
 
 from sidecar.cli.kubernetes import Host, recipe
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.pod_settings import RECIPE_MEMORY_BYTES, RECIPE_PORT, config_map
+from sidecar.cli.pod_settings import RECIPE_MEMORY_BYTES, RECIPE_PORT, RECIPE_WORK_BYTES, RECIPE_WORK_BYTES, config_map
 from sidecar.config import load_settings
 from sidecar.errors import SettingsError
 from sidecar.ports import MIB
@@ -63,6 +64,7 @@ def test_the_recipes_name_it_and_have_the_port_and_memory_that_it_is_checked_aga
     assert "name: archive-settings\n" in text
     assert f"containerPort: {RECIPE_PORT}\n" in text
     assert text.count(f"memory: {RECIPE_MEMORY_BYTES // MIB}Mi\n") == 2
+    assert re.search(rf"tiered-sidecar-work\n +emptyDir:\n +sizeLimit: {RECIPE_WORK_BYTES // MIB}Mi\n", text)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +94,25 @@ def test_what_cannot_work_in_a_pod_or_is_secret_is_refused(text: str, message: s
     assert "hush" not in str(refused.value)
 
 
-def test_memory_beyond_that_of_the_recipe_is_told(tmp_path: Path) -> None:
+@pytest.mark.real
+@pytest.mark.parametrize("when", ["after_upload", "before_upload"])
+@pytest.mark.parametrize("engine", ["auto", "local"])
+def test_sizes_beyond_those_of_the_recipe_are_told_as_the_chart_reckons_them(
+    when: str, engine: str, tmp_path: Path
+) -> None:
     assert not printed(tmp_path, ARCHIVE + BROKER).startswith("#")
-    text = printed(tmp_path, ARCHIVE + BROKER + "compaction: {topics: [accounts]}\n")
-    assert text.startswith("# With these settings the container needs 2368 MiB: raise its memory")
+    compaction = f"compaction: {{topics: [accounts], when: {when}, engine: {engine}}}\n"
+    text = printed(tmp_path, ARCHIVE + BROKER + compaction)
+    values = {
+        "settings.compaction.topics[0]": "accounts",
+        "settings.compaction.when": when,
+        "settings.compaction.engine": engine,
+    }
+    objects = rendered({**NEEDED, **values})
+    (recipes,) = (found for found in objects if found["metadata"]["name"].endswith("-recipes"))
+    size = re.findall(r"tiered-sidecar-work\n +emptyDir:\n +sizeLimit: ([0-9]+)Mi", recipes["data"]["plain.yaml"])
+    assert re.findall(r"compaction may write ([0-9]+) MiB", text) == size
+    assert ("# With these settings the container needs 2368 MiB: raise its memory" in text) == (engine == "auto")
 
 
 @pytest.mark.parametrize("name", ["Archive", "archive-", "9archive", "a.b", "", "a" * 51])
