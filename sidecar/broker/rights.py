@@ -23,7 +23,7 @@ def problem_words(name: str, operation: str, topic: str = CLUSTER) -> str:
     option = f"--topic {topic}" if topic else "--cluster"
     return (
         f"{name}: our user is not authorized; allow it {operation} on {where} "
-        f"(kafka-acls --add --allow-principal User:... --operation {operation} {option})"
+        f"(kafka-acls.sh --add --allow-principal User:... --operation {operation} {option})"
     )
 
 

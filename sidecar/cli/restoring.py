@@ -64,7 +64,7 @@ def restore(
         str | None,
         typer.Option(
             metavar="ID",
-            help="The id that the cluster gave the topic (kafka-topics --describe); none for brokers before 2.8. Default: "
+            help="The id that the cluster gave the topic (kafka-topics.sh --describe); none for brokers before 2.8. Default: "
             "what --bootstrap-server tells, or else the topic's directories in LOG_DIR.",
         ),
     ] = None,

@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 PAGE = (Path(__file__).parents[2] / "docs" / "disaster-recovery.md").read_text(encoding="utf-8")
 VERSION = "4.3.0"
 TOOLS = {
-    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
-    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
-    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-get-offsets.sh": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 }
 STOP, START = "# the broker is stopped", "# the broker is started"
 
@@ -50,11 +50,11 @@ def test_the_drill_brings_back_what_was_archived(tmp_path: Path) -> None:
                     broker.start()
                 else:
                     printed[line] = run(line, broker, settings)
-    offsets = dict(re.findall(r"^orders:(\d+):(\d+)$", found(printed, "kafka-get-offsets"), re.MULTILINE))
+    offsets = dict(re.findall(r"^orders:(\d+):(\d+)$", found(printed, "kafka-get-offsets.sh"), re.MULTILINE))
     ends = dict(re.findall(r"^ *orders-(\d+) +\S+ +\d+ +(\d+)", found(printed, "tiered-sidecar status"), re.MULTILINE))
     assert offsets == ends
     assert set(offsets) == {"0", "1"}
-    read = len(found(printed, "kafka-console-consumer").splitlines())
+    read = len(found(printed, "kafka-console-consumer.sh").splitlines())
     assert read == sum(len(expected_reads(source / f"orders-{number}", int(end))[1]) for number, end in ends.items())
 
 
