@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sidecar.model import TopicPartition
     from sidecar.pipeline.restore.restore import RestoreReport
 
 
@@ -13,8 +14,16 @@ def as_json(report: RestoreReport) -> dict[str, Any]:
     return {
         "log_dir": str(report.log_dir),
         "free_bytes": report.free_bytes,
-        "partitions": [outcome.to_json() for outcome in report.outcomes],
+        "partitions": _rows(report),
+        "not_archived": report.not_archived,
+        "unfinished": report.unfinished,
     }
+
+
+def _rows(report: RestoreReport) -> list[dict[str, Any]]:
+    """Of every partition that was found in the archive, ascending."""
+    rows = [outcome.to_json() for outcome in report.outcomes] + [found.to_json() for found in report.unreadable]
+    return sorted(rows, key=lambda row: int(str(row["partition"])))
 
 
 def show(report: RestoreReport, *, colors: bool, dry_run: bool) -> None:
@@ -22,23 +31,39 @@ def show(report: RestoreReport, *, colors: bool, dry_run: bool) -> None:
     from sidecar.cli.output import print_table, remark, size
 
     rows = []
-    for outcome in report.outcomes:
-        row = outcome.to_json()
+    for row in _rows(report):
         name = f"{row['topic']}-{row['partition']}"
-        offsets = (row["start_offset"], row["end_offset"])
+        offsets = (
+            row["start_offset"],
+            f"≤ {row['end_offset']}" if row["end_offset_is_upper_bound"] else row["end_offset"],
+        )
         modes = (row["topic_id"], row["leader_epochs"], row["producer_state"])
         rows.append(
-            (name, row["state"], *offsets, row["segments"], row["segments_resumed"], size(outcome.size_bytes), *modes)
+            (name, row["state"], *offsets, row["segments"], row["segments_resumed"], size(row["bytes"]), *modes)
         )
     columns = ["partition", "", "from#", "to#", "segments#", "resumed#", "size#", "topic id", "epochs", "producers"]
     title = f"Plan for {report.log_dir} (nothing was done)" if dry_run else f"Restored into {report.log_dir}"
     print_table(title, columns, rows, colors=colors)
-    for text in _remarks(report):
+    for text in _remarks(report, dry_run=dry_run):
         remark(text)
 
 
-def _remarks(report: RestoreReport) -> list[str]:
+def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
     texts = []
+    texts += [
+        f"{found.topic_partition} stopped: {found.problem}.{_stays(found.topic_partition, dry_run)}"
+        for found in report.unreadable
+    ]
+    if report.not_archived:
+        texts.append(
+            f"partitions {', '.join(map(str, report.not_archived))}: nothing is archived of them, so nothing is restored; a "
+            f"broker makes them empty"
+        )
+    if report.unfinished:
+        texts.append(
+            f"{', '.join(report.unfinished)}: of an earlier restore, and not gone on with by this command; no broker starts beside "
+            f"it: run that command again, or remove it"
+        )
     for outcome in report.outcomes:
         name, log = outcome.plan.topic_partition, outcome.log
         if outcome.decisions and outcome.decisions.reason and not outcome.is_done:
@@ -54,17 +79,37 @@ def _remarks(report: RestoreReport) -> list[str]:
                 f"{name}: of producers nothing is known from below offset {outcome.plan.blank_below}, where the archive begins or "
                 f"offsets are lost: retries of what they wrote there, and transactions begun there, are not recognised"
             )
+        if outcome.empty_before_ms is not None:
+            texts.append(
+                f"{name}: nothing archived of it is as old as --until-timestamp, so its log is empty; its first batch has a "
+                f"record of {outcome.empty_before_ms}"
+            )
+        elif outcome.end_is_bound and not outcome.problem and not outcome.is_done:
+            texts.append(
+                f"{name}: where in its last segment --until-timestamp lies shows when it is fetched: `to` is a bound"
+            )
+        if outcome.keeps_foreign_producers:
+            texts.append(
+                f"{name}: producer state is kept, but {report.log_dir} belongs to another cluster, which gives the same "
+                f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids that"
+            )
         if outcome.plan.asks_for_more:
             texts.append(f"{name}: the archive holds less than the offsets that were asked for")
         if log and log.open_transactions and not log.aborted:
             texts.append(
                 f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "
-                f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions abort` ends them "
+                f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions.sh abort` ends them "
                 f"(or restore with --open-transactions abort)"
             )
         if outcome.problem:
-            texts.append(
-                f"{name} stopped: {outcome.problem}. {name}.restoring stays, and no broker starts beside it: run the same command "
-                f"again once the cause is removed, or remove that directory"
-            )
+            texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, dry_run)}")
     return texts
+
+
+def _stays(topic_partition: TopicPartition, dry_run: bool) -> str:
+    if dry_run:
+        return ""
+    return (
+        f" {topic_partition}.restoring stays, and no broker starts beside it: run the same command again once the cause is "
+        f"removed, or remove that directory"
+    )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 _OFFSET_MAX = 2**63 - 1
+_TIMESTAMP_DIGITS_MAX = 14
+"""To the year 5138."""
 
 
 @answering_json("restore")
@@ -190,7 +192,12 @@ def _timestamp_ms(text: str | None) -> int | None:
     if text is None:
         return None
     if text.isascii() and text.isdigit():
-        return int(text[:19])
+        if len(text) > _TIMESTAMP_DIGITS_MAX:
+            raise SettingsError(
+                f"--until-timestamp {text}: is no time in milliseconds since 1970, which have {_TIMESTAMP_DIGITS_MAX} digits at "
+                f"most (are these microseconds?)"
+            )
+        return int(text)
     from datetime import datetime
 
     try:

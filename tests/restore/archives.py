@@ -12,7 +12,7 @@ from sidecar.logformat.batches import scan_file
 from sidecar.logformat.headers import BatchFlag
 from sidecar.logformat.records import Record, read_records
 from sidecar.pipeline.restore.outcome import PartitionOutcome
-from sidecar.pipeline.restore.request import RestoreRequest
+from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.pipeline.restore.restore import restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, manifest
@@ -58,8 +58,10 @@ def golden_topic_id(topic: str, version: str = "4.3.0") -> str | None:
 
 
 def restored(store: MemoryStore, log_dir: Path, topic: str, version: str = "4.3.0", **request: Any) -> PartitionOutcome:
-    """Restore one partition, by default 0, and the golden topic's id; its outcome."""
-    request = {"partitions": (0,), "topic_id": golden_topic_id(topic, version), **request}
+    """Restore one partition, by default 0, and the golden topic's id; its outcome. Without ids the epochs are kept."""
+    topic_id = golden_topic_id(topic, version)
+    defaults = {"partitions": (0,), "topic_id": topic_id, "leader_epochs": None if topic_id else LeaderEpochMode.KEEP}
+    request = defaults | request
     (outcome,) = restore(store, CLOCK, RestoreRequest(topic, log_dir, **request), workers=2).outcomes
     return outcome
 

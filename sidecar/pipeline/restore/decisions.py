@@ -20,12 +20,16 @@ from sidecar.pipeline.restore.target import Place, Target
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """How one partition is restored. `topic_id` None: no `partition.metadata` is written. `reason` is for people."""
+    """How one partition is restored. `topic_id` None: no `partition.metadata` is written. `reason` is for people.
+
+    `keeps_foreign_producers`: of another cluster than the target's, because that was asked for.
+    """
 
     topic_id: str | None
     leader_epochs: LeaderEpochMode
     producer_state: ProducerStateMode
     reason: str = ""
+    keeps_foreign_producers: bool = False
 
 
 def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRequest) -> Decisions:
@@ -33,8 +37,10 @@ def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRe
     topic_id = _topic_id(plan, target, request)
     _require_cluster_agrees(plan, request)
     danger = _epoch_danger(plan, target, place, topic_id, request.cluster)
-    epochs = _leader_epochs(plan, target, request, danger)
-    return Decisions(topic_id, epochs, _producer_state(plan, target, request, epochs), danger)
+    epochs = _leader_epochs(plan, target, place, request, topic_id, danger)
+    producers = _producer_state(plan, target, request, epochs)
+    is_other = target.cluster_id not in {None, plan.state.lineage.cluster_id}
+    return Decisions(topic_id, epochs, producers, danger, is_other and producers is ProducerStateMode.KEEP)
 
 
 def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> str | None:
@@ -48,7 +54,9 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
                 )
             return None
         if not is_id(given):
-            raise SettingsError(f"--topic-id {given}: expected the 22 characters that `kafka-topics --describe` shows")
+            raise SettingsError(
+                f"--topic-id {given}: expected the 22 characters that `kafka-topics.sh --describe` shows"
+            )
         source, cure = _told_by(request)
         for name, found in settled.items():
             if found != given:
@@ -71,7 +79,7 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
     own = f"The archived topic's own id is {archived}: right if the cluster still has that topic. " if archived else ""
     raise SettingsError(
         f"{plan.topic_partition}: the topic id is unknown, and a KRaft broker sets a directory with another id aside as stray. "
-        f"{own}Create the topic, let `kafka-topics --describe` show its TopicId, stop the broker, and give it: --topic-id ID "
+        f"{own}Create the topic, let `kafka-topics.sh --describe` show its TopicId, stop the broker, and give it: --topic-id ID "
         f"(--topic-id none for a broker before 2.8), or name a broker of the cluster that runs: --bootstrap-server HOST:PORT"
     )
 
@@ -115,7 +123,7 @@ def _epoch_danger(
             f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was made anew, and its leader "
             f"epochs with it"
         )
-    led_under = -1 if cluster is None else cluster.leader_epochs[plan.topic_partition.partition]
+    led_under = _led_under(plan, cluster)
     if 0 <= led_under < highest:
         return f"the cluster leads the partition under leader epoch {led_under}, the archive has {highest}"
     if 0 <= place.leader_epoch < highest:
@@ -123,7 +131,9 @@ def _epoch_danger(
     return ""
 
 
-def _leader_epochs(plan: PartitionPlan, target: Target, request: RestoreRequest, danger: str) -> LeaderEpochMode:
+def _leader_epochs(
+    plan: PartitionPlan, target: Target, place: Place, request: RestoreRequest, topic_id: str | None, danger: str
+) -> LeaderEpochMode:
     if request.leader_epochs is LeaderEpochMode.KEEP and danger:
         raise SettingsError(
             f"{plan.topic_partition}: --leader-epochs keep is refused: {danger}. A broker that leads under a lower epoch than "
@@ -139,7 +149,24 @@ def _leader_epochs(plan: PartitionPlan, target: Target, request: RestoreRequest,
             f"{plan.topic_partition}: {target.log_dir} does not say which cluster it is for (no meta.properties): give "
             f"--leader-epochs keep if it is {plan.state.lineage.cluster_id}, whose archive this is, else --leader-epochs flatten"
         )
+    if _may_be_anew(plan, place, topic_id, request.cluster):
+        raise SettingsError(
+            f"{plan.topic_partition}: without topic ids nothing tells whether the topic was deleted and made anew, which begins "
+            f"its leader epochs at 0 (the archive has {plan.highest_leader_epoch}): give --leader-epochs keep if it still is the "
+            f"archived topic, else --leader-epochs flatten, or name a broker that runs: --bootstrap-server HOST:PORT"
+        )
     return LeaderEpochMode.KEEP
+
+
+def _may_be_anew(plan: PartitionPlan, place: Place, topic_id: str | None, cluster: TargetCluster | None) -> bool:
+    """Whether neither ids, nor an empty log, nor the cluster tell that it leads under epochs as high as the archived ones."""
+    if plan.highest_leader_epoch <= 0 or None not in {topic_id, plan.state.topic_id}:
+        return False
+    return max(_led_under(plan, cluster), place.leader_epoch) < 0
+
+
+def _led_under(plan: PartitionPlan, cluster: TargetCluster | None) -> int:
+    return -1 if cluster is None else cluster.leader_epochs[plan.topic_partition.partition]
 
 
 def _producer_state(

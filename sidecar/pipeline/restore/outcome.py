@@ -4,9 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.decisions import Decisions
 from sidecar.pipeline.restore.finishing import FinishedLog
 from sidecar.pipeline.restore.plan import PartitionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A partition whose history cannot be read from the archive, so that there is no plan for it. `lineage`: its root."""
+
+    topic_partition: TopicPartition
+    lineage: str
+    problem: str
+
+    def to_json(self) -> dict[str, object]:
+        """As of an outcome; what only a plan tells is null."""
+        unknown = dict.fromkeys(
+            (
+                "start_offset",
+                "end_offset",
+                "empty_before_timestamp_ms",
+                "topic_id",
+                "leader_epochs",
+                "producer_state",
+                "deleted_before_offset",
+                "producers_blank_below",
+                "compacted",
+            )
+        )
+        return {
+            "topic": self.topic_partition.topic,
+            "partition": self.topic_partition.partition,
+            "lineage": self.lineage,
+            "state": "stopped",
+            "segments": 0,
+            "segments_resumed": 0,
+            "bytes": 0,
+            **unknown,
+            "end_offset_is_upper_bound": False,
+            "reason": "",
+            "lost": [],
+            "open_transactions": [],
+            "open_transactions_aborted": False,
+            "problem": self.problem,
+        }
 
 
 @dataclass(slots=True)
@@ -14,7 +56,8 @@ class PartitionOutcome:
     """What was planned, decided, and what came of it. `problem`: why the partition was not restored, "" if it was.
 
     `is_done`: an earlier run of the command restored it. `segments_resumed`: those that an earlier run had fetched.
-    `log` is None until it is restored.
+    `log` is None until it is restored. `empty_before_ms`: nothing archived of it is as old as the time that was asked for; the
+    first batch reaches up to this one.
     """
 
     plan: PartitionPlan
@@ -23,6 +66,17 @@ class PartitionOutcome:
     segments_resumed: int = 0
     log: FinishedLog | None = None
     problem: str = ""
+    empty_before_ms: int | None = None
+
+    @property
+    def end_is_bound(self) -> bool:
+        """Whether the end is only the highest that it can be: a time's place in its segment shows when that is fetched."""
+        return self.log is None and self.plan.segments[-1].until_timestamp_ms is not None
+
+    @property
+    def keeps_foreign_producers(self) -> bool:
+        """Whether another cluster's producers are kept, in which their ids may be others' already."""
+        return self.decisions is not None and self.decisions.keeps_foreign_producers
 
     @property
     def size_bytes(self) -> int:
@@ -43,6 +97,8 @@ class PartitionOutcome:
             "bytes": self.size_bytes,
             "start_offset": log.start_offset if log else plan.start_offset,
             "end_offset": log.end_offset if log else plan.segments[-1].end_offset,
+            "end_offset_is_upper_bound": self.end_is_bound,
+            "empty_before_timestamp_ms": self.empty_before_ms,
             "topic_id": decisions.topic_id if decisions else None,
             "leader_epochs": str(decisions.leader_epochs) if decisions else None,
             "producer_state": str(decisions.producer_state) if decisions else None,

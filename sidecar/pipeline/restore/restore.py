@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError, SettingsError
-from sidecar.pipeline.assembly import TOPICS_SHOWN_MAX
+from sidecar.errors import PartitionError
 from sidecar.pipeline.backfill import Progress
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.restore.decisions import decide
-from sidecar.pipeline.restore.outcome import PartitionOutcome
-from sidecar.pipeline.restore.plan import choose_lineage, plan_partition
+from sidecar.pipeline.restore.first_batch import refuse_time_before_all
+from sidecar.pipeline.restore.histories import read_histories
+from sidecar.pipeline.restore.outcome import PartitionOutcome, Unreadable
+from sidecar.pipeline.restore.plan import plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.running import WORKERS, Run
 from sidecar.pipeline.restore.seal import decided_before
-from sidecar.pipeline.restore.staging import translating
-from sidecar.pipeline.restore.target import place_of, read_target, within
+from sidecar.pipeline.restore.staging import StagedPartition, translating, unfinished
+from sidecar.pipeline.restore.target import Target, place_of, read_target, within
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import sync_directory
 from sidecar.ports import ObjectStore
 
-READERS = 8
-
 
 @dataclass(slots=True)
 class RestoreReport:
-    """Partitions in ascending order. `free_bytes`: on the target's disk before the start."""
+    """Partitions in ascending order. `free_bytes`: on the target's disk before the start.
+
+    `unreadable`: no plan could be made. `not_archived`: the topic has them, or had, and the archive holds nothing. `unfinished`:
+    staging directories of the topic that other runs left, and this one was not asked to go on with.
+    """
 
     log_dir: Path
     free_bytes: int
     outcomes: list[PartitionOutcome] = field(default_factory=list)
+    unreadable: tuple[Unreadable, ...] = ()
+    not_archived: list[int] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
         """0, or 3 if a partition was not restored."""
-        return PartitionError.exit_code if any(outcome.problem for outcome in self.outcomes) else 0
+        stopped = self.unreadable or self.not_archived or any(outcome.problem for outcome in self.outcomes)
+        return PartitionError.exit_code if stopped else 0
 
 
 def plan_restore(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
@@ -63,7 +66,7 @@ def restore(
 ) -> RestoreReport:
     """Restore, or go on with a restore that was interrupted.
 
-    A partition whose objects are damaged is left unfinished and told; the others are restored.
+    A partition whose objects or commits are damaged is left unfinished and told; the others are restored.
 
     Raises:
         LogDirRefused: a broker uses the directory, or something stands where a partition is to go.
@@ -80,6 +83,8 @@ def restore(
         sync_directory(request.log_dir.parent)
     with LogDirLock(request.log_dir, after_crash_too=True) as lock:
         report = _planned(store, clock, request)
+        for found in report.unreadable:
+            StagedPartition(request.log_dir, found.topic_partition).hold()
         run = Run(store, request, report.outcomes, workers, progress)
         run.fetch()
         run.finish()
@@ -90,7 +95,9 @@ def restore(
 
 def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
     target = within(read_target(request.log_dir, request.topic), request.cluster)
-    outcomes = [PartitionOutcome(plan_partition(state, request)) for state in _states(store, clock, request)]
+    histories = read_histories(store, clock, request)
+    outcomes = [PartitionOutcome(plan_partition(state, request)) for state in histories.states]
+    refuse_time_before_all(store, request, outcomes)
     for outcome in outcomes:
         place = place_of(target, outcome.plan.topic_partition)
         outcome.is_done = place.seal is not None
@@ -99,38 +106,19 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
         else:
             outcome.decisions = decide(outcome.plan, target, place, request)
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent
-    return RestoreReport(request.log_dir, shutil.disk_usage(disk).free, outcomes)
+    own = {outcome.plan.topic_partition for outcome in outcomes} | {
+        found.topic_partition for found in histories.unreadable
+    }
+    return RestoreReport(
+        log_dir=request.log_dir,
+        free_bytes=shutil.disk_usage(disk).free,
+        outcomes=outcomes,
+        unreadable=histories.unreadable,
+        not_archived=[] if request.partitions else histories.not_archived(_known(target, request)),
+        unfinished=[name for name, found in unfinished(request.log_dir, request.topic).items() if found not in own],
+    )
 
 
-def _states(store: ObjectStore, clock: Clock, request: RestoreRequest) -> list[PartitionState]:
-    """The history of each wanted partition. Raises SettingsError where one is not archived, PartitionError."""
-    lineages = [
-        found
-        for found in find_all_lineages(store, lambda topic: topic == request.topic)
-        if request.cluster_id in {None, found.cluster_id} and request.incarnation in {None, found.incarnation}
-    ]
-    wanted = set(request.partitions)
-    lineages = [found for found in lineages if not wanted or found.topic_partition.partition in wanted]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-plan") as pool:
-        states = list(pool.map(lambda found: CommitLog(store, found.root, clock).read(), lineages))
-    begun: dict[int, list[PartitionState]] = {}
-    for state in states:
-        if state.segments:
-            begun.setdefault(state.lineage.topic_partition.partition, []).append(state)
-    _require_all(store, request, begun)
-    return [choose_lineage(begun[number], request) for number in sorted(begun)]
-
-
-def _require_all(store: ObjectStore, request: RestoreRequest, begun: dict[int, list[PartitionState]]) -> None:
-    missing = sorted(set(request.partitions) - set(begun))
-    if begun and not missing:
-        return
-    if missing and begun:
-        raise SettingsError(f"{request.topic}: nothing is archived of partition {_joined(missing)} at {store.url}")
-    topics = sorted({found.topic_partition.topic for found in find_all_lineages(store)})
-    there = f"there are: {_joined(topics[:TOPICS_SHOWN_MAX])}" if topics else "it is empty"
-    raise SettingsError(f"nothing is archived of topic {request.topic} that fits at {store.url}; {there}")
-
-
-def _joined(names: Sequence[object]) -> str:
-    return ", ".join(map(str, names))
+def _known(target: Target, request: RestoreRequest) -> set[int]:
+    """The topic's partitions as the target knows them."""
+    return {*target.partitions, *(request.cluster.leader_epochs if request.cluster else ())}

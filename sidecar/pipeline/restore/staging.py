@@ -108,6 +108,13 @@ class StagedPartition:
         self.directory = log_dir / f"{name}{STAGING_SUFFIX}"
         self._owner = owner_for(log_dir)
 
+    def hold(self) -> None:
+        """Make the directory where it is not there: no broker starts beside it. Raises StagingFull, PartitionError."""
+        with translating(self.directory):
+            self.directory.mkdir(exist_ok=True)
+            if self._owner is not None:
+                os.chown(self.directory, *self._owner)
+
     def begin(
         self, identities: Mapping[str, str], files_of: Mapping[str, frozenset[str]], topic_id: str | None
     ) -> None:
@@ -121,10 +128,7 @@ class StagedPartition:
 
         Raises StagingFull, PartitionError.
         """
-        with translating(self.directory):
-            self.directory.mkdir(exist_ok=True)
-            if self._owner is not None:
-                os.chown(self.directory, *self._owner)
+        self.hold()
         before = self._recorded()
         same = [base for base, identity in identities.items() if before.get(base) == identity]
         self._clear(frozenset().union({PARTITION_METADATA}, *(files_of[base] for base in same)))
@@ -210,12 +214,16 @@ def forget(directory: Path) -> None:
     sync_directory(directory)
 
 
-def unfinished(log_dir: Path, topic: str) -> list[str]:
-    """The topic's staging directories, by name."""
+def unfinished(log_dir: Path, topic: str) -> dict[str, TopicPartition]:
+    """The topic's staging directories, by name. Raises PartitionError."""
     with translating(log_dir):
-        names = [path.name for path in log_dir.glob(f"*{STAGING_SUFFIX}")]
+        names = sorted(path.name for path in log_dir.glob(f"*{STAGING_SUFFIX}"))
     found = [(name, parse_directory_name(name.removesuffix(STAGING_SUFFIX))) for name in names]
-    return sorted(name for name, parsed in found if parsed and parsed.topic_partition.topic == topic)
+    return {
+        name: parsed.topic_partition
+        for name, parsed in found
+        if parsed is not None and parsed.topic_partition.topic == topic
+    }
 
 
 def _is_ours(name: str) -> bool:

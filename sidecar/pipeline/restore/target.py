@@ -20,6 +20,7 @@ from sidecar.logformat.names import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
+    DirectoryName,
     DirectoryState,
     Suffix,
     directory_name,
@@ -53,13 +54,15 @@ class Target:
     """A log dir. `is_kraft` is None where there is no `meta.properties`: nobody's directory yet. `cluster_id` too, unless the
     cluster was asked.
 
-    `topic_ids`: what the topic's directories here say, by their names; unfinished ones of a restore included.
+    `topic_ids`: what the topic's directories here say, by their names; unfinished ones of a restore included. `partitions`: those
+    that have a directory.
     """
 
     log_dir: Path
     cluster_id: str | None
     is_kraft: bool | None
     topic_ids: Mapping[str, str]
+    partitions: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +95,27 @@ def read_target(log_dir: Path, topic: str) -> Target:
             f"{log_dir}: holds segments, so it is a partition's directory; --to is the log dir above it (log.dirs)"
         )
     topic_ids = dict(_topic_ids(log_dir, topic, names))
+    own = [parsed.topic_partition for name in names if (parsed := _live(name))]
+    partitions = frozenset(found.partition for found in own if found.topic == topic)
     if META_PROPERTIES not in names:
         _require_own(log_dir, names)
-        return Target(log_dir, None, None, topic_ids)
+        return Target(log_dir, None, None, topic_ids, partitions)
     path = log_dir / META_PROPERTIES
     meta = read_meta_properties(_content(path), str(path))
-    return Target(log_dir, meta.cluster_id, meta.version == 1, topic_ids)
+    return Target(log_dir, meta.cluster_id, meta.version == 1, topic_ids, partitions)
+
+
+def _live(name: str) -> DirectoryName | None:
+    """A partition's directory, or the unfinished one of a restore."""
+    parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
+    return parsed if parsed and parsed.state is DirectoryState.LIVE else None
 
 
 def _topic_ids(log_dir: Path, topic: str, names: list[str]) -> list[tuple[str, str]]:
     found = []
     for name in names:
-        parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
-        path = log_dir / name / PARTITION_METADATA
-        if parsed and parsed.state is DirectoryState.LIVE and parsed.topic_partition.topic == topic and path.is_file():
+        parsed, path = _live(name), log_dir / name / PARTITION_METADATA
+        if parsed and parsed.topic_partition.topic == topic and path.is_file():
             found.append((name, read_partition_metadata(_content(path), str(path))))
     return found
 

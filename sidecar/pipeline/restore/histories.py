@@ -1,0 +1,115 @@
+"""The archived histories of the wanted partitions: those that can be read, those that cannot, and those that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sidecar.archive.keys import Lineage
+from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.model import TopicPartition
+from sidecar.pipeline.advice import advised
+from sidecar.pipeline.assembly import TOPICS_SHOWN_MAX
+from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.lineages import find_all_lineages
+from sidecar.pipeline.restore.outcome import Unreadable
+from sidecar.pipeline.restore.plan import choose_lineage
+from sidecar.pipeline.restore.request import RestoreRequest
+from sidecar.ports import ObjectStore
+
+READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """`states`: of each partition the history that is meant, ascending. `unreadable`: partitions of which one that could be
+    meant cannot be read. `numbers`: every partition of which there is one, though it be without a segment.
+    """
+
+    states: tuple[PartitionState, ...]
+    unreadable: tuple[Unreadable, ...]
+    numbers: frozenset[int]
+
+    def not_archived(self, known: Iterable[int]) -> list[int]:
+        """The partitions that are missing between these, or among those that are known of elsewhere."""
+        there = {state.lineage.topic_partition.partition for state in self.states}
+        there |= {found.topic_partition.partition for found in self.unreadable}
+        last = max(there | self.numbers, default=-1)
+        return sorted(({*range(last + 1)} | set(known)) - there)
+
+
+def read_histories(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Histories:
+    """Read the commits of every wanted partition.
+
+    One that cannot be read is told, and takes none of the others with it. Raises SettingsError where a partition is not archived,
+    LineageUnknown where several histories are and which is meant was not said, PartitionError where none can be read, StoreError.
+    """
+    wanted = set(request.partitions)
+    lineages = [
+        found
+        for found in find_all_lineages(store, lambda topic: topic == request.topic)
+        if request.cluster_id in {None, found.cluster_id} and request.incarnation in {None, found.incarnation}
+        if not wanted or found.topic_partition.partition in wanted
+    ]
+    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-plan") as pool:
+        found = list(pool.map(lambda lineage: _read(store, clock, lineage), lineages))
+    failed: dict[TopicPartition, tuple[Lineage, PartitionError]] = {}
+    begun: dict[TopicPartition, list[PartitionState]] = {}
+    for lineage, state in zip(lineages, found, strict=True):
+        if isinstance(state, PartitionError):
+            failed.setdefault(lineage.topic_partition, (lineage, state))
+        elif state.segments:
+            begun.setdefault(lineage.topic_partition, []).append(state)
+    _require_all(store, request, {partition.partition for partition in {*begun, *failed}})
+    # Where one of several cannot be read, another must not be taken for the one that is meant.
+    readable = sorted(begun.keys() - failed.keys())
+    if not readable:
+        raise failed[min(failed)][1]
+    return Histories(
+        states=tuple(choose_lineage(begun[partition], request) for partition in readable),
+        unreadable=tuple(
+            Unreadable(partition, failed[partition][0].root, advised(failed[partition][1]))
+            for partition in sorted(failed)
+        ),
+        numbers=frozenset(lineage.topic_partition.partition for lineage in lineages),
+    )
+
+
+def _read(store: ObjectStore, clock: Clock, lineage: Lineage) -> PartitionState | PartitionError:
+    try:
+        return CommitLog(store, lineage.root, clock).read()
+    except PartitionError as error:
+        return error
+
+
+def _require_all(store: ObjectStore, request: RestoreRequest, numbers: set[int]) -> None:
+    missing = sorted(set(request.partitions) - numbers)
+    if numbers and not missing:
+        return
+    every = [found for found in find_all_lineages(store) if found.topic_partition.topic == request.topic]
+    if missing and numbers:
+        raise SettingsError(f"{request.topic}: nothing is archived of partition {_joined(missing)} at {store.url}")
+    if every:
+        clusters = {f"cluster {found.cluster_id}, incarnation {found.incarnation}" for found in every}
+        partitions = sorted({found.topic_partition.partition for found in every})
+        raise SettingsError(
+            f"of topic {request.topic} nothing is archived at {store.url} that fits "
+            f"{_flags(request) or 'it: no segment yet'}; there are: {_joined(sorted(clusters))}, partitions {_joined(partitions)}"
+        )
+    topics = sorted({found.topic_partition.topic for found in find_all_lineages(store)})
+    there = f"there are: {_joined(topics[:TOPICS_SHOWN_MAX])}" if topics else "it is empty"
+    raise SettingsError(f"nothing is archived of topic {request.topic} at {store.url}; {there}")
+
+
+def _flags(request: RestoreRequest) -> str:
+    given = [f"--partition {number}" for number in request.partitions]
+    given += [f"--cluster-id {request.cluster_id}"] if request.cluster_id else []
+    given += [f"--incarnation {request.incarnation}"] if request.incarnation else []
+    return " ".join(given)
+
+
+def _joined(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names))

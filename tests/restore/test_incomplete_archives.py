@@ -1,0 +1,126 @@
+"""What the archive has not, or cannot tell, of some partitions: told, and never taken for success."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.cli.restore_report import as_json, show
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.pipeline.restore.cluster import TargetCluster
+from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
+from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restore
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import manifest
+from tests.restore.archives import CLOCK, archived, golden_topic_id, other_log_dir, own_log_dir, restored
+from tests.restore.test_refusals import new_topic
+
+ID = str(golden_topic_id("orders"))
+
+
+def run(store: MemoryStore, log_dir: Path, **request: Any) -> RestoreReport:
+    return restore(store, CLOCK, RestoreRequest("orders", log_dir, **{"topic_id": ID, **request}))
+
+
+def without(part: str) -> MemoryStore:
+    store = archived()
+    for key in [key for key in store.objects if part in key]:
+        del store.objects[key]
+    return store
+
+
+def test_a_gap_in_the_numbers_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run(without("/orders/0/"), own_log_dir(tmp_path))
+    assert (report.not_archived, report.exit_code) == ([0], 3)
+    assert as_json(report)["not_archived"] == [0]
+    show(report, colors=False, dry_run=False)
+    assert "partitions 0: nothing is archived of them" in capsys.readouterr().err
+
+
+def test_the_targets_directories_and_the_cluster_tell_of_more(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    new_topic(log_dir, "orders-2", ID)
+    assert run(archived(), log_dir).not_archived == [2]
+    (tmp_path / "fresh").mkdir()
+    cluster = TargetCluster("b2:9092", str(manifest("4.3.0")["cluster_id"]), ID, dict.fromkeys(range(5), 9))
+    assert run(archived(), tmp_path / "fresh", cluster=cluster).not_archived == [2, 3, 4]
+    # Who names partitions has named them all.
+    (tmp_path / "one").mkdir()
+    named = run(archived(), own_log_dir(tmp_path / "one"), partitions=(1,))
+    assert (named.not_archived, named.exit_code) == ([], 0)
+
+
+def first_commit(store: MemoryStore, partition: int = 1) -> str:
+    return min(key for key in store.objects if f"/orders/{partition}/" in key and "/commits/" in key)
+
+
+def without_checkpoints() -> MemoryStore:
+    return without("/checkpoints/")
+
+
+def test_a_damaged_commit_stops_only_its_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, log_dir = without_checkpoints(), own_log_dir(tmp_path)
+    key = first_commit(store)
+    good = store.objects[key]
+    store.objects[key] = b"{}"
+    plan = plan_restore(store, CLOCK, RestoreRequest("orders", log_dir, topic_id=ID))
+    assert (plan.exit_code, [found.topic_partition.partition for found in plan.unreadable]) == (3, [1])
+    report = run(store, log_dir)
+    assert report.exit_code == 3
+    assert [row["state"] for row in as_json(report)["partitions"]] == ["restored", "stopped"]
+    assert as_json(report)["partitions"][0].keys() == as_json(report)["partitions"][1].keys()
+    show(report, colors=False, dry_run=False)
+    assert key in (told := capsys.readouterr().err)
+    assert "orders-1.restoring stays, and no broker starts beside it" in told
+    assert (log_dir / "orders-1.restoring").is_dir()
+    store.objects[key] = good
+    again = run(store, log_dir)
+    assert [outcome.state for outcome in again.outcomes] == ["done before", "restored"]
+    assert not list(log_dir.rglob(".restore*"))
+
+
+def test_a_missing_commit_stops_only_its_partition(tmp_path: Path) -> None:
+    store = without_checkpoints()
+    del store.objects[first_commit(store)]
+    report = run(store, own_log_dir(tmp_path))
+    assert [row["state"] for row in as_json(report)["partitions"]] == ["restored", "stopped"]
+
+
+def test_where_no_partition_can_be_read_the_command_ends(tmp_path: Path) -> None:
+    store, log_dir = without_checkpoints(), own_log_dir(tmp_path)
+    for partition in (0, 1):
+        store.objects[first_commit(store, partition)] = b"{}"
+    with pytest.raises(PartitionError, match="/orders/0/"):
+        run(store, log_dir)
+    assert not list(log_dir.glob("orders*"))
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    with pytest.raises(SettingsError, match=r"fits --partition 7; there are: cluster .*, partitions 0, 1"):
+        run(archived(), log_dir, partitions=(7,))
+    with pytest.raises(
+        SettingsError, match=rf"fits --cluster-id x; there are: cluster {manifest('4.3.0')['cluster_id']}"
+    ):
+        run(archived(), log_dir, cluster_id="x")
+
+
+def test_without_topic_ids_a_topic_made_anew_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path, "2.7.2")
+    with pytest.raises(SettingsError, match="nothing tells whether the topic was deleted and made anew"):
+        restored(archived("2.7.2"), log_dir, "orders", "2.7.2", leader_epochs=None)
+    assert not list(log_dir.glob("orders*"))
+    # What an empty log or the cluster has seen tells.
+    new_topic(log_dir, "orders-0", ID, "0\n1\n0 0\n")
+    (log_dir / "orders-0" / "partition.metadata").unlink()
+    outcome = restored(archived("2.7.2"), log_dir, "orders", "2.7.2", leader_epochs=None)
+    assert outcome.decisions is not None
+    assert outcome.decisions.leader_epochs is LeaderEpochMode.FLATTEN
+
+
+def test_another_clusters_producers_are_not_kept_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run(archived(), other_log_dir(tmp_path), producer_state=ProducerStateMode.KEEP)
+    show(report, colors=False, dry_run=False)
+    assert "OUT_OF_ORDER_SEQUENCE" in capsys.readouterr().err

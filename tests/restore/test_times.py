@@ -1,0 +1,68 @@
+"""Points in time: what is before everything is refused, and a plan does not promise an end that it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.cli.restore_report import show
+from sidecar.errors import SettingsError
+from sidecar.pipeline.restore.request import RestoreRequest
+from sidecar.pipeline.restore.restore import plan_restore, restore
+from tests.golden import golden
+from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, own_log_dir, restored
+
+
+def first_ms(partition: int) -> int:
+    """The latest record of the partition's first batch."""
+    return batches_of(golden("4.3.0") / "logs" / f"orders-{partition}")[0].max_timestamp_ms
+
+
+def request_for(log_dir: Path, until_ms: int) -> RestoreRequest:
+    return RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders"), until_timestamp_ms=until_ms)
+
+
+@pytest.mark.parametrize("plans", [True, False])
+def test_a_time_before_all_records_is_refused(plans: bool, tmp_path: Path) -> None:
+    log_dir, first = own_log_dir(tmp_path), min(map(first_ms, (0, 1)))
+    run = plan_restore if plans else restore
+    with pytest.raises(SettingsError, match=rf"nothing archived of orders is as old.* has a record of {first} \(2"):
+        run(archived(), CLOCK, request_for(log_dir, first - 1))
+    assert not list(log_dir.glob("orders*"))
+
+
+def test_seconds_are_guessed_and_milliseconds_named(tmp_path: Path) -> None:
+    seconds = first_ms(0) // 1000
+    with pytest.raises(SettingsError, match=rf"is as old.*Milliseconds are expected: is it {seconds}000\?"):
+        restored(archived(), own_log_dir(tmp_path), "orders", until_timestamp_ms=seconds)
+
+
+def test_a_partition_that_begins_later_is_empty_beside_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_dir = own_log_dir(tmp_path)
+    early, late = sorted((0, 1), key=first_ms)
+    assert first_ms(early) < first_ms(late)
+    report = restore(archived(), CLOCK, request_for(log_dir, first_ms(late) - 1))
+    assert report.exit_code == 0
+    assert [outcome.to_json()["empty_before_timestamp_ms"] for outcome in report.outcomes] == [
+        first_ms(late) if outcome.plan.topic_partition.partition == late else None for outcome in report.outcomes
+    ]
+    assert batches_of(log_dir / f"orders-{early}")
+    assert not batches_of(log_dir / f"orders-{late}")
+    show(report, colors=False, dry_run=False)
+    assert f"orders-{late}: nothing archived of it is as old" in capsys.readouterr().err
+
+
+def test_a_plan_says_that_its_end_is_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log_dir, batches = own_log_dir(tmp_path), batches_of(golden("4.3.0") / "logs" / "orders-0")
+    until_ms = batches[len(batches) // 2].max_timestamp_ms
+    plan = plan_restore(archived(), CLOCK, request_for(log_dir, until_ms))
+    assert plan.outcomes[0].to_json()["end_offset_is_upper_bound"]
+    show(plan, colors=False, dry_run=True)
+    shown = capsys.readouterr()
+    assert f"≤ {plan.outcomes[0].to_json()['end_offset']}" in shown.out
+    assert "`to` is a bound" in shown.err
+    done = restore(archived(), CLOCK, request_for(log_dir, until_ms))
+    assert not done.outcomes[0].to_json()["end_offset_is_upper_bound"]
