@@ -15,7 +15,9 @@ from sidecar.config import Settings
 from sidecar.errors import SidecarError
 from sidecar.http.status_json import board_json
 from sidecar.pipeline import assembly, round_loop
+from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import StagedRun, StageEngine, Stages
 from tests.fakes.memory_store import MemoryStore
 from tests.test_daemon import WAIT_S, Loop, eventually, looping, settings_for
@@ -59,14 +61,19 @@ def test_changed_settings_hold_from_the_next_round_on_and_no_upload_is_disturbed
     settings = settings_for(tmp_path, scan_interval_s=3000.0)
     with looping(settings) as loop:
         assert uploading.wait(WAIT_S)
-        loop.loop.adopt(changed(settings, topics={"include": ["orders"]}, run={"scan_interval_s": 0.05}))
+        wanted = changed(settings, topics={"include": ["orders"]}, run={"scan_interval_s": 0.05})
+        taken_over = loop.loop.adopt(changed(wanted, store={"bandwidth_bytes_per_s": 1 << 30}))
         time.sleep(0.2)  # noqa: TID251
+        assert not taken_over.is_set()
+        # A backlog is when a limit is needed: that one does not wait for the round's end.
+        assert loop.loop._changing.bandwidth.is_limited
         assert committed(store, "orders") == 0
         released.set()
         eventually(lambda: committed(store, "orders") > 0)
         # What had begun was finished by the old settings, and is left alone by the new ones.
         assert committed(store, "append-time") == 2
         eventually(lambda: topics_shown(loop) == {"orders"})
+        assert taken_over.is_set()
 
 
 def test_compaction_begins_and_ends_with_settings_that_name_topics(tmp_path: Path, store: MemoryStore) -> None:
@@ -150,3 +157,30 @@ def test_the_last_of_several_changes_counts(tmp_path: Path, store: MemoryStore) 
         for topic in ("orders", "compacted", "empty"):
             loop.loop.adopt(changed(settings, topics={"include": [topic]}))
         eventually(lambda: topics_shown(loop) == {"empty"})
+
+
+def test_the_numbers_of_the_work_and_of_the_cleaners_watch_change_too(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[Policy] = []
+    limits_s: list[float] = []
+    monkeypatch.setattr(Tools, "adopt", lambda _tools, policy: policies.append(policy))
+    monkeypatch.setattr(CleanerWatch, "adopt", lambda _watch, after_s: limits_s.append(after_s))
+    settings = settings_for(tmp_path)
+    run = {
+        "workers": 7,
+        "uploads_ahead": 5,
+        "max_queue": 11,
+        "retry_wait_s": 13.0,
+        "record_lost": True,
+        "spare_page_cache": False,
+    }
+    with looping(settings) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        broker = {"settle_ms": 17, "cleaner_stalled_after_s": 3600.0}
+        assert loop.loop.adopt(changed(settings, run=run, broker=broker)).wait(WAIT_S)
+    (policy,) = policies
+    assert (policy.workers, policy.uploads_ahead, policy.max_queue) == (7, 5, 11)
+    assert (policy.retry_wait_s, policy.record_lost, policy.spares_cache) == (13.0, True, False)
+    assert policy.settling.settle_ms == 17
+    assert limits_s == [3600.0]

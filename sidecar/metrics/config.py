@@ -31,14 +31,22 @@ class ConfigMetrics:
             "config_stale",
             "1 while the settings file says something else than what holds: it was refused, or is wrong. Alert after minutes.",
         )
+        self._pending = declare.gauge(
+            "config_pending",
+            "1 while changed settings wait for the end of the round that is under way; it may take hours where much is pending.",
+        )
         self._loaded = declare.gauge("config_loaded_timestamp_seconds", "When the settings that hold were taken over.")
         for result in ReloadResult:
             self._reloads.labels(result)
         self._loaded.set(clock.now_ms() / 1000)
 
+    def shown(self, *, stale: bool, pending: bool) -> None:
+        """How the settings that hold stand to the file now."""
+        self._stale.set(stale)
+        self._pending.set(pending)
+
     def reloaded(self, result: ReloadResult) -> None:
         """An attempt has ended."""
         self._reloads.labels(result).inc()
-        self._stale.set(result in {ReloadResult.REFUSED, ReloadResult.INVALID})
         if result is ReloadResult.APPLIED:
             self._loaded.set(self._clock.now_ms() / 1000)

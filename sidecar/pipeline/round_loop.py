@@ -69,15 +69,19 @@ class RoundLoop:
         self._board = board or Board(clock)
         self._cleaner_stalled = False
         self._changing = ChangingSettings(settings, clock)
-        self._handed_in: deque[Settings] = deque(maxlen=1)
+        self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
 
-    def adopt(self, settings: Settings) -> None:
-        """Take changed settings over before the next round, and begin it soon. For any thread.
+    def adopt(self, settings: Settings) -> Event:
+        """Take changed settings over before the next round, and begin it soon. For any thread; the event tells when it is done.
 
-        Only settings that are marked as reloadable may differ.
+        What may change under a round holds at once: see `ChangingSettings`. Only settings that are marked as reloadable may
+        differ. Settings that are followed by others before the next round are never taken over.
         """
-        self._handed_in.append(settings)
+        taken_over = Event()
+        self._changing.adopt(settings)
+        self._handed_in.append((settings, taken_over))
         self._wake.set()
+        return taken_over
 
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
@@ -85,7 +89,9 @@ class RoundLoop:
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
             _log.error("nothing_will_be_archived", reason=NOT_LEADING)
         while not self._stop.is_set():
-            self._take_over()
+            taken_over = self._take_over()
+            if taken_over is not None:
+                taken_over.set()
             try:
                 with open_tools(
                     self._settings,
@@ -127,13 +133,15 @@ class RoundLoop:
                 if self._stop.is_set():
                     return  # Set before `clear`: nobody would wake us.
                 before = self._settings
-                if self._take_over():
+                taken_over = self._take_over()
+                if taken_over is not None:
                     tools.adopt(policy_of(self._settings, repeats=True))
                     cleaner.adopt(self._settings.broker.cleaner_stalled_after_s)
                     if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
                         beside.close()
                         compaction = self._compaction(beside, tools)
                     rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
+                    taken_over.set()
                 report = self._round(rounds)
                 if report.is_complete:
                     compaction.offer(report.led)
@@ -154,13 +162,12 @@ class RoundLoop:
             compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set)
         )
 
-    def _take_over(self) -> bool:
-        """Make the settings that were handed in the ones that hold; whether there were any."""
+    def _take_over(self) -> Event | None:
+        """Make the settings that were handed in the ones that hold; what is to be set then, None if there were none."""
         if not self._handed_in:
-            return False
-        self._settings = self._handed_in.pop()
-        self._changing.adopt(self._settings)
-        return True
+            return None
+        self._settings, taken_over = self._handed_in.pop()
+        return taken_over
 
     def _watch(self, cleaner: CleanerWatch) -> None:
         """Look after the broker's own cleaner, from time to time."""

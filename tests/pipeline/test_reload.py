@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings, load_settings
 from sidecar.http import Health
 from sidecar.metrics import Metrics
+from sidecar.pipeline import reload
 from sidecar.pipeline.reload import SettingsReload
 
 
@@ -28,7 +30,13 @@ class Operator:
         self.adopted: list[Settings] = []
         self.logged: list[LoadedSettings] = []
         source = SettingsSource(self.file, self.read, self.logged.append)
-        self.reload = SettingsReload(source, self.adopted.append, self.metrics, self.health, self.clock)
+        self.round_is_over = threading.Event()
+        self.round_is_over.set()
+        self.reload = SettingsReload(source, self.adopt, self.metrics, self.health, self.clock)
+
+    def adopt(self, settings: Settings) -> threading.Event:
+        self.adopted.append(settings)
+        return self.round_is_over
 
     def read(self) -> LoadedSettings:
         return load_settings(config_file=self.file)
@@ -46,9 +54,12 @@ class Operator:
         assert found is not None
         return found
 
+    def gauge(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
+
     @property
     def is_stale(self) -> bool:
-        return bool(self.metrics.registry.get_sample_value("tiered_sidecar_config_stale"))
+        return bool(self.gauge("config_stale"))
 
     @property
     def shown(self) -> Any:
@@ -140,3 +151,49 @@ def test_who_asks_is_answered_at_once_and_also_if_nothing_has_changed(operator: 
     assert [settings.run.workers for settings in operator.adopted] == [5]
     operator.reload.look()
     assert operator.count("applied") == 1
+
+
+def test_what_waits_for_the_end_of_a_round_is_pending_and_not_applied(operator: Operator) -> None:
+    before = operator.shown
+    operator.round_is_over.clear()
+    operator.write(workers=5)
+    operator.reload.look(asked=True)
+    assert operator.shown["pending"]["fingerprint"] != before["fingerprint"]
+    assert {**operator.shown, "pending": None} == before
+    assert operator.gauge("config_pending") == 1
+    assert operator.count("applied") == 0
+    # Refused meanwhile: that stays so when what was handed over before holds.
+    operator.write(workers=0)
+    operator.reload.look(asked=True)
+    operator.round_is_over.set()
+    operator.reload.look()
+    assert (operator.count("applied"), operator.count("invalid")) == (1, 1)
+    assert (operator.gauge("config_pending"), operator.shown["pending"], operator.shown["generation"]) == (0, None, 2)
+    assert operator.is_stale
+
+
+def test_what_is_taken_back_before_it_holds_is_handed_over_too(operator: Operator) -> None:
+    operator.round_is_over.clear()
+    for workers in (5, 2):
+        operator.write(workers=workers)
+        operator.reload.look(asked=True)
+    assert [settings.run.workers for settings in operator.adopted] == [5, 2]
+
+
+def test_compaction_is_not_begun_in_a_container_that_is_too_small_for_it(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "memory_limit_bytes", lambda: 1 << 30)
+    text = f"store: {{url: {operator.file.parent}/archive}}\ncompaction: {{topics: [orders]}}\n"
+    operator.write_text(text)
+    operator.reload.look(asked=True)
+    assert operator.adopted == []
+    assert operator.count("refused") == 1
+    assert "this container has 1024 MiB: raise its limit" in operator.shown["refused"]["reason"]
+    # Less memory than before is never refused, and neither is anything where there is enough.
+    operator.write(workers=5)
+    operator.reload.look(asked=True)
+    monkeypatch.setattr(reload, "memory_limit_bytes", lambda: 64 << 30)
+    operator.write_text(text)
+    operator.reload.look(asked=True)
+    assert len(operator.adopted) == 2
