@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from sidecar.config.section import Section
 
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/@]+):[0-9]{1,5}")
+_PORT_MAX = 65_535
 
 
 class SecurityProtocol(StrEnum):
@@ -76,6 +77,8 @@ class BrokerConnectionSettings(Section):
         for server in servers:
             if not _SERVER.fullmatch(server):
                 raise ValueError(f"{server!r} is no host:port")
+            if not 1 <= int(server.rpartition(":")[2]) <= _PORT_MAX:
+                raise ValueError(f"{server!r}: a port is a number from 1 to {_PORT_MAX}")
         return servers
 
     @property

@@ -1,7 +1,8 @@
-"""One connection, many threads: all of them may fail at once."""
+"""The connection to brokers: which addresses it takes, and many threads that share it, all of which may fail at once."""
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -46,3 +47,12 @@ def test_requests_that_fail_together_are_each_told_that_the_broker_is_away(monke
             assert {type(one.exception(60)) for one in asked} == {BrokerUnavailable}
             assert FailingClient.opened == count  # a new one for the next requests
     shared.close()
+
+
+@pytest.mark.parametrize(
+    "server", ["kafka", "kafka:", ":9092", "kafka:0", "kafka:65536", "kafka:99999", "kafka:123456"]
+)
+def test_an_address_that_none_can_have_is_refused(server: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(server))):
+        BrokerConnectionSettings(bootstrap_servers=("kafka:65535", "[::1]:1", server))
+    assert BrokerConnectionSettings(bootstrap_servers=("kafka:65535", "[::1]:1")).is_configured
