@@ -91,7 +91,7 @@ def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
         if outcome.keeps_foreign_producers:
             texts.append(
                 f"{name}: producer state is kept, but {report.log_dir} belongs to another cluster, which gives the same "
-                f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids that"
+                f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids it"
             )
         if outcome.plan.asks_for_more:
             texts.append(f"{name}: the archive holds less than the offsets that were asked for")

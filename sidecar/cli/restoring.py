@@ -156,6 +156,9 @@ def restore(
         else:
             with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
                 report = restore_topic(store, SystemClock(), request, workers=workers, progress=progress)
+    except (KeyboardInterrupt, SystemExit):
+        _tell_what_stays(request)
+        raise
     finally:
         store.close()
     if options.json:
@@ -165,6 +168,19 @@ def restore(
     else:
         show(report, colors=options.colors, dry_run=dry_run)
     return report.exit_code
+
+
+def _tell_what_stays(request: RestoreRequest) -> None:
+    from sidecar.cli.output import remark
+    from sidecar.pipeline.restore.staging import unfinished
+
+    if names := unfinished(request.log_dir, request.topic):
+        remark(
+            f"interrupted: {', '.join(names)} in {request.log_dir} {'stay' if len(names) > 1 else 'stays'}, and no broker starts "
+            f"beside what is unfinished. Run the same command again, which goes on there, or remove what is named"
+        )
+    else:
+        remark(f"interrupted: nothing unfinished is in {request.log_dir}")
 
 
 def _asked(settings: Settings, topic: str) -> TargetCluster:

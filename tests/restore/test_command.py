@@ -93,6 +93,8 @@ def _iso(milliseconds: int) -> str:
         (["--until-timestamp", "2026-11-21T12:00:00"], "in which zone"),
         (["--until-timestamp", "yesterday"], "milliseconds since 1970"),
         (["--until-timestamp", "1", "--offset-range", "1:2", "--partition", "0"], "give one of them"),
+        (["--until-timestamp", "9" * 26], "no time in milliseconds"),
+        (["--until-timestamp", "1795252800000000"], "are these microseconds?"),
         (["--partition", "9"], "nothing is archived"),
     ],
 )
@@ -132,6 +134,9 @@ def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Pat
         _, errors = process.communicate()
     assert process.returncode == code, errors
     assert b"Traceback" not in errors
+    told = errors.decode()
+    assert f"interrupted: orders-0.restoring, orders-1.restoring in {log_dir} stay, and no broker starts beside" in told
+    assert "Run the same command again" in told
     assert not list(log_dir.rglob("*.part"))
     # The third may have come to its end before the signal was heard.
     assert 2 <= len(list(log_dir.glob("orders-0.restoring/*.log"))) < 8
