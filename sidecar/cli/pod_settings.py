@@ -115,10 +115,10 @@ def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
 
 def _size_remarks(settings: Settings) -> str:
     """Comments where the sizes in the recipe are not enough: a JVM for compaction, large parts, work files of compaction."""
-    from sidecar.pipeline.doctor.machine import memory_needed_bytes
+    from sidecar.pipeline.doctor.machine import memory_needed_bytes, work_needed_bytes
 
     memory_mebibytes = -(-memory_needed_bytes(settings, cores=2) // MIB)
-    work_mebibytes = -(-_work_needed_bytes(settings) // MIB)
+    work_mebibytes = -(-work_needed_bytes(settings) // MIB)
     remarks = ""
     if memory_mebibytes > RECIPE_MEMORY_BYTES // MIB:
         remarks += (
@@ -132,18 +132,3 @@ def _size_remarks(settings: Settings) -> str:
             "# beyond which the broker's pod is evicted, or make it an ephemeral claim.\n"
         )
     return remarks
-
-
-def _work_needed_bytes(settings: Settings) -> int:
-    """1 GiB, and one largest job for each of: staging, copies of before_upload, what Spark exchanges.
-
-    The chart reckons the same (helm/tiered-sidecar-lib/templates/_work.tpl), a test compares.
-    """
-    from sidecar.config import CompactionWhen
-    from sidecar.pipeline.doctor.machine import uses_spark
-
-    compaction = settings.compaction
-    if not compaction.is_active:
-        return 1024 * MIB
-    copies = CompactionWhen.BEFORE_UPLOAD in {compaction.when, *(topic.when for topic in compaction.topics)}
-    return 1024 * MIB + (1 + copies + uses_spark(settings)) * compaction.max_job_bytes

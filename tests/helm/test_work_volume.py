@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from sidecar.config import CompactionSettings
+from sidecar.config import CompactionSettings, load_settings
+from sidecar.pipeline.doctor.machine import work_needed_bytes
+from sidecar.ports import MIB
 from tests.helm.charts import NEEDED, HelmFailed, rendered
 
 pytestmark = pytest.mark.real
 
 COMPACTING = {"settings.compaction.topics[0].pattern": "accounts"}
-MIB = 1024 * 1024
 JOB_MEBIBYTES = CompactionSettings().max_job_bytes // MIB
 
 
@@ -44,6 +46,22 @@ def work_volume(values: dict[str, str]) -> dict[str, Any]:
 )
 def test_an_empty_dir_holds_what_compaction_may_need(values: dict[str, str], expected_mebibytes: int) -> None:
     assert work_volume(values) == {"emptyDir": {"sizeLimit": f"{expected_mebibytes}Mi"}}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        COMPACTING,
+        {**COMPACTING, "settings.compaction.when": "before_upload"},
+        {**COMPACTING, "settings.compaction.topics[0].when": "before_upload", "settings.compaction.engine": "local"},
+    ],
+)
+def test_the_chart_and_the_program_reckon_the_same(values: dict[str, str], tmp_path: Path) -> None:
+    objects = {found["metadata"]["name"]: found for found in rendered({**NEEDED, **values})}
+    file = tmp_path / "settings.yaml"
+    file.write_text(objects["release-tiered-sidecar-settings"]["data"]["settings.yaml"])
+    needed_mebibytes = work_needed_bytes(load_settings(config_file=file).settings) // MIB
+    assert work_volume(values) == {"emptyDir": {"sizeLimit": f"{needed_mebibytes}Mi"}}
 
 
 def test_too_small_an_empty_dir_is_refused() -> None:

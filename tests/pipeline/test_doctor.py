@@ -421,6 +421,29 @@ def test_compaction_that_meets_no_topic_or_has_no_java_is_told(log_dir: Path) ->
     assert troubles(doctor(here, areas=[Area.COMPACTION])) == {}
 
 
+def test_a_volume_that_evicts_the_broker_when_it_is_full_is_named(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    monkeypatch.setattr(machine, "MOUNTS_FILE", mounts)
+    compaction = {"topics": ["plain"], "staging_dir": str(tmp_path / "work" / "staging")}
+    compacting = settings_for(log_dir, compaction=compaction)
+    node = "/var/lib/kubelet/pods/1-2/volumes"
+    empty_dir, claim = f"{node}/kubernetes.io~empty-dir/work", f"{node}/kubernetes.io~csi/pvc-1/mount"
+    for root, settings, verdict in (
+        (empty_dir, compacting, Verdict.WARNING),
+        (empty_dir, settings_for(log_dir), Verdict.OK),
+        (claim, compacting, Verdict.OK),
+    ):
+        mounts.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 8:1 {root} {tmp_path / 'work'} rw - ext4 a rw\n")
+        outcome = found_in(doctor(settings, areas=[Area.MACHINE]), "work volume").outcome
+        assert outcome.verdict is verdict
+        assert ("the kubelet evicts the whole pod" in outcome.detail) is (verdict is Verdict.WARNING)
+    mounts.unlink()
+    outcome = found_in(doctor(compacting, areas=[Area.MACHINE]), "work volume").outcome
+    assert outcome.verdict is Verdict.NOT_CHECKED
+
+
 def test_the_memory_limit_is_held_against_what_the_settings_may_take(
     log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

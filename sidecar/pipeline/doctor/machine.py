@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sidecar.config import Settings
+from sidecar.config import CompactionWhen, Settings
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.pipeline.held_files import HELD_MAX
@@ -17,6 +17,10 @@ from sidecar.ports import MIB
 
 CGROUP_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Of cgroups version 2 and 1, as a container sees its own."""
+MOUNTS_FILE = Path("/proc/self/mountinfo")
+_EMPTY_DIR = "kubernetes.io~empty-dir"
+"""Part of where the kubelet has such volumes on the node."""
+_WORK_BASE_BYTES = 1024 * MIB
 _UNLIMITED_BYTES = 1 << 60
 _INODES_MIN = 100
 _BASE_BYTES = 256 * MIB
@@ -117,6 +121,42 @@ def memory_needed_bytes(settings: Settings, cores: int) -> int:
     return needed
 
 
+def work_needed_bytes(settings: Settings) -> int:
+    """What work files may take: one largest job in staging, one of copies of `before_upload`, one that Spark exchanges.
+
+    The chart reckons the same (helm/tiered-sidecar-lib/templates/_work.tpl), a test compares.
+    """
+    compaction = settings.compaction
+    if not compaction.is_active:
+        return _WORK_BASE_BYTES
+    whens = (compaction.when if entry.when is None else entry.when for entry in compaction.topics)
+    jobs = 1 + (CompactionWhen.BEFORE_UPLOAD in whens) + uses_spark(settings)
+    return _WORK_BASE_BYTES + jobs * compaction.max_job_bytes
+
+
+def _volume(settings: Settings) -> Outcome:
+    """Whether compaction may overrun a volume whose size the kubelet enforces by evicting the pod."""
+    compaction = settings.compaction
+    if not compaction.is_active:
+        return fine("nothing is compacted")
+    path = compaction.staging_path.resolve()
+    try:
+        lines = [line.split() for line in MOUNTS_FILE.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        return not_checked(f"{MOUNTS_FILE} cannot be read: {error}")
+    # Fields 4 and 5, see proc_pid_mountinfo(5): the root of the mount within its file system, and where it is mounted.
+    above = [(mount[4], mount[3]) for mount in lines if len(mount) > 4 and path.is_relative_to(mount[4])]
+    where, root = max(above, key=lambda mount: len(mount[0]), default=("", ""))
+    if _EMPTY_DIR not in root:
+        return fine(f"{path} is not in an emptyDir")
+    return warning(
+        f"{path} is in {where}, an emptyDir: when more lies there than its sizeLimit, or the node's disk fills, the kubelet evicts "
+        f"the whole pod, the broker included. Work files may take {work_needed_bytes(settings) // MIB} MiB, and more for a "
+        "partition larger than compaction.max_job_bytes",
+        "give it a volume of its own (sidecar.workVolume of the chart), or see that sizeLimit and node have that much room",
+    )
+
+
 def uses_spark(settings: Settings) -> bool:
     """Whether `run` may start a JVM."""
     return settings.compaction.is_active and settings.compaction.engine.value != "local"
@@ -142,4 +182,5 @@ def machine_checks(settings: Settings) -> list[Check]:
         *(Check(place.setting, place.look) for place in _places(settings)),
         Check("file descriptors", partial(_descriptors, settings)),
         Check("memory", partial(_memory, settings)),
+        Check("work volume", partial(_volume, settings)),
     ]
