@@ -389,3 +389,26 @@ def test_variables_that_almost_set_something_are_refused(name: str, hint: str) -
 )
 def test_variables_that_kubernetes_sets_for_services_are_passed_over(name: str) -> None:
     assert load_settings(flags=URL, environment={name: "tcp://10.0.0.1:9308"}).sources == {"store.url": "flag"}
+
+
+def test_secrets_that_stand_in_files_are_secrets_too(tmp_path: Path) -> None:
+    names = ("password", "key-password", "token")
+    files = {name: tmp_path / name for name in names}
+    for name, file in files.items():
+        file.write_text(f"{name}-of-the-broker\n")
+    loaded = load_settings(
+        flags={
+            **URL,
+            "broker.connection.bootstrap_servers": ["localhost:9092"],
+            "broker.connection.security_protocol": "SASL_SSL",
+            "broker.connection.sasl_mechanism": "PLAIN",
+            "broker.connection.sasl_username": "me",
+            "broker.connection.sasl_password_file": files["password"],
+            "broker.connection.ssl_key_password_file": files["key-password"],
+            "http.token_file": files["token"],
+        }
+    )
+    assert set(loaded.secrets()) == {f"{name}-of-the-broker" for name in names}
+    for file in files.values():
+        file.unlink()
+    assert loaded.secrets() == ()

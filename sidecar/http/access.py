@@ -37,6 +37,7 @@ class Access:
         Raises SettingsError if the token cannot be read now, or is too short to be one.
         """
         self._token_file = token_file
+        self._unreadable_because = ""
         if token_file is not None:
             _read_token(token_file)
 
@@ -47,8 +48,12 @@ class Access:
         try:
             token = _read_token(self._token_file)
         except SettingsError as error:
-            _log.error("http_token_not_read", error=str(error))
+            # Once, not for each scrape and each click until somebody mends it.
+            if self._unreadable_because != str(error):
+                self._unreadable_because = str(error)
+                _log.error("http_token_not_read", error=str(error))
             return Verdict.CLOSED
+        self._unreadable_because = ""
         return Verdict.WELCOME if hmac.compare_digest(_presented(authorization), token) else Verdict.UNKNOWN
 
 

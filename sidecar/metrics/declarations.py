@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 PREFIX = "tiered_sidecar"
 DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
@@ -25,6 +25,7 @@ class Declarations:
     """A registry of its own, and the families declared in it, in order."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # A second series per counter, which nobody asks for and no page documents.
         self.registry = CollectorRegistry(auto_describe=True)
         self.families: list[MetricFamily] = []
 

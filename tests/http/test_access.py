@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import structlog
 
 from sidecar.errors import SettingsError
 from sidecar.http.access import Access, Verdict
@@ -63,6 +64,18 @@ def test_a_new_token_holds_at_once_and_a_lost_one_lets_nobody_in(token_file: Pat
     assert access.verdict("Bearer ") is Verdict.CLOSED
     token_file.unlink()
     assert access.verdict(f"Bearer {TOKEN}") is Verdict.CLOSED
+
+
+def test_a_token_that_cannot_be_read_is_logged_once_each_time_it_is_lost(token_file: Path) -> None:
+    access = Access(token_file)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            token_file.unlink()
+            for _ in range(5):
+                assert access.verdict("") is Verdict.CLOSED
+            token_file.write_text(TOKEN)
+            assert access.verdict("") is Verdict.UNKNOWN
+    assert [entry["event"] for entry in logs] == ["http_token_not_read"] * 2
 
 
 @pytest.mark.parametrize("content", [b"", b"short\n", os.urandom(5000)])
