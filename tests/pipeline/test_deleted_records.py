@@ -147,3 +147,22 @@ def test_a_start_again_knows_the_archive_in_part_and_records_it_all_the_same(rem
             tools.memory.close()
     assert start_offset < archived_states(store)["orders-0"].segments[-SEGMENTS_KEPT - 1].base_offset
     assert len(commits_that_say_so(store)) == 1
+
+
+@pytest.mark.parametrize("is_seen_to_move", [True, False])
+def test_a_start_among_older_batches_counts_only_where_it_is_seen_to_move(
+    is_seen_to_move: bool, tmp_path: Path
+) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    set_aside_last(log_dir / "orders-0", tmp_path / "aside")
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=EPOCH, cluster_start_offset=145)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+        if is_seen_to_move:
+            facts.cluster_start_offset = 0
+        assert rounds.run_once().errors == []
+        facts.cluster_start_offset = 145
+        for path in (tmp_path / "aside").iterdir():
+            path.rename(log_dir / "orders-0" / path.name)
+        assert rounds.run_once().errors == []
+    assert archived_states(store)["orders-0"].deleted_before_offset == (145 if is_seen_to_move else 0)
