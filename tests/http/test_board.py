@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectMissing
@@ -56,8 +58,38 @@ def test_a_partition_that_is_gone_from_the_disk_is_gone_from_the_board() -> None
     board = Board(ManualClock())
     board.opened(ORDERS, empty_state(LINEAGE))
     board.looked([look()])
+    board.grown(ORDERS, [archived_segment(0, 10)], ())
+    assert board.extent(ORDERS).end_offset == 10
     board.looked([])
     assert board.figures().partitions == ()
+    # Nothing of it is kept either: topics come and go for years.
+    assert board.extent(ORDERS) == ArchiveExtent()
+
+
+def test_when_the_broker_deletes_is_told_anew_after_each_commit() -> None:
+    board = Board(ManualClock())
+    board.looked([look(deadline_ms=1_000)])
+    board.threatened(ORDERS, 9_000)
+    assert board.figures().partitions[0].look.deadline_ms == 9_000
+    version = board.version
+    board.threatened(ORDERS, 9_000)
+    board.threatened(TopicPartition("gone", 0), 5)
+    assert board.version == version
+    board.threatened(ORDERS, None)
+    assert board.figures().partitions[0].look.deadline_ms is None
+
+
+def test_figures_are_of_one_moment() -> None:
+    """Who asks while something is changed waits for the change's end: no iteration meets a container that grows."""
+    board = Board(ManualClock())
+    asked: list[object] = []
+    with board._lock:
+        asker = threading.Thread(target=lambda: asked.append(board.figures()))
+        asker.start()
+        asker.join(0.1)
+        assert asked == []
+    asker.join(10)
+    assert len(asked) == 1
 
 
 def test_an_upload_that_fails_is_not_shown_for_ever() -> None:
@@ -76,7 +108,10 @@ def test_errors_are_counted_bounded_and_without_secrets() -> None:
     board.failed("orders-7", "StoreDenied", "key hunter2 was refused")
     board.failed("store", "StoreUnavailable", "x" * 10_000)
     board.looked([look(reason="hunter2 is wrong")])
+    assert "hunter2" not in repr(board.figures())
+    board.turned(look(reason="hunter2 is still wrong"))
     figures = board.figures()
+    assert figures.partitions[0].look.reason == "*** is still wrong"
     assert len(figures.errors) == ERRORS_MAX
     longest, again = figures.errors[:2]
     assert len(longest.text) == ERROR_TEXT_MAX

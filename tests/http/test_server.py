@@ -275,6 +275,7 @@ def test_every_answer_has_a_strict_policy_for_browsers(server: HttpServer, path:
     assert policy.startswith("default-src 'none'; ")
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
+    assert ("form-action 'self'; base-uri 'none'" in policy) == (path in {"/", "/page.css", "/page.js"})
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
     assert headers["referrer-policy"] == "no-referrer"
