@@ -125,7 +125,8 @@ def test_pages_are_turned_by_keyboard_and_keep_the_order(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme"), [(320, "light"), (390, "dark"), (768, "light"), (1280, "light"), (1280, "dark")]
+    ("width", "scheme"),
+    [(320, "light"), (390, "dark"), (768, "light"), (1024, "light"), (1280, "light"), (1280, "dark")],
 )
 def test_it_fits_every_width_and_breaks_no_rule_of_accessibility(
     chromium: Browser, site: Site, width: int, scheme: str
@@ -138,6 +139,9 @@ def test_it_fits_every_width_and_breaks_no_rule_of_accessibility(
     page = context.new_page()
     page.goto("/")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("thead tr").evaluate("row => row.offsetHeight") < 50  # One line.
+    rights = page.locator(".tile").evaluate_all("tiles => tiles.map(tile => tile.offsetLeft + tile.offsetWidth)")
+    assert max(rights) - rights[-1] <= 1  # The last tile leaves no gap beside it.
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
     assert brightness > 200 if scheme == "light" else brightness < 60
