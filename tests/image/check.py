@@ -141,6 +141,12 @@ while True:
             sys.exit("it did not start")
         time.sleep(0.01)
 print(time.monotonic() - started)
+# The page needs its files and its templates' engine, which nothing else in the image does.
+for path, words in (("", b"<!doctype html>"), ("page.css", b"{"), ("page.js", b"fetch(")):
+    with urllib.request.urlopen(f"http://127.0.0.1:9308/{path}", timeout=30) as answer:
+        body = answer.read()
+    if words not in body.lower() or b"{%" in body:
+        sys.exit(f"/{path} is not what it should be: {body[:500]}")
 names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in os.listdir("/proc") if pid.isdigit()]
 process.terminate()
 code = process.wait(60)
