@@ -190,7 +190,7 @@ class SegmentScanner:
                 return f"codec {detail} is unknown to this magic"
             case _:
                 stored = self._window.int_at(17, 4) if self._window.int_at(16, 1) == 2 else self._window.int_at(12, 4)
-                return f"checksum {detail:08x}, the batch says {stored & 0xFFFFFFFF:08x}: damaged; restore it from a replica"
+                return f"checksum {detail:08x}, the batch says {stored & 0xFFFFFFFF:08x}: damaged"
 
 
 _SMALLEST_WINDOW_BYTES = 64

@@ -55,7 +55,7 @@ def test_damage_is_told_and_the_other_partition_is_restored(
     bad, fine = report.outcomes
     assert key in bad.problem
     assert told in bad.problem
-    assert "replica" in bad.problem
+    assert "replica of the bucket" in bad.problem
     assert fine.log is not None
     assert not (log_dir / "orders-0").exists()
     name = f"{int(key.rpartition('/')[2][:20]):020d}.log"
