@@ -28,7 +28,7 @@ from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.reload import SettingsReload
-from sidecar.pipeline.round_loop import CONDITIONS, RoundLoop
+from sidecar.pipeline.round_loop import ALL_CONDITIONS, CONDITIONS, RoundLoop
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +72,7 @@ def run(
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
     metrics, flags = Metrics(clock), _Flags()
     health, board = Health(clock, conditions=CONDITIONS, redact=redact), Board(clock, redact)
+    metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
     with ExitStack() as resources:

@@ -2,6 +2,7 @@
 
 SidecarError                    exit 1
 ├── SettingsError               exit 2   fix the settings or the arguments
+│   └── LogDirsUnformatted               retryable: no log dir tells cluster and broker; a new broker formats them
 ├── PartitionError              exit 3   this partition stops here, the others go on
 │   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
 │   ├── SegmentChanged                   a file changed or vanished while it was read; looked at again later
@@ -39,6 +40,12 @@ class SettingsError(SidecarError):
     """A setting or an argument is wrong."""
 
     exit_code = 2
+
+
+class LogDirsUnformatted(SettingsError):
+    """No log dir says which cluster and broker it belongs to: not formatted yet, not mounted, or none of a broker's."""
+
+    retryable = True
 
 
 class PartitionError(SidecarError):
@@ -82,7 +89,14 @@ class SegmentChanged(PartitionError):
 
 
 class CoverageHole(PartitionError):
-    """The next local segment begins above the end of what is archived."""
+    """Offsets are missing between what is archived, or a local segment, and the next segment.
+
+    `hole`: `[from, to)`, the offsets that are missing; None where only the text tells.
+    """
+
+    def __init__(self, what: str, *, hole: tuple[int, int] | None = None) -> None:
+        super().__init__(what)
+        self.hole = hole
 
 
 class LineageUnknown(PartitionError):

@@ -141,6 +141,14 @@ class TopicPolicy:
         """How large a log may become on the broker's disk, None for any size or if it is not known."""
         return self._limit(self.retention_bytes, self.local_retention_bytes)
 
+    @property
+    def is_retention_known(self) -> bool:
+        """Whether somebody has told when the broker deletes segments, or that it never does."""
+        if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
+            return True
+        limits = (self.retention_ms, self.retention_bytes, self.local_limit_ms, self.local_limit_bytes)
+        return any(limit is not None for limit in limits)
+
     def _limit(self, whole: int | None, local: int | None) -> int | None:
         if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from sidecar.clock import SystemClock
 from sidecar.config import Settings
 from sidecar.errors import SettingsError, StoreUnavailable, StoreUnsafe
 from sidecar.http import Board, Health
+from sidecar.http.page.rows import row_of
+from sidecar.http.page.summary import summary_of
 from sidecar.http.status_json import board_json
 from sidecar.metrics import Metrics
 from sidecar.pipeline import assembly, round_loop
@@ -25,6 +28,7 @@ from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
+from tests.pipeline.rig import copy_partitions
 
 LOGS = golden("4.3.0") / "logs"
 WAIT_S = 30.0
@@ -50,6 +54,11 @@ def settings_for(tmp_path: Path, **run: Any) -> Settings:
     )
 
 
+def over_log_dirs(settings: Settings, *log_dirs: Path) -> Settings:
+    """The same over other log dirs."""
+    return settings.model_copy(update={"broker": settings.broker.model_copy(update={"log_dirs": log_dirs})})
+
+
 class Loop:
     """A loop in a thread of its own, and what it tells."""
 
@@ -68,6 +77,22 @@ class Loop:
     def row(self, partition: int = 0) -> dict[str, Any]:
         rows = [row for row in board_json(self.board)["partitions"] if row["partition"] == partition]
         return rows[0] if rows else {}
+
+
+def not_ready(loop: Loop) -> set[str]:
+    """Conditions whose gauge is 1."""
+    return {
+        condition
+        for condition in round_loop.ALL_CONDITIONS
+        if loop.metrics.registry.get_sample_value("tiered_sidecar_not_ready", {"condition": condition})
+    }
+
+
+def headline(loop: Loop) -> str:
+    """What the status page says of all this."""
+    figures = loop.board.figures()
+    rows = [row_of(found, {}) for found in figures.partitions]
+    return summary_of(rows, figures, {"not_ready": loop.health.not_ready()}, None, SystemClock().now_ms()).headline
 
 
 @contextmanager
@@ -117,10 +142,71 @@ def test_a_fault_in_the_thread_of_a_transfer_is_not_passed_over_either(tmp_path:
 
 def test_settings_that_can_never_work_end_the_process(tmp_path: Path, store: MemoryStore) -> None:
     (tmp_path / "logs").mkdir()
-    sections = settings_for(tmp_path).model_dump()
-    empty = Settings.model_validate({**sections, "broker": {"log_dirs": [tmp_path / "logs"]}})
-    with pytest.raises(SettingsError, match="cluster id"):
-        daemon.run(empty)
+    (tmp_path / "logs" / "meta.properties").write_text("version=1\ncluster.id=AnotherClustersIdAAAAA\nnode.id=1\n")
+    settings = over_log_dirs(settings_for(tmp_path), LOGS, tmp_path / "logs")
+    with pytest.raises(SettingsError, match="different brokers or clusters"):
+        daemon.run(settings)
+
+
+def test_log_dirs_that_the_broker_formats_later_are_waited_for(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
+    with looping(over_log_dirs(settings_for(tmp_path), tmp_path / "logs")) as loop:
+        eventually(lambda: "does not exist" in loop.health.not_ready().get("log_dirs", ""))
+        copy_partitions(tmp_path, "append-time-0")
+        eventually(lambda: not loop.health.not_ready() and loop.row().get("segments_waiting") == 0)
+    assert store.objects
+
+
+def test_a_log_dir_whose_disk_was_unmounted_is_told_and_hides_nothing_else(tmp_path: Path, store: MemoryStore) -> None:
+    log_dir = copy_partitions(tmp_path, "append-time-0")
+    (tmp_path / "other").mkdir()
+    other = copy_partitions(tmp_path / "other", "orders-0")
+    (other / "meta.properties").rename(log_dir / "meta.properties")
+    settings = over_log_dirs(settings_for(tmp_path), log_dir, other)
+    with looping(settings) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        other.rename(tmp_path / "unmounted")
+        other.mkdir()
+        eventually(lambda: "mount its disk" in loop.health.not_ready().get("log_dirs", ""))
+        assert loop.row()["error"] is None
+
+
+def test_with_nobody_to_say_who_leads_nothing_is_well(tmp_path: Path, store: MemoryStore) -> None:
+    settings = settings_for(tmp_path)
+    alone = settings.model_copy(update={"broker": settings.broker.model_copy(update={"assume_leader": False})})
+    with looping(alone) as loop:
+        loop.metrics.watch_readiness(loop.health.not_ready, round_loop.ALL_CONDITIONS)
+        eventually(lambda: "first_round" not in loop.health.not_ready())
+        assert "--assume-leader" in loop.health.not_ready()["leadership"]
+        assert not_ready(loop) == {"leadership"}
+        assert "All is well" not in headline(loop)
+
+
+def test_patterns_that_match_no_topic_are_told_until_they_match_one(tmp_path: Path, store: MemoryStore) -> None:
+    settings = settings_for(tmp_path)
+    slip = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("order",)})})
+    with structlog.testing.capture_logs() as logs, looping(settings) as loop:
+        loop.metrics.watch_readiness(loop.health.not_ready, round_loop.ALL_CONDITIONS)
+        eventually(lambda: not loop.health.not_ready())
+        loop.loop.adopt(slip)
+        eventually(lambda: not_ready(loop) == {"topics"})
+        assert "append-time" in loop.health.not_ready()["topics"]
+        assert headline(loop) == "Needs attention"
+        loop.loop.adopt(settings)
+        eventually(lambda: not loop.health.not_ready())
+    assert [entry["log_level"] for entry in logs if entry["event"] == "no_topic_is_chosen"] == ["error"]
+
+
+def test_a_partition_that_cannot_be_looked_at_has_a_row(tmp_path: Path, store: MemoryStore) -> None:
+    log_dir = copy_partitions(tmp_path, "append-time-0")
+    with looping(over_log_dirs(settings_for(tmp_path), log_dir)) as loop:
+        eventually(lambda: loop.row().get("state") == "archived")
+        os.mkfifo(log_dir / "append-time-0" / f"{10**12:020d}.log")
+        eventually(lambda: loop.row().get("state") == "stopped")
+        assert "is no regular file; move it out" in loop.row()["reason"]
+        assert headline(loop) == "Needs attention"
 
 
 def test_a_store_that_is_not_safe_is_not_waited_for(tmp_path: Path, store: MemoryStore) -> None:

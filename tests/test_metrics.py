@@ -155,6 +155,7 @@ def test_no_label_grows_with_the_broker(metrics: Metrics) -> None:
         "operation",
         "side",
         "directory",
+        "condition",
     }
 
 

@@ -139,7 +139,8 @@ class _Draft:
         if segment.base_offset > self.end_offset:
             raise CoverageHole(
                 f"{self.state.lineage.topic_partition}: segment {segment} would leave the offsets "
-                f"[{self.end_offset}, {segment.base_offset}) uncovered, and no action records them as lost"
+                f"[{self.end_offset}, {segment.base_offset}) uncovered, and no action records them as lost",
+                hole=(self.end_offset, segment.base_offset),
             )
         index = bisect_left(self.segments, segment.base_offset, key=lambda live: live.base_offset)
         neighbours = self.segments[max(0, index - 1) : index + 1]
@@ -191,7 +192,8 @@ class _Draft:
         if action.base_offset > self.end_offset:
             raise CoverageHole(
                 f"{self.state.lineage.topic_partition}: [{self.end_offset}, {action.base_offset}) would be neither covered "
-                f"nor recorded as lost"
+                f"nor recorded as lost",
+                hole=(self.end_offset, action.base_offset),
             )
         # Where no segment is left below it, a hole only moves the start: what lies below the start is not claimed anyway.
         rearranged = action.base_offset < self.end_offset or not self.segments

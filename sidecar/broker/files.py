@@ -10,7 +10,7 @@ from sidecar.broker.log_dir_state import LogDirState, read_file, read_log_dir_st
 from sidecar.broker.topic_policy import resolve_policy
 from sidecar.clock import Clock, SystemClock
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.errors import CorruptFile, SettingsError
+from sidecar.errors import CorruptFile, LogDirsUnformatted, SettingsError
 from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import MetaProperties
@@ -73,11 +73,11 @@ class FileBrokerFacts:
         return self.cluster_id() if any(meta.cluster_id is not None for meta in metas) else None
 
     def cluster_id(self) -> str:
-        """The cluster id on which all log dirs agree. Raises SettingsError."""
+        """The cluster id on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
         return self._agreed("cluster id", lambda meta: meta.cluster_id)
 
     def broker_id(self) -> int:
-        """The broker id on which all log dirs agree. Raises SettingsError."""
+        """The broker id on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
         return self._agreed("broker id", lambda meta: meta.broker_id)
 
     def _agreed(self, what: str, value_of: Callable[[MetaProperties], Value | None]) -> Value:
@@ -88,7 +88,7 @@ class FileBrokerFacts:
                 values[state.log_dir] = value
         distinct = list(dict.fromkeys(values.values()))
         if not distinct:
-            raise SettingsError(self._unknown(what))
+            raise LogDirsUnformatted(self._unknown(what))
         if len(distinct) > 1:
             found = ", ".join(f"{value} in {log_dir}" for log_dir, value in values.items())
             raise SettingsError(f"the log dirs belong to different brokers or clusters: {what} {found}")

@@ -12,7 +12,7 @@ from sidecar.discovery.listing_cache import ListingCache
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
-from sidecar.logformat.names import DirectoryState, parse_directory_name
+from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
 
 
@@ -49,7 +49,8 @@ def scan_log_dirs(
 ) -> ScanResult:
     """All live partitions of the accepted topics in these log dirs; directories being moved or deleted are passed over.
 
-    Nothing that lies in one partition or one log dir keeps the others from being found.
+    Nothing that lies in one partition or one log dir keeps the others from being found. A log dir with neither `meta.properties`
+    nor any partition is a problem: a mount point without its disk looks like that, and no broker's log dir does.
 
     Args:
         cache: spares the listing of directories in which nothing came or went since the last scan with it.
@@ -64,6 +65,8 @@ def scan_log_dirs(
         except OSError as error:
             what = f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are left alone"
             problems.append(ScanProblem(None, log_dir, PartitionError(what)))
+        except PartitionError as error:
+            problems.append(ScanProblem(None, log_dir, error))
     partitions: list[PartitionFiles] = []
     for topic_partition in sorted(by_partition):
         candidates = by_partition[topic_partition]
@@ -97,14 +100,21 @@ def _distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
 
 
 def _live_directories(log_dir: Path, topics: TopicFilter, *, internal_topics: bool) -> Iterator[_Found]:
+    is_formatted = False
     with os.scandir(log_dir) as entries:
         for entry in entries:
             name = parse_directory_name(entry.name)
+            is_formatted = is_formatted or name is not None or entry.name == META_PROPERTIES
             if name is None or name.state is not DirectoryState.LIVE:
                 continue
             accepted = topics.accepts(name.topic_partition.topic, internal_topics=internal_topics)
             if accepted and entry.is_dir():
                 yield _Found(name.topic_partition, log_dir, log_dir / entry.name)
+    if not is_formatted:
+        raise PartitionError(
+            f"log dir {log_dir} holds neither {META_PROPERTIES} nor a partition: mount its disk, or let the broker format it; "
+            f"it is looked at again and again"
+        )
 
 
 def _read_only_copy(

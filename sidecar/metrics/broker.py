@@ -33,8 +33,15 @@ class BrokerMetrics:
         declarations.gauge(
             "data_at_risk_in_seconds",
             "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations; +Inf "
-            "while nothing is threatened. Alert when it comes near the time that an upload takes.",
+            "while nothing is threatened, NaN while nobody can tell (see `retention_unknown_partitions`). Alert when it comes near "
+            "the time that an upload takes.",
         ).set_function(self._at_risk_in_s)
+        self._retention_unknown = 0
+        declarations.gauge(
+            "retention_unknown_partitions",
+            "Led partitions with segments that are not archived, of which nobody knows when the broker deletes them: no broker is "
+            "asked, or it does not tell. Nothing warns of losses there; name one to ask, or set topics.policies.",
+        ).set_function(lambda: self._retention_unknown)
         self._cleaner_stalled = declarations.gauge(
             "broker_cleaner_stalled",
             "Partitions that are due for the broker's own cleaner, and whose first dirty offset has not moved for "
@@ -73,10 +80,14 @@ class BrokerMetrics:
         self._away.set(1 if state.away else 0)
         self._missing_rights.set(len(state.missing_rights))
 
-    def at_risk(self, deadline_ms: int | None) -> None:
-        """When the broker will delete the first unarchived segment of all, None for never."""
+    def at_risk(self, deadline_ms: int | None, unknown: int = 0) -> None:
+        """When the broker will delete the first unarchived segment of all, None for never as far as it is known.
+
+        Args:
+            unknown: partitions with such segments of which the retention is not known.
+        """
         with self._lock:
-            self._deadline_ms = deadline_ms
+            self._deadline_ms, self._retention_unknown = deadline_ms, unknown
 
     def cleaner(
         self, stalled: int, max_stalled_s: float, dirty_bytes: int, max_ratio: float, beyond_max_lag: int
@@ -90,8 +101,10 @@ class BrokerMetrics:
 
     def _at_risk_in_s(self) -> float:
         with self._lock:
-            deadline_ms = self._deadline_ms
-        return math.inf if deadline_ms is None else max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
+            deadline_ms, unknown = self._deadline_ms, self._retention_unknown
+        if deadline_ms is None:
+            return math.nan if unknown else math.inf
+        return max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
 
     def offsets_lost(self, count: int) -> None:
         """A range of so many offsets was recorded as LOST."""

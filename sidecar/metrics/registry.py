@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 from prometheus_client.exposition import choose_encoder
@@ -123,12 +124,23 @@ class Metrics(Declarations):
         self.gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
             self.store_calls_in_progress
         )
+        self._not_ready = self.gauge(
+            "not_ready",
+            "1 while this keeps the process from its work, as /readyz tells it. Alert when one stays 1: little or nothing is "
+            "archived for as long; /readyz, the page and the log say why.",
+            "condition",
+        )
         self._show_zeros()
         self.broker = BrokerMetrics(self, self._clock)
         self.compaction = CompactionMetrics(self, self._clock)
         self.work_dirs = WorkDirMetrics(self)
         self.config = ConfigMetrics(self, self._clock)
         self.http = HttpMetrics(self)
+
+    def watch_readiness(self, not_ready: Callable[[], Mapping[str, str]], conditions: Iterable[str]) -> None:
+        """Show what keeps the process from its work, asked for anew each time. `conditions`: all that there are."""
+        for condition in conditions:
+            self._not_ready.labels(condition).set_function(partial(_is_unmet, not_ready, condition))
 
     def planned(self, plans: Sequence[PlannedPartition], stopped: Sequence[SegmentFiles] = ()) -> None:
         """A look at the disks is over. Resets the counts of partitions, except those that are stopped.
@@ -226,6 +238,10 @@ class Metrics(Declarations):
             self._conformance.labels(result)
         for error in (CoverageHole, StagingFull):
             self._errors.labels(error.__name__)
+
+
+def _is_unmet(not_ready: Callable[[], Mapping[str, str]], condition: str) -> float:
+    return float(condition in not_ready())
 
 
 def _condition(plan: PlannedPartition) -> PartitionCondition:

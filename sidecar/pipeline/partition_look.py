@@ -6,9 +6,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
-from sidecar.errors import CoverageHole
+from sidecar.errors import CoverageHole, PartitionError
 from sidecar.http import PartitionLook
-from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.pipeline.advice import advised
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
@@ -40,6 +41,7 @@ def look_of(
     first_pending = bisect_right(files.segments, end_offset, key=lambda segment: segment.end_offset)
     pending = files.segments[first_pending:] if leads else ()
     deadline_ms, at_risk_end_offset = _retention(tools, files, pending)
+    policy = tools.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else ""
     first_offset = files.segments[0].base_offset if files.segments else files.active_base_offset
@@ -53,7 +55,8 @@ def look_of(
         pending_bytes=sum(segment.size_bytes for segment in pending),
         deadline_ms=deadline_ms,
         at_risk_end_offset=at_risk_end_offset,
-        hole=_hole(files, pending, archived_end_offset) if isinstance(error, CoverageHole) else None,
+        is_retention_known=not pending or policy.is_retention_known,
+        hole=error.hole if isinstance(error, CoverageHole) else None,
         reason=reason,
         error=None if error is None else type(error).__name__,
     )
@@ -65,14 +68,9 @@ def _local_end_offset(files: PartitionFiles, stable_end_offset: int | None) -> i
     return max(known, default=None)
 
 
-def _hole(
-    files: PartitionFiles, pending: Sequence[SegmentFiles], archived_end_offset: int | None
-) -> tuple[int, int] | None:
-    """Offsets that are neither archived nor on this disk, below others that are to be archived."""
-    first_offset = pending[0].base_offset if pending else files.active_base_offset
-    if archived_end_offset is None or first_offset is None or first_offset <= archived_end_offset:
-        return None
-    return archived_end_offset, first_offset
+def look_of_unreadable(topic_partition: TopicPartition, error: PartitionError) -> PartitionLook:
+    """A partition of which not even the files can be listed. Who leads it is not known: it may be this broker."""
+    return PartitionLook(topic_partition, True, None, None, reason=advised(error), error=type(error).__name__)
 
 
 def _retention(tools: Tools, files: PartitionFiles, pending: Sequence[SegmentFiles]) -> tuple[int | None, int | None]:

@@ -120,7 +120,8 @@ def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:
     return CoverageHole(
         f"{files.topic_partition}: the archive ends at offset {hole[0]}, the first local segment that it lacks begins at "
         f"{hole[1]}: offsets in between are gone from {files.directory}. If another replica still has them, let its broker "
-        f"lead and archive them; else set run.record_lost to record the range as LOST and go on"
+        f"lead and archive them; else set run.record_lost to record the range as LOST and go on",
+        hole=hole,
     )
 
 

@@ -130,6 +130,7 @@ def _lost_tail(tools: Tools, segment: SegmentFiles, reading: SegmentReading) -> 
             f"{segment}: its last batch ends at offset {missing[0] - 1}, the next segment begins at {missing[1]}, and nothing says "
             f"that the log was ever compacted: a .log file is missing in {segment.directory}. Restore it from a replica, or set "
             f"run.record_lost to record the range as LOST and go on. If another replica compacted the log, say so in "
-            f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}"
+            f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}",
+            hole=missing,
         )
     return missing

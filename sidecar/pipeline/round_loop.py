@@ -13,11 +13,11 @@ from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
-from sidecar.errors import BrokerUnavailable, SidecarError, StoreError, StoreUnsafe
+from sidecar.errors import BrokerUnavailable, LogDirsUnformatted, SettingsError, SidecarError, StoreError, StoreUnsafe
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.advice import advised
-from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
+from sidecar.pipeline.assembly import ChangingSettings, nothing_chosen, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
@@ -29,6 +29,9 @@ _log = structlog.get_logger(__name__)
 
 CLEANER_STALLED = "CleanerStalled"
 CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
+"""What `run` waits for at its start."""
+ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics")
+"""Together with what it finds out: nobody says who leads, or no topic is chosen."""
 START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
 BEAT_S = 1.0
@@ -68,6 +71,7 @@ class RoundLoop:
         self._engines = engines or LocalEngines()
         self._board = board or Board(clock)
         self._cleaner_stalled = False
+        self._nothing_chosen = ""
         self._changing = ChangingSettings(settings, clock)
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
 
@@ -88,6 +92,8 @@ class RoundLoop:
         wait_s = START_WAIT_S_FIRST
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
             _log.error("nothing_will_be_archived", reason=NOT_LEADING)
+            self._health.unmet("leadership", NOT_LEADING)
+            self._board.failed("leadership", SettingsError.__name__, NOT_LEADING)
         while not self._stop.is_set():
             taken_over = self._take_over()
             if taken_over is not None:
@@ -108,6 +114,12 @@ class RoundLoop:
                     self._board.about(tools.store.url, tools.instance)
                     self._rounds(tools)
                 return
+            except LogDirsUnformatted as error:
+                # Beside a new broker we may be first; and a disk may be mounted late.
+                self._metrics.failed(type(error).__name__)
+                self._health.unmet("log_dirs", str(error))
+                self._board.failed("log_dirs", type(error).__name__, str(error))
+                _log.error("log_dirs_not_usable", error=str(error), next_try_s=wait_s)
             except StoreError as error:
                 # The store may come back; a process that ends would only be started again.
                 self._metrics.failed(type(error).__name__)
@@ -226,5 +238,17 @@ class RoundLoop:
                 self._health.met(condition)
         for reason in away:
             self._board.failed("broker", BrokerUnavailable.__name__, reason)
+        self._show_choice("" if outcomes or report.problems else nothing_chosen(self._settings))
         problems = [str(problem.error) for problem in report.problems]
         self._health.publish({"round_ended_ms": self._clock.now_ms(), "problems": problems})
+
+    def _show_choice(self, nothing_chosen_because: str) -> None:
+        """Patterns that match nothing of what is there are a slip of the pen, which nobody would notice."""
+        if not nothing_chosen_because:
+            self._health.met("topics")
+        else:
+            self._health.unmet("topics", nothing_chosen_because)
+            if nothing_chosen_because != self._nothing_chosen:
+                _log.error("no_topic_is_chosen", reason=nothing_chosen_because)
+                self._board.failed("topics", SettingsError.__name__, nothing_chosen_because)
+        self._nothing_chosen = nothing_chosen_because

@@ -17,6 +17,7 @@ from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.round_report import RoundReport
@@ -68,11 +69,15 @@ class Rounds:
         present = {files.topic_partition: files for files in found.partitions}
         self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in present}
         report.resting = [rest.outcome for rest in self._resting.values()]
-        self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in present}
+        unreadable = {problem.topic_partition: problem.error for problem in found.problems if problem.topic_partition}
+        known = present.keys() | unreadable.keys()
+        self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         work: list[tuple[PartitionArchiver, PartitionPlan]] = []
         stopped = [segment for tp in self._resting for segment in self._archivers[tp].unarchived(present[tp])]
         deadlines = [self._archivers[tp].deadline_ms(present[tp]) for tp in self._resting]
         looks = [self._archivers[tp].look(present[tp], None, rest.outcome) for tp, rest in self._resting.items()]
+        # What vanished while it was listed may be gone for good: the next look tells.
+        looks += [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
         with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
             awake = [files for files in found.partitions if files.topic_partition not in self._resting]
             planned = pool.map(self._plan_one, awake)
@@ -89,7 +94,10 @@ class Rounds:
         report.broker_away = state.away
         self._tools.metrics.broker.facts(state)
         deadlines += [plan.deadline_ms for _, plan in work]
-        self._tools.metrics.broker.at_risk(min((found for found in deadlines if found is not None), default=None))
+        self._tools.metrics.broker.at_risk(
+            min((found for found in deadlines if found is not None), default=None),
+            unknown=sum(not look.is_retention_known for look in looks),
+        )
         self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
         return self._within_queue(sorted(work, key=lambda item: item[1].deletion_order)), report

@@ -171,6 +171,17 @@ def test_a_log_dir_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None
     assert (problem.topic_partition, problem.path) == (None, tmp_path / "failed-disk")
 
 
+def test_a_log_dir_that_came_back_empty_is_a_problem_and_one_without_partitions_is_none(tmp_path: Path) -> None:
+    (tmp_path / "unmounted" / "lost+found").mkdir(parents=True)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "meta.properties").write_bytes(b"")
+    a_partition(tmp_path / "moving", f"orders-0.{HEX}-delete")
+    result = scan_log_dirs([tmp_path / name for name in ("unmounted", "new", "moving")], ALL)
+    (problem,) = result.problems
+    assert (problem.topic_partition, problem.path) == (None, tmp_path / "unmounted")
+    assert "neither meta.properties nor a partition" in str(problem.error)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; the next test stands in for it there")
 def test_a_partition_that_may_not_be_read_is_a_problem_of_its_own(tmp_path: Path) -> None:
     closed = a_partition(tmp_path, "closed-0", 0, 10)

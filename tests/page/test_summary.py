@@ -36,6 +36,7 @@ def summary(figures: BoardFigures, **changes: object) -> Summary:
         (summary(board()), "busy", "No partitions"),
         (summary(board(), not_ready={"first_round": "not known yet", "store": "not known yet"}), "busy", "Starting"),
         (summary(board(figures(a_look()))), "good", "Every rolled segment is archived"),
+        (summary(board(figures(a_look(archived_end_offset=None), segments=()))), "good", "No segment has rolled yet"),
         (summary(board(figures(waiting()))), "good", "1 partition has segments on the way"),
         (summary(board(figures(a_look(leads=False)))), "good", "leads no partition"),
         (summary(board(figures(waiting(at_risk_end_offset=90)))), "bad", "Needs attention"),
@@ -140,6 +141,15 @@ def test_totals_add_up_and_the_earliest_deadline_counts() -> None:
     assert shown["Waiting"] == (bytes_text(2000), "2 rolled segments")
     assert shown["Uploading now"] == (bytes_text(1000), "1 segment")
     assert shown["Unarchived data deleted in"][0] == duration_text(3 * 3600)
+
+
+def test_a_retention_that_nobody_has_told_threatens_for_all_we_know() -> None:
+    untold = figures(waiting(is_retention_known=False))
+    tiles = {tile.label: tile for tile in summary(board(untold)).tiles}
+    assert tiles["Unarchived data deleted in"].figure == "not known"
+    assert tiles["Unarchived data deleted in"].note == "no broker has told the retention of 1 partition"
+    tiles = {tile.label: tile for tile in summary(board(figures(waiting()))).tiles}
+    assert tiles["Unarchived data deleted in"].figure == "never"
 
 
 def test_charts_draw_rates_and_levels_of_the_last_hour() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,3 +151,38 @@ def test_a_partition_that_is_not_led_waits_for_nothing(log_dir: Path, tmp_path: 
         rounds_over(tools, log_dir).plan()
         look = orders(tools).look
         assert (look.leads, look.pending_segments, look.deadline_ms) == (False, 0, None)
+
+
+def test_a_hole_inside_the_local_log_is_drawn_where_it_is(log_dir: Path, tmp_path: Path) -> None:
+    spans = rolled_ranges(log_dir, NAME)
+    gone = {spans[2][0], spans[3][0]}
+    remove_offsets(log_dir / NAME, lambda offset: offset not in gone)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        rounds_over(tools, log_dir).run_once()
+        (row,) = board_json(tools.board)["partitions"]
+    assert (row["error"], row["state"]) == ("CoverageHole", "hole")
+    kinds = [(one["kind"], one["base_offset"], one["end_offset"]) for one in row["ranges"]]
+    assert ("hole", spans[2][0], spans[3][1]) in kinds
+    assert [kind for kind, _, _ in kinds] == ["archived_raw", "local_only", "hole", "local_only"]
+
+
+def test_a_retention_that_nobody_has_told_is_not_taken_for_none(log_dir: Path, tmp_path: Path) -> None:
+    def metric(tools: Tools, name: str) -> float | None:
+        return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
+
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        rounds.plan()
+        assert (orders(tools).look.deadline_ms, orders(tools).look.is_retention_known) == (None, False)
+        assert metric(tools, "retention_unknown_partitions") == 1
+        assert math.isnan(metric(tools, "data_at_risk_in_seconds") or 0)
+        rounds.run_once()
+        rounds.plan()
+        assert orders(tools).look.is_retention_known
+        assert metric(tools, "data_at_risk_in_seconds") == math.inf
+    facts = ShortRetention([log_dir], assume_leader=True)
+    facts.retention_ms = -1
+    with tools_for(log_dir, MemoryStore(), tmp_path / "unlimited") as tools:
+        rounds_over(replace(tools, facts=facts), log_dir).plan()
+        assert (orders(tools).look.deadline_ms, orders(tools).look.is_retention_known) == (None, True)
+        assert metric(tools, "data_at_risk_in_seconds") == math.inf
