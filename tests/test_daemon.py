@@ -25,6 +25,7 @@ from sidecar.http.status_json import board_json
 from sidecar.metrics import Metrics
 from sidecar.pipeline import assembly, round_loop
 from sidecar.pipeline.round_loop import RoundLoop
+from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
@@ -228,8 +229,17 @@ def test_a_store_that_comes_later_is_waited_for(
     store.before = refuse
     with looping(settings_for(tmp_path)) as loop:
         eventually(lambda: "not yet" in loop.health.not_ready().get("store", ""))
+        assert loop.board.figures().archive == str(tmp_path / "archive")
         is_there.set()
         eventually(lambda: not loop.health.not_ready())
+
+
+def test_a_right_that_is_missing_is_told_on_the_page_and_in_status(tmp_path: Path) -> None:
+    loop = Loop(settings_for(tmp_path))
+    loop.loop._show(RoundReport(missing_rights=("allow it Describe on topic orders",)))
+    (error,) = loop.board.figures().errors
+    assert (error.where, error.kind, error.text) == ("broker", "RightMissing", "allow it Describe on topic orders")
+    assert loop.health.status()["missing_rights"] == ["allow it Describe on topic orders"]
 
 
 def test_a_partition_that_rests_after_a_fault_stays_visible_and_counts_as_pending(

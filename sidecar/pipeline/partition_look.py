@@ -12,7 +12,7 @@ from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
+from sidecar.pipeline.retention_race import NS_PER_MS, deletion_deadline_ms, largest_timestamp_ms
 from sidecar.pipeline.tools import Tools
 
 AT_RISK_MS = 3_600_000
@@ -59,6 +59,7 @@ def look_of(
         hole=error.hole if isinstance(error, CoverageHole) else None,
         reason=reason,
         error=None if error is None else type(error).__name__,
+        oldest_pending_ms=min((segment.log.mtime_ns // NS_PER_MS for segment in pending), default=None),
     )
 
 

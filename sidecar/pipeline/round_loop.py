@@ -28,6 +28,7 @@ from sidecar.pipeline.tools import Tools
 _log = structlog.get_logger(__name__)
 
 CLEANER_STALLED = "CleanerStalled"
+RIGHT_MISSING = "RightMissing"
 CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
 """What `run` waits for at its start."""
 ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics")
@@ -90,6 +91,7 @@ class RoundLoop:
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
         wait_s = START_WAIT_S_FIRST
+        self._board.about(self._settings.store.url, "")
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
             _log.error("nothing_will_be_archived", reason=NOT_LEADING)
             self._health.unmet("leadership", NOT_LEADING)
@@ -239,8 +241,11 @@ class RoundLoop:
         for reason in away:
             self._board.failed("broker", BrokerUnavailable.__name__, reason)
         self._show_choice("" if outcomes or report.problems else nothing_chosen(self._settings))
+        for right in report.missing_rights:
+            self._board.failed("broker", RIGHT_MISSING, right)
         problems = [str(problem.error) for problem in report.problems]
-        self._health.publish({"round_ended_ms": self._clock.now_ms(), "problems": problems})
+        status = {"round_ended_ms": self._clock.now_ms(), "problems": problems}
+        self._health.publish({**status, "missing_rights": list(report.missing_rights)})
 
     def _show_choice(self, nothing_chosen_because: str) -> None:
         """Patterns that match nothing of what is there are a slip of the pen, which nobody would notice."""

@@ -91,7 +91,7 @@ class Rounds:
                     deadlines.append(archiver.deadline_ms(outcome.files))
         self._tools.board.looked(looks)
         state = self._tools.facts.state()
-        report.broker_away = state.away
+        report.broker_away, report.missing_rights = state.away, state.missing_rights
         self._tools.metrics.broker.facts(state)
         deadlines += [plan.deadline_ms for _, plan in work]
         self._tools.metrics.broker.at_risk(

@@ -38,11 +38,14 @@ def test_a_partition_waits_before_its_turn_and_is_archived_after_it(log_dir: Pat
         look = orders(tools).look
         assert (look.pending_segments, look.archived_end_offset, look.error) == (len(spans), None, None)
         assert look.local_start_offset == 0
+        first_written_s = min((log_dir / NAME).glob("*.log")).stat().st_mtime
+        assert look.oldest_pending_ms == pytest.approx(1000 * first_written_s, abs=1)
         assert look.local_end_offset is not None
         assert look.local_end_offset >= spans[-1][1]
         rounds.work(work, report)
         found = orders(tools)
         assert (found.look.pending_segments, found.look.pending_bytes, found.look.reason) == (0, 0, "")
+        assert found.look.oldest_pending_ms is None
         assert (found.extent.segments, found.extent.end_offset) == (len(spans), spans[-1][1])
         assert (found.segments_archived, found.uploads) == (len(spans), ())
         assert sum(tools.board.figures().snapshots[origin] for origin in ("broker", "rebuilt")) == len(spans)
