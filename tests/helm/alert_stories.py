@@ -41,6 +41,10 @@ def _conformance(result: str) -> str:
     return f'tiered_sidecar_snapshot_conformance_total{{{{T}}, result="{result}"}}'
 
 
+def _not_ready(condition: str) -> str:
+    return f'tiered_sidecar_not_ready{{{{T}}, condition="{condition}"}}'
+
+
 STORIES: dict[str, Story] = {
     "TieredSidecarUploadsStalled": Story(
         firing={AGE: "0+60x200", COMMITTED: "5x200"},
@@ -60,6 +64,12 @@ STORIES: dict[str, Story] = {
         firing={"tiered_sidecar_data_at_risk_in_seconds{{T}}": "9000-60x200"},
         quiet={"tiered_sidecar_data_at_risk_in_seconds{{T}}": " ".join(["+Inf"] * 200)},
         summary="kafka-0: the broker deletes a segment that is not archived in 30m 0s",
+    ),
+    "TieredSidecarRetentionUnknown": Story(
+        firing={"tiered_sidecar_retention_unknown_partitions{{T}}": "0x30 3x170"},
+        # A broker that restarts, and segments that wait for a moment.
+        quiet={"tiered_sidecar_retention_unknown_partitions{{T}}": "0x90 3x10 0x10 3x90"},
+        summary="kafka-0: in 3 partitions nobody knows when the broker deletes what waits",
     ),
     "TieredSidecarCoverageHole": Story(
         # Promtool's clock begins at 0. Losses of a moment ago, and of two days ago.
@@ -139,6 +149,19 @@ STORIES: dict[str, Story] = {
         # Given within minutes.
         quiet={"tiered_sidecar_broker_missing_rights{{T}}": "0x110 1x5 0x85"},
         summary="kafka-0: rights at the broker are missing, of 1 kinds",
+    ),
+    "TieredSidecarNotReady": Story(
+        # A log directory is lost after a quiet hour, while others go on.
+        firing={_not_ready("log_dirs"): "0x60 1x140", _not_ready("first_round"): "0x200", COMMITTED: "0+1x200"},
+        # The first round of a large backlog: what is told after a round is not known yet.
+        quiet={
+            _not_ready("log_dirs"): "1x200",
+            _not_ready("first_round"): "1x200",
+            _not_ready("broker"): "1x200",
+            _not_ready("store"): "0x200",
+            COMMITTED: "0+1x200",
+        },
+        summary="kafka-0: something keeps the sidecar from archiving",
     ),
     "TieredSidecarConfigStale": Story(
         firing={"tiered_sidecar_config_stale{{T}}": "0x60 1x140"},

@@ -134,6 +134,14 @@ ROWS: dict[str, list[Panel]] = {
                 "beyond the largest lag {{instance}}": "tiered_sidecar_broker_cleaner_beyond_max_lag_partitions{$s}",
             },
         ),
+        Panel(
+            "What is missing",
+            {
+                "{{condition}} {{instance}}": "tiered_sidecar_not_ready{$s}",
+                "rights at the broker {{instance}}": "tiered_sidecar_broker_missing_rights{$s}",
+                "retention not known {{instance}}": "tiered_sidecar_retention_unknown_partitions{$s}",
+            },
+        ),
         Panel("Versions", {"{{version}}": "count by (version) (tiered_sidecar_build_info{$s})"}, kind="stat"),
     ],
 }

@@ -16,6 +16,7 @@ from producer_state.compare import Conformance
 from sidecar import errors
 from sidecar.metrics import Metrics, Stage
 from sidecar.metrics.registry import SNAPSHOT_RESULTS, PartitionCondition
+from sidecar.pipeline.round_loop import ALL_CONDITIONS
 from tests.helm.alert_stories import STORIES, TARGET, Story
 from tests.helm.charts import CHART, MONITORING, NEEDED, rendered
 from tests.helm.dashboard import queries
@@ -37,6 +38,7 @@ _VALUES = {
     "stage": set(Stage),
     "state": set(PartitionCondition),
     "directory": {"state", "staging"},
+    "condition": set(ALL_CONDITIONS),
 }
 
 
