@@ -75,6 +75,9 @@ class Loop:
     def sample(self, name: str) -> float:
         return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}") or 0.0
 
+    def labelled(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels) or 0.0
+
     def row(self, partition: int = 0) -> dict[str, Any]:
         rows = [row for row in board_json(self.board)["partitions"] if row["partition"] == partition]
         return rows[0] if rows else {}
@@ -318,3 +321,84 @@ def test_status_is_json(tmp_path: Path, store: MemoryStore) -> None:
         eventually(lambda: not loop.health.not_ready())
         (row,) = json.loads(json.dumps(board_json(loop.board)))["partitions"]
     assert (row["topic"], row["partition"], row["error"], row["reason"]) == ("append-time", 0, None, "")
+
+
+def test_a_round_that_lasts_tells_what_it_has_done(tmp_path: Path, store: MemoryStore) -> None:
+    released = threading.Event()
+
+    def hang(operation: str, key: str) -> None:
+        if operation == "upload" and "/orders/" in key:
+            released.wait(WAIT_S)
+        if operation == "upload" and "/compacted/" in key:
+            raise StoreUnavailable("not for this one")
+
+    store.before = hang
+    settings = settings_for(tmp_path, workers=6).model_dump()
+    settings["topics"] |= {
+        "include": ["append-time", "compacted", "orders"],
+        "policies": [{"pattern": "append-time", "retention_ms": 3_600_000}, {"pattern": "orders", "retention_ms": -1}],
+    }
+    with looping(Settings.model_validate(settings)) as loop:
+        try:
+            eventually(lambda: sum("/append-time/" in key and "/commits/" in key for key in list(store.objects)) == 2)
+            # The round goes on, and yet nothing of what is done counts as threatened, and what failed is known.
+            eventually(lambda: loop.sample("data_at_risk_in_seconds") != 0.0)
+            eventually(lambda: loop.labelled("errors_total", kind="StoreUnavailable") == 2)
+            eventually(lambda: loop.labelled("partitions", state="stopped") == 2)
+            assert loop.health.status().get("round_ended_ms") is None
+            rows = [row for row in board_json(loop.board)["partitions"] if row["topic"] == "append-time"]
+            assert [row["deadline_ms"] for row in rows] == [None]
+        finally:
+            released.set()
+
+
+def test_a_long_round_is_a_success_as_long_as_it_gets_on(tmp_path: Path, store: MemoryStore) -> None:
+    released = threading.Event()
+    store.before = lambda operation, key: (
+        released.wait(WAIT_S) and None if operation == "upload" and "/orders/" in key else None
+    )
+    settings = settings_for(tmp_path, workers=6).model_dump()
+    settings["topics"] |= {"include": ["append-time", "orders"]}
+    with looping(Settings.model_validate(settings)) as loop:
+        try:
+            eventually(lambda: loop.sample("last_success_timestamp_seconds") > 0)
+            assert loop.health.status().get("round_ended_ms") is None
+        finally:
+            released.set()
+
+
+def test_a_secret_in_a_librarys_words_is_on_no_page(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "hunter2-of-the-store"
+    tree = settings_for(tmp_path).model_dump()
+    tree["store"]["s3"] |= {"access_key_id": "someone", "secret_access_key": secret}
+    told: list[tuple[Health, Board]] = []
+
+    class Seen(Board):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            told.append((healths[0], self))
+
+    class SeenHealth(Health):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            healths.append(self)
+
+    healths: list[Health] = []
+    monkeypatch.setattr(daemon, "Board", Seen)
+    monkeypatch.setattr(daemon, "Health", SeenHealth)
+
+    def refuse(operation: str, key: str) -> None:
+        if operation == "upload" and "_probe" not in key:
+            raise StoreUnavailable(f"refused, signed with {secret}")
+
+    store.before = refuse
+    monkeypatch.setattr(RoundLoop, "_pause", lambda loop, *_waits, **_options: loop._stop.set())
+    assert daemon.run(Settings.model_validate(tree)) == 0
+    ((health, board),) = told
+    texts = [json.dumps(board_json(board)), json.dumps(health.status()), json.dumps(dict(health.not_ready()))]
+    assert "refused, signed with ****" in texts[0]
+    assert board_json(board)["partitions"][0]["reason"].startswith("refused, signed with ****")
+    assert "refused, signed with ****" in texts[2]
+    assert not [text for text in texts if secret in text]

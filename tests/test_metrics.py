@@ -192,3 +192,42 @@ def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: 
     assert found[f"{PREFIX}_compaction_partitions_total,result=ok"] == 1
     assert found[f"{PREFIX}_compaction_partitions_total,result=failed"] == 1
     assert found[f"{PREFIX}_compaction_job_duration_seconds_sum"] == 2.5
+
+
+def test_the_oldest_pending_segment_is_told_while_others_are_archived(metrics: Metrics) -> None:
+    old, young = a_segment(100), a_segment(40)
+    metrics.planned([Plan(facts(), segments=(old, young))])
+    metrics.left_pending(ORDERS, (young,))
+    assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(40, abs=0.01)
+    metrics.left_pending(ORDERS, ())
+    assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
+
+
+def test_what_stopped_counts_while_the_round_goes_on(metrics: Metrics) -> None:
+    metrics.round_ended(stopped=2)
+    for stopped, expected in ((0, 2), (3, 3)):
+        metrics.round_goes_on(stopped)
+        assert values(metrics)[f"{PREFIX}_partitions,state=stopped"] == expected
+    metrics.round_ended(stopped=1)
+    assert values(metrics)[f"{PREFIX}_partitions,state=stopped"] == 1
+
+
+def test_a_round_that_archives_is_a_success_unless_something_stopped_in_it_or_before(
+    metrics: Metrics, clock: ManualClock
+) -> None:
+    name = f"{PREFIX}_last_success_timestamp_seconds"
+    metrics.round_goes_on(0)
+    assert values(metrics)[name] == 0
+    metrics.round_goes_on(0, archived=True)
+    assert values(metrics)[name] == NOW_MS / 1000
+    clock.advance_ms(5_000)
+    metrics.round_goes_on(1, archived=True)
+    metrics.round_ended(stopped=1)
+    metrics.round_goes_on(0, archived=True)
+    assert values(metrics)[name] == NOW_MS / 1000
+
+
+def test_no_series_tells_when_another_was_created(metrics: Metrics) -> None:
+    metrics.committed(an_entry(), "equal")
+    for accept in ("", "application/openmetrics-text"):
+        assert b"_created" not in metrics.exposition(accept)[0]

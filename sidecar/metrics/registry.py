@@ -22,7 +22,7 @@ from sidecar.metrics.config import ConfigMetrics
 from sidecar.metrics.declarations import Declarations
 from sidecar.metrics.http import HttpMetrics
 from sidecar.metrics.work_dirs import WorkDirMetrics
-from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin
+from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
 from sidecar.ports import PartitionFacts
 
 NS_PER_S = 1_000_000_000
@@ -71,8 +71,9 @@ class Metrics(Declarations):
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._oldest_pending_ns: int | None = None
+        self._oldest_pending_ns: dict[TopicPartition, int] = {}
         self._pending_count = 0
+        self._stopped = 0
         super().__init__()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -96,7 +97,7 @@ class Metrics(Declarations):
         self._partitions = self.gauge("partitions", "Partitions by what they are doing, as of the last round.", "state")
         self._last_success = self.gauge(
             "last_success_timestamp_seconds",
-            "When a round last ended without any partition stopped; 0 before the first.",
+            "When a round last ended without any partition stopped, or last archived a segment while none is; 0 before the first.",
         )
         self._errors = self.counter("errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind")
         self._snapshots = self.counter(
@@ -155,7 +156,10 @@ class Metrics(Declarations):
             if plan.facts.leads:
                 pending += (*plan.segments, *plan.waiting)
         with self._lock:
-            self._oldest_pending_ns = min((segment.log.mtime_ns for segment in pending), default=None)
+            self._oldest_pending_ns = {}
+            for segment in pending:
+                known_ns = self._oldest_pending_ns.get(segment.topic_partition, segment.log.mtime_ns)
+                self._oldest_pending_ns[segment.topic_partition] = min(known_ns, segment.log.mtime_ns)
             self._pending_count = len(pending)
             self._pending.set(self._pending_count)
         for condition, count in conditions.items():
@@ -178,7 +182,15 @@ class Metrics(Declarations):
             self._pending_count = max(0, self._pending_count - 1)
             self._pending.set(self._pending_count)
             if not self._pending_count:
-                self._oldest_pending_ns = None
+                self._oldest_pending_ns = {}
+
+    def left_pending(self, topic_partition: TopicPartition, pending: Sequence[SegmentFiles]) -> None:
+        """These of a partition's segments are not archived yet, after one more of them was."""
+        oldest_ns = min((segment.log.mtime_ns for segment in pending), default=None)
+        with self._lock:
+            self._oldest_pending_ns.pop(topic_partition, None)
+            if oldest_ns is not None:
+                self._oldest_pending_ns[topic_partition] = oldest_ns
 
     def failed(self, kind: str) -> None:
         """Something went wrong. `kind`: class name of the error."""
@@ -190,8 +202,20 @@ class Metrics(Declarations):
 
     def round_ended(self, stopped: int) -> None:
         """A round is over; `stopped` partitions or directories need a person or another try."""
+        self._stopped = stopped
         self._partitions.labels(PartitionCondition.STOPPED).set(stopped)
         if not stopped:
+            self._last_success.set(self._clock.now_ms() / 1000)
+
+    def round_goes_on(self, stopped: int, *, archived: bool = False) -> None:
+        """A round, which may last for hours, has got on; so many stopped in it so far. Those of the round before may again.
+
+        Args:
+            archived: by a segment that is in the archive now.
+        """
+        stopped = max(self._stopped, stopped)
+        self._partitions.labels(PartitionCondition.STOPPED).set(stopped)
+        if archived and not stopped:
             self._last_success.set(self._clock.now_ms() / 1000)
 
     def unfinished_attempts(self, count: int) -> None:
@@ -221,7 +245,7 @@ class Metrics(Declarations):
 
     def _oldest_pending_age_s(self) -> float:
         with self._lock:
-            oldest_ns = self._oldest_pending_ns
+            oldest_ns = min(self._oldest_pending_ns.values(), default=None)
         return 0.0 if oldest_ns is None else max(0.0, self._clock.now_ms() / 1000 - oldest_ns / NS_PER_S)
 
     def _show_zeros(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -16,6 +16,7 @@ from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.outlook import Outlook
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
@@ -49,6 +50,7 @@ class Rounds:
         self._scan = scan
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
+        self._outlook = Outlook(tools)
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """Between rounds: look elsewhere from now on, or hold back by other rules. What is known of archives stays."""
@@ -74,7 +76,6 @@ class Rounds:
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         work: list[tuple[PartitionArchiver, PartitionPlan]] = []
         stopped = [segment for tp in self._resting for segment in self._archivers[tp].unarchived(present[tp])]
-        deadlines = [self._archivers[tp].deadline_ms(present[tp]) for tp in self._resting]
         looks = [self._archivers[tp].look(present[tp], None, rest.outcome) for tp, rest in self._resting.items()]
         # What vanished while it was listed may be gone for good: the next look tells.
         looks += [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
@@ -88,16 +89,11 @@ class Rounds:
                 else:
                     report.outcomes.append(outcome)
                     stopped += archiver.unarchived(outcome.files)
-                    deadlines.append(archiver.deadline_ms(outcome.files))
         self._tools.board.looked(looks)
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
         self._tools.metrics.broker.facts(state)
-        deadlines += [plan.deadline_ms for _, plan in work]
-        self._tools.metrics.broker.at_risk(
-            min((found for found in deadlines if found is not None), default=None),
-            unknown=sum(not look.is_retention_known for look in looks),
-        )
+        self._outlook.looked(looks)
         self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
         return self._within_queue(sorted(work, key=lambda item: item[1].deletion_order)), report
@@ -147,9 +143,20 @@ class Rounds:
         """Archive what was planned. One partition's fault never stops another's work."""
         self._tools.held.hold(segment.log for _, plan in work for segment in plan.segments)
         with _releasing(self._tools), _pools(self._tools) as (partitions, uploads):
-            futures = [partitions.submit(self._archive_one, archiver, plan, uploads, done) for archiver, plan in work]
+            futures = [
+                partitions.submit(
+                    self._archive_one, archiver, plan, uploads, self._committed(archiver, plan, report, done)
+                )
+                for archiver, plan in work
+            ]
+            for outcome in report.outcomes:
+                self._tell(outcome)
             try:
-                report.outcomes += [future.result() for future in futures]
+                for future in as_completed(futures):
+                    outcome = future.result()
+                    report.outcomes.append(outcome)
+                    self._tell(outcome)
+                    self._tools.metrics.round_goes_on(report.stopped)
             except BaseException:
                 # Ctrl-C, or a fault of our own: what has not begun must not begin, the rest ends at the next segment.
                 self._tools.stop.set()
@@ -157,9 +164,7 @@ class Rounds:
                 raise
         report.led = [led for archiver, plan in work if (led := archiver.led(plan)) is not None]
         report.outcomes.sort(key=lambda outcome: outcome.files.topic_partition)
-        for outcome in report.outcomes:
-            self._tell(outcome)
-        self._tools.metrics.round_ended(len(report.errors) + len(report.resting))
+        self._tools.metrics.round_ended(report.stopped)
         self._tools.metrics.unfinished_attempts(self._tools.journal.count())
         report.look_again_s = self._look_again_s(report)
         return report
@@ -173,19 +178,30 @@ class Rounds:
         rests_s = [max(0.0, rest.until_s - now_s) for rest in self._resting.values()]
         return min([math.inf, *rests_s, *(milliseconds / 1000 for milliseconds in waiting)])
 
+    def _committed(
+        self, archiver: PartitionArchiver, plan: PartitionPlan, report: RoundReport, done: Done
+    ) -> Callable[[ArchivedSegment], None]:
+        def tell(segment: ArchivedSegment) -> None:
+            self._outlook.archived(archiver, plan.files)
+            self._tools.metrics.round_goes_on(report.stopped, archived=True)
+            done(plan.files.topic_partition, segment)
+
+        return tell
+
     def _archive_one(
-        self, archiver: PartitionArchiver, plan: PartitionPlan, uploads: Executor, done: Done
+        self,
+        archiver: PartitionArchiver,
+        plan: PartitionPlan,
+        uploads: Executor,
+        committed: Callable[[ArchivedSegment], None],
     ) -> PartitionOutcome:
-        topic_partition = plan.files.topic_partition
-        outcome = archiver.archive(plan, uploads, lambda segment: done(topic_partition, segment))
+        outcome = archiver.archive(plan, uploads, committed)
         for _ in range(CONFLICTS_IN_A_ROW):
             if not isinstance(outcome.error, CommitConflict) or self._tools.stop.is_set():
                 break
             before = outcome
             try:
-                outcome = archiver.archive(
-                    archiver.plan(plan.files), uploads, lambda segment: done(topic_partition, segment)
-                )
+                outcome = archiver.archive(archiver.plan(plan.files), uploads, committed)
             except SidecarError as error:
                 outcome = PartitionOutcome(plan.files, reason=str(error), error=error)
             outcome.archived[:0] = before.archived
