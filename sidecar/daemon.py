@@ -27,7 +27,7 @@ from sidecar.http import Board, Health, HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
-from sidecar.pipeline.reload import SettingsReload
+from sidecar.pipeline.reload import SettingsReload, lacks_memory
 from sidecar.pipeline.round_loop import ALL_CONDITIONS, CONDITIONS, RoundLoop
 
 _log = structlog.get_logger(__name__)
@@ -75,6 +75,10 @@ def run(
     metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
+    if lacking := lacks_memory(settings):
+        # No reason to archive nothing: most of it is for compactions, and not each takes all that it may.
+        _log.error("memory_limit_too_low", reason=lacking)
+        board.failed("memory", SettingsError.__name__, lacking)
     with ExitStack() as resources:
         resources.enter_context(_signals(flags))
         if settings.http.address is not None:

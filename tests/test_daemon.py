@@ -23,7 +23,7 @@ from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import summary_of
 from sidecar.http.status_json import board_json
 from sidecar.metrics import Metrics
-from sidecar.pipeline import assembly, round_loop
+from sidecar.pipeline import assembly, reload, round_loop
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
@@ -402,3 +402,14 @@ def test_a_secret_in_a_librarys_words_is_on_no_page(
     assert board_json(board)["partitions"][0]["reason"].startswith("refused, signed with ****")
     assert "refused, signed with ****" in texts[2]
     assert not [text for text in texts if secret in text]
+
+
+def test_a_container_that_is_too_small_for_the_settings_is_told_at_the_start(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RoundLoop, "run", lambda _loop: None)
+    for limit_bytes, expected in ((64 << 20, ["error"]), (64 << 30, [])):
+        monkeypatch.setattr(reload, "memory_limit_bytes", lambda limit=limit_bytes: limit)
+        with structlog.testing.capture_logs() as logs:
+            assert daemon.run(settings_for(tmp_path)) == 0
+        assert [entry["log_level"] for entry in logs if entry["event"] == "memory_limit_too_low"] == expected

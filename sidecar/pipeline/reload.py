@@ -36,7 +36,7 @@ class _Pending:
     taken_over: Event
 
 
-def _lacks_memory(settings: Settings) -> str:
+def lacks_memory(settings: Settings) -> str:
     """Why these settings may need more memory than this container has, "" if they do not or there is no limit."""
     limit = memory_limit_bytes()
     needed = memory_needed_bytes(settings, len(os.sched_getaffinity(0)))
@@ -104,7 +104,7 @@ class SettingsReload:
             return
         wanted = self._running if self._pending is None else self._pending.loaded
         changes = changes_between(wanted, loaded)
-        lacking = _lacks_memory(loaded.settings) if _needs_more(wanted.settings, loaded.settings) else ""
+        lacking = lacks_memory(loaded.settings) if _needs_more(wanted.settings, loaded.settings) else ""
         if changes.fixed:
             _log.error("config_reload_refused", settings=changes.fixed, remedy="restart to apply; the old ones hold")
             self._refuse(ReloadResult.REFUSED, reason="these need a restart", settings=changes.fixed)
