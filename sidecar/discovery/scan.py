@@ -46,21 +46,25 @@ def scan_log_dirs(
     *,
     internal_topics: bool = False,
     cache: ListingCache | None = None,
+    require_formatted: bool = False,
 ) -> ScanResult:
     """All live partitions of the accepted topics in these log dirs; directories being moved or deleted are passed over.
 
-    Nothing that lies in one partition or one log dir keeps the others from being found. A log dir with neither `meta.properties`
-    nor any partition is a problem: a mount point without its disk looks like that, and no broker's log dir does.
+    Nothing that lies in one partition or one log dir keeps the others from being found.
 
     Args:
         cache: spares the listing of directories in which nothing came or went since the last scan with it.
+        require_formatted: a log dir with neither `meta.properties` nor any partition is a problem: a mount point without its
+            disk looks like that, and no running broker's log dir does.
     """
     read = read_partition_directory if cache is None else cache.read
     problems: list[ScanProblem] = []
     by_partition: dict[TopicPartition, list[_Found]] = {}
     for log_dir in _distinct(log_dirs):
         try:
-            for found in _live_directories(log_dir, topics, internal_topics=internal_topics):
+            for found in _live_directories(
+                log_dir, topics, internal_topics=internal_topics, require_formatted=require_formatted
+            ):
                 by_partition.setdefault(found.topic_partition, []).append(found)
         except OSError as error:
             what = f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are left alone"
@@ -99,7 +103,9 @@ def _distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
             yield log_dir
 
 
-def _live_directories(log_dir: Path, topics: TopicFilter, *, internal_topics: bool) -> Iterator[_Found]:
+def _live_directories(
+    log_dir: Path, topics: TopicFilter, *, internal_topics: bool, require_formatted: bool
+) -> Iterator[_Found]:
     is_formatted = False
     with os.scandir(log_dir) as entries:
         for entry in entries:
@@ -110,7 +116,7 @@ def _live_directories(log_dir: Path, topics: TopicFilter, *, internal_topics: bo
             accepted = topics.accepts(name.topic_partition.topic, internal_topics=internal_topics)
             if accepted and entry.is_dir():
                 yield _Found(name.topic_partition, log_dir, log_dir / entry.name)
-    if not is_formatted:
+    if require_formatted and not is_formatted:
         raise PartitionError(
             f"log dir {log_dir} holds neither {META_PROPERTIES} nor a partition: mount its disk, or let the broker format it; "
             f"it is looked at again and again"

@@ -72,7 +72,12 @@ def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], Scan
     topics = TopicFilter(settings.topics.include, settings.topics.exclude)
     cache = None if clock is None else ListingCache(clock)
     return partial(
-        scan_log_dirs, settings.broker.log_dirs, topics, internal_topics=settings.topics.internal, cache=cache
+        scan_log_dirs,
+        settings.broker.log_dirs,
+        topics,
+        internal_topics=settings.topics.internal,
+        cache=cache,
+        require_formatted=True,
     )
 
 

@@ -176,7 +176,7 @@ def test_a_log_dir_that_came_back_empty_is_a_problem_and_one_without_partitions_
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "meta.properties").write_bytes(b"")
     a_partition(tmp_path / "moving", f"orders-0.{HEX}-delete")
-    result = scan_log_dirs([tmp_path / name for name in ("unmounted", "new", "moving")], ALL)
+    result = scan_log_dirs([tmp_path / name for name in ("unmounted", "new", "moving")], ALL, require_formatted=True)
     (problem,) = result.problems
     assert (problem.topic_partition, problem.path) == (None, tmp_path / "unmounted")
     assert "neither meta.properties nor a partition" in str(problem.error)
