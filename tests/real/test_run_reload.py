@@ -49,7 +49,7 @@ def test_a_configmap_is_taken_over_refused_and_corrected_without_a_restart(tmp_p
 
         configured.exchange("topics: {include: [orders, append-time]}\n")
         eventually(lambda: (daemon.archived_end("append-time-0") or 0) > 0)
-        assert shown(daemon)["generation"] == 2
+        eventually(lambda: shown(daemon)["generation"] == 2)
         assert daemon.metric("config_reloads_total", result="applied") == 1
 
         configured.exchange("topics: {include: [single]}\nhttp: {max_connections: 3}\n")
