@@ -126,7 +126,9 @@ def test_a_partition_that_stopped_is_told(archive: Path, tmp_path: Path) -> None
 def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Path, tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
     arguments = ["restore", "--archive", str(archive), "--to", str(log_dir), "--topic", "orders", "--topic-id", ID]
-    command = [sys.executable, "-c", HANGS_AT_THE_THIRD_SEGMENT, *arguments, "--workers", "1"]
+    # A suite that a shell runs in the background passes on that SIGINT is ignored.
+    hears_interrupts = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", hears_interrupts + HANGS_AT_THE_THIRD_SEGMENT, *arguments, "--workers", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"third\n"
