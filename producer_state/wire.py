@@ -7,7 +7,8 @@ so that a wire table stands in exactly one place.
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, fields
+from dataclasses import fields
+from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -46,6 +47,7 @@ class Layout(Generic[Row]):
         self._codes = tuple(codes)
         self.struct = struct.Struct(">" + "".join(codes))
         self.size_bytes = self.struct.size
+        self._values = attrgetter(*self._offsets)  # dataclasses.astuple copies deeply
 
     def offset_of(self, name: str) -> int:
         """Byte offset of a field inside the row."""
@@ -63,4 +65,4 @@ class Layout(Generic[Row]):
 
     def write(self, row: Row) -> bytes:
         """Encode one row."""
-        return self.struct.pack(*astuple(row))  # type: ignore[call-overload]
+        return self.struct.pack(*self._values(row))
