@@ -166,12 +166,13 @@ class DigestBuilder:
 
     def add(self, facts: BatchFacts) -> None:
         """The next batches. Raises BatchProblem: the builder is then of no further use."""
-        from producer_state import kernels  # numba takes long to load, and an idle daemon does not need it
+        # numba takes long to load, and an idle daemon does not need it
+        from producer_state import kernels_digest, kernels_slots
 
         columns = facts.columns()
         done = 0
         while done < len(facts):
-            done, self._used, problem = kernels.digest(
+            done, self._used, problem = kernels_digest.digest(
                 done, *columns, self._slots, self._rows, self._used, self._coverage
             )
             if problem != NO_PROBLEM:
@@ -179,7 +180,7 @@ class DigestBuilder:
             if self._used == len(self._rows):
                 self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
                 self._slots = np.full(_SLOTS_PER_ROW * len(self._rows), -1, np.int32)
-                kernels.index_rows(self._slots, self._rows, self._used)
+                kernels_slots.index_rows(self._slots, self._rows, self._used)
 
     def finish(self, end_offset: int) -> SegmentDigest:
         """The digest of everything added, covering up to `end_offset`. Raises ValueError if a batch reaches it."""

@@ -46,7 +46,8 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     Markers that end nothing complete nothing, as in Kafka 2.8 and later. The table's end offset becomes the offset
     after the last batch.
     """
-    from producer_state import kernels  # numba takes long to load, and an idle daemon does not need it
+    # numba takes long to load, and an idle daemon does not need it
+    from producer_state import kernels_replay, kernels_slots
 
     if len(facts) == 0:
         return state, ()
@@ -56,11 +57,11 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     entries = np.empty(capacity, ENTRY_DTYPE)
     entries[:used] = state.rows
     slots = np.full(1 << (2 * capacity + 2).bit_length(), -1, np.int32)
-    kernels.index_rows(slots, entries, used)
+    kernels_slots.index_rows(slots, entries, used)
     links = np.empty((capacity + 1, 2), np.int64)
-    kernels.link_open(links, entries, used)
+    kernels_replay.link_open(links, entries, used)
     completed = np.empty(int(np.count_nonzero(by_producers & (facts.attributes & CONTROL != 0))), _COMPLETED_DTYPE)
-    row, used, done, problem = kernels.replay(*facts.columns(), slots, entries, used, links, completed)
+    row, used, done, problem = kernels_replay.replay(*facts.columns(), slots, entries, used, links, completed)
     if problem != NO_PROBLEM:
         raise problem_at(facts, row, problem, state.end_offset)
     entries = entries[:used]
