@@ -115,7 +115,7 @@ def _supervise(
 
     def wait(seconds: float) -> None:
         # The worker beats while it works. A call to the store ends by its own time limits: waiting for it is no stall.
-        if metrics.store_calls_in_progress():
+        if metrics.store.calls_in_progress():
             health.beat()
         board.tick()
         worker.join(seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -101,59 +100,6 @@ class PartitionFiles:
     unstable: bool
     directory_id: tuple[int, int] = (0, 0)
     active_log: FileIdentity | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPolicy:
-    """What holds for a topic on its broker, in Kafka's own values (-1 unlimited, -2 as `retention.*`); None: not known.
-
-    `producer_id_expiration_ms` is the broker's. `origins`: where each value comes from, by the name it has here.
-    `unanswered`: why a broker that is asked has not told them, "" if it has, or if none is asked.
-    """
-
-    cleanup_policy: frozenset[str] | None = None
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
-    remote_storage_enable: bool | None = None
-    local_retention_ms: int | None = None
-    local_retention_bytes: int | None = None
-    delete_retention_ms: int | None = None
-    min_compaction_lag_ms: int | None = None
-    max_compaction_lag_ms: int | None = None
-    min_cleanable_dirty_ratio: float | None = None
-    segment_bytes: int | None = None
-    producer_id_expiration_ms: int | None = None
-    origins: Mapping[str, str] = field(default_factory=dict)
-    unanswered: str = ""
-
-    @property
-    def is_compacted(self) -> bool:
-        """Whether the broker's cleaner works on the topic."""
-        return self.cleanup_policy is not None and "compact" in self.cleanup_policy
-
-    @property
-    def local_limit_ms(self) -> int | None:
-        """How old a segment on the broker's disk may become before it is deleted, None for ever or if it is not known."""
-        return self._limit(self.retention_ms, self.local_retention_ms)
-
-    @property
-    def local_limit_bytes(self) -> int | None:
-        """How large a log may become on the broker's disk, None for any size or if it is not known."""
-        return self._limit(self.retention_bytes, self.local_retention_bytes)
-
-    @property
-    def is_retention_known(self) -> bool:
-        """Whether somebody has told when the broker deletes segments, or that it never does."""
-        if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
-            return True
-        limits = (self.retention_ms, self.retention_bytes, self.local_limit_ms, self.local_limit_bytes)
-        return any(limit is not None for limit in limits)
-
-    def _limit(self, whole: int | None, local: int | None) -> int | None:
-        if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
-            return None
-        limit = local if self.remote_storage_enable and local not in (None, -2) else whole
-        return None if limit is None or limit < 0 else limit
 
 
 class PartName(StrEnum):

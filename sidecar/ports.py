@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sidecar.model import ObjectKey, PartitionFiles, TopicPartition, TopicPolicy
+from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+from sidecar.topic_policy import TopicPolicy
 
 MIB = 1024 * 1024
 

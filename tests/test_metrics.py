@@ -128,7 +128,7 @@ def test_failures_are_counted_by_kind(metrics: Metrics) -> None:
 
 
 def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
-    store = MeteredStore(MemoryStore(), metrics)
+    store = MeteredStore(MemoryStore(), metrics.store)
     store.put_if_absent(ObjectKey("a"), b"x")
     assert store.read(ObjectKey("a")) == b"x"
     assert store.upload_in_parts(ObjectKey("c"), BytesSource(b"y"), 1).size_bytes == 1

@@ -11,7 +11,8 @@ from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import PartitionError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import DirectoryState, parse_directory_name
-from sidecar.model import TopicPartition, TopicPolicy
+from sidecar.model import TopicPartition
+from sidecar.topic_policy import TopicPolicy
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 

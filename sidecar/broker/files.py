@@ -15,8 +15,9 @@ from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import MetaProperties
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
-from sidecar.model import PartitionFiles, TopicPolicy
+from sidecar.model import PartitionFiles
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 
 Value = TypeVar("Value", str, int)
 

@@ -31,8 +31,9 @@ from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
-from sidecar.model import PartitionFiles, TopicPartition, TopicPolicy
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from sidecar.broker.topic_policy import (
 )
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.model import TopicPolicy
+from sidecar.topic_policy import TopicPolicy
 
 NOT_TOLD = "not told by the broker yet"
 

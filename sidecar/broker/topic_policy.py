@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.model import TopicPolicy
+from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
     from sidecar.compaction.rules import CompactionRules
     from sidecar.config import CompactionPolicy, Settings
-    from sidecar.model import TopicPolicy
     from sidecar.pipeline.compaction.archive_request import CompactionRequest
     from sidecar.ports import ObjectStore
+    from sidecar.topic_policy import TopicPolicy
 
 
 def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, TopicPolicy]:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.platform_collector import PlatformCollector
@@ -21,9 +20,10 @@ from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.config import ConfigMetrics
 from sidecar.metrics.declarations import Declarations
 from sidecar.metrics.http import HttpMetrics
+from sidecar.metrics.partition_condition import PartitionCondition, PlannedPartition, condition_of
+from sidecar.metrics.store import StoreMetrics
 from sidecar.metrics.work_dirs import WorkDirMetrics
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
-from sidecar.ports import PartitionFacts
 
 NS_PER_S = 1_000_000_000
 SNAPSHOT_RESULTS = ("equal", "permissible", "wrong", "corrupt", "absent")
@@ -34,35 +34,6 @@ class Stage(StrEnum):
 
     UPLOADED = "uploaded"
     COMMITTED = "committed"
-
-
-class PartitionCondition(StrEnum):
-    """What a partition is doing, as of the last round."""
-
-    READY = "ready"
-    WAITING = "waiting"
-    IDLE = "idle"
-    NOT_LED = "not_led"
-    STOPPED = "stopped"
-
-
-class PlannedPartition(Protocol):
-    """What is asked of a partition's plan: `segments` may be archived now, `waiting` not yet."""
-
-    @property
-    def facts(self) -> PartitionFacts:
-        """Leadership and stable end."""
-        ...
-
-    @property
-    def segments(self) -> tuple[SegmentFiles, ...]:
-        """To be archived now."""
-        ...
-
-    @property
-    def waiting(self) -> tuple[SegmentFiles, ...]:
-        """Rolled, but not allowed yet."""
-        ...
 
 
 class Metrics(Declarations):
@@ -115,16 +86,6 @@ class Metrics(Declarations):
             "unfinished_attempts",
             "Uploads in the journal that are in no commit: left by attempts that ended before theirs, as of the last round.",
         )
-        self._store_requests = self.counter(
-            "store_requests_total",
-            "Calls to the object store; result is ok or the class of the error.",
-            "operation",
-            "result",
-        )
-        self._store_calls = 0
-        self.gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
-            self.store_calls_in_progress
-        )
         self._not_ready = self.gauge(
             "not_ready",
             "1 while this keeps the process from its work, as /readyz tells it. Alert when one stays 1: little or nothing is "
@@ -134,6 +95,7 @@ class Metrics(Declarations):
         self._show_zeros()
         self.broker = BrokerMetrics(self, self._clock)
         self.compaction = CompactionMetrics(self, self._clock)
+        self.store = StoreMetrics(self)
         self.work_dirs = WorkDirMetrics(self)
         self.config = ConfigMetrics(self, self._clock)
         self.http = HttpMetrics(self)
@@ -152,7 +114,7 @@ class Metrics(Declarations):
         conditions = dict.fromkeys(PartitionCondition, 0)
         pending: list[SegmentFiles] = list(stopped)
         for plan in plans:
-            conditions[_condition(plan)] += 1
+            conditions[condition_of(plan)] += 1
             if plan.facts.leads:
                 pending += (*plan.segments, *plan.waiting)
         with self._lock:
@@ -222,22 +184,6 @@ class Metrics(Declarations):
         """So many uploads were begun and are in no commit."""
         self._unfinished.set(count)
 
-    def store_call_begins(self) -> None:
-        """One call to the store is under way."""
-        with self._lock:
-            self._store_calls += 1
-
-    def store_call_ends(self, operation: str, result: str) -> None:
-        """It has ended."""
-        with self._lock:
-            self._store_calls -= 1
-        self._store_requests.labels(operation, result).inc()
-
-    def store_calls_in_progress(self) -> int:
-        """How many calls are with the store now. Each has time limits of its own."""
-        with self._lock:
-            return self._store_calls
-
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The page for Prometheus and its content type, in the format that the `Accept` header prefers."""
         encoder, content_type = choose_encoder(accept)
@@ -266,11 +212,3 @@ class Metrics(Declarations):
 
 def _is_unmet(not_ready: Callable[[], Mapping[str, str]], condition: str) -> float:
     return float(condition in not_ready())
-
-
-def _condition(plan: PlannedPartition) -> PartitionCondition:
-    if not plan.facts.leads:
-        return PartitionCondition.NOT_LED
-    if plan.segments:
-        return PartitionCondition.READY
-    return PartitionCondition.WAITING if plan.waiting else PartitionCondition.IDLE

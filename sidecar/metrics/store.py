@@ -1,20 +1,54 @@
-"""Counts what is asked of an object store."""
+"""What is asked of the object store, and how it ends."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from sidecar.errors import SidecarError
-from sidecar.metrics.registry import Metrics
+from sidecar.metrics.declarations import Declarations
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, ObjectStore, UnfinishedUpload, UploadReceipt, UploadSource
+
+
+class StoreMetrics:
+    """Thread-safe."""
+
+    def __init__(self, declare: Declarations) -> None:
+        self._lock = threading.Lock()
+        self._in_progress = 0
+        self._requests = declare.counter(
+            "store_requests_total",
+            "Calls to the object store; result is ok or the class of the error.",
+            "operation",
+            "result",
+        )
+        declare.gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
+            self.calls_in_progress
+        )
+
+    def call_begins(self) -> None:
+        """One call to the store is under way."""
+        with self._lock:
+            self._in_progress += 1
+
+    def call_ends(self, operation: str, result: str) -> None:
+        """It has ended."""
+        with self._lock:
+            self._in_progress -= 1
+        self._requests.labels(operation, result).inc()
+
+    def calls_in_progress(self) -> int:
+        """How many calls are with the store now. Each has time limits of its own."""
+        with self._lock:
+            return self._in_progress
 
 
 class MeteredStore:
     """An `ObjectStore` around another one. Listings and streams count once, when they end."""
 
-    def __init__(self, store: ObjectStore, metrics: Metrics) -> None:
+    def __init__(self, store: ObjectStore, metrics: StoreMetrics) -> None:
         self._store = store
         self._metrics = metrics
         self.url = store.url
@@ -22,14 +56,14 @@ class MeteredStore:
     @contextmanager
     def _counted(self, operation: str) -> Iterator[None]:
         result = "ok"
-        self._metrics.store_call_begins()
+        self._metrics.call_begins()
         try:
             yield
         except SidecarError as error:
             result = type(error).__name__
             raise
         finally:
-            self._metrics.store_call_ends(operation, result)
+            self._metrics.call_ends(operation, result)
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`."""

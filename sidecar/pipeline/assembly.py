@@ -146,7 +146,7 @@ def open_tools(
     with ExitStack() as resources:
         facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
-        store = MeteredStore(open_store(settings.store, clock, changing.bandwidth), metrics)
+        store = MeteredStore(open_store(settings.store, clock, changing.bandwidth), metrics.store)
         resources.callback(store.close)
         if read_only:
             directory = resources.enter_context(work_directory("dry-run")) / "journal"

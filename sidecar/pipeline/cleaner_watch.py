@@ -14,8 +14,9 @@ from sidecar.broker.cleaner_checkpoint import CleanerCheckpoint, compaction_cand
 from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
-from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition, TopicPolicy
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.ports import BrokerFacts
+from sidecar.topic_policy import TopicPolicy
 
 NS_PER_MS = 1_000_000
 DEFAULT_RATIO = 0.5

@@ -12,8 +12,9 @@ from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.model import PartitionFiles, TopicPolicy
+from sidecar.model import PartitionFiles
 from sidecar.ports import BrokerFacts, FactsState, PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 
 
 class ConfiguredFacts:

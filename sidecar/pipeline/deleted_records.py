@@ -6,9 +6,10 @@ import structlog
 
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
-from sidecar.model import PartitionFiles, TopicPolicy
+from sidecar.model import PartitionFiles
 from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)
 

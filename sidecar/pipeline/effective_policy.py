@@ -9,10 +9,10 @@ from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.errors import SettingsError
-from sidecar.model import TopicPolicy
 from sidecar.pipeline.assembly import policy_of
 from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.configured_facts import open_facts
+from sidecar.topic_policy import TopicPolicy
 
 
 def effective_policy(settings: Settings, topic: str, clock: Clock) -> tuple[dict[str, dict[str, Any]], str]:

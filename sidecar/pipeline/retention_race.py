@@ -7,8 +7,9 @@ import struct
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.model import PartitionFiles, SegmentFiles, TopicPolicy
+from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.sources import opened
+from sidecar.topic_policy import TopicPolicy
 
 NS_PER_MS = 1_000_000
 URGENT_MS = 600_000

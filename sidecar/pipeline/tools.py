@@ -12,13 +12,13 @@ from sidecar.broker.topic_policy import OPERATOR
 from sidecar.clock import Clock
 from sidecar.http import Board
 from sidecar.metrics import Metrics
-from sidecar.model import TopicPolicy
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.disk_turns import DiskTurns
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.ports import BrokerFacts, ObjectStore
+from sidecar.topic_policy import TopicPolicy
 
 
 @dataclass(frozen=True, slots=True)

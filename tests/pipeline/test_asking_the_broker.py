@@ -16,9 +16,10 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, Fenced
-from sidecar.model import ObjectKey, PartitionFiles, TopicPolicy
+from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, remove_offsets, rolled_ranges, tools_for

@@ -10,9 +10,10 @@ import pytest
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
-from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition, TopicPolicy
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.cleaner_watch import CleanerReport, CleanerWatch, backlog_of
 from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 
 NOW_MS = 1_700_000_000_000
 COMPACT = frozenset({"compact"})

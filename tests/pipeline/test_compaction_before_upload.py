@@ -21,7 +21,7 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SidecarError
-from sidecar.model import PartitionFiles, PartName, TopicPartition, TopicPolicy
+from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.directory import compact_directory
 from sidecar.pipeline.compaction.engines import LocalEngines
@@ -34,6 +34,7 @@ from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import StageEngine
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, rolled_ranges, tools_for

@@ -13,10 +13,11 @@ from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.model import PartitionFiles, TopicPartition, TopicPolicy
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
 from sidecar.pipeline.deleted_records import LogStarts, deleted_on_purpose
 from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of

@@ -11,9 +11,9 @@ import pytest
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.http.figures import PartitionFigures
 from sidecar.http.status_json import board_json
-from sidecar.model import TopicPolicy
 from sidecar.pipeline.partition_look import AT_RISK_MS
 from sidecar.pipeline.tools import Tools
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, rounds_over, tools_for
 

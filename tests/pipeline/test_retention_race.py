@@ -11,13 +11,14 @@ import pytest
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SegmentChanged
-from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition, TopicPolicy
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.retention_race import deletion_deadline_ms, growth_bytes_per_ms, largest_timestamp_ms
 from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges, tools_for

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.config.compaction import NEVER_MS, CompactionSettings
-from sidecar.model import TopicPolicy
 from sidecar.pipeline.compaction.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.pipeline.tools import Policy
+from sidecar.topic_policy import TopicPolicy
 
 DAY_MS = 86_400_000
 COMPACTED = TopicPolicy(

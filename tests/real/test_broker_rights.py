@@ -17,9 +17,9 @@ from confluent_kafka.admin import (
 
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
-from sidecar.model import TopicPolicy
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.topic_policy import TopicPolicy
 from tests.real.product import json_lines, run_program
 from tests.real.test_broker_facts import files_of, produce
 from tests.real.topics import admin_of, create_topic, set_topic, wait_until

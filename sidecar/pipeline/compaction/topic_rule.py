@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from sidecar.config import CompactionPolicy, CompactionSettings
-from sidecar.model import TopicPolicy
+from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)
 
