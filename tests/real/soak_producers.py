@@ -1,4 +1,4 @@
-"""Producers that write all the time: idempotent ones of every codec, and transactional ones that commit and abort."""
+"""Producers that write all the time: idempotent ones of every codec, plain ones, and transactional ones that commit and abort."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-ORDERS, PAYMENTS = "orders", "payments"
-PARTITIONS = {ORDERS: len(CODECS), PAYMENTS: 2}
-"""Of `ORDERS` each partition has a codec of its own; of `PAYMENTS` each transaction writes to all."""
+PLAIN_ACKS = ("1", "all")
+ORDERS, PAYMENTS, EVENTS = "orders", "payments", "events"
+PARTITIONS = {ORDERS: len(CODECS), PAYMENTS: 2, EVENTS: len(PLAIN_ACKS)}
+"""Of `ORDERS` each partition has a codec of its own; of `PAYMENTS` each transaction writes to all; of `EVENTS`, without
+idempotence, each has its own `acks`: with 1 a new leader may lack, and cut off, what the old one has acknowledged.
+"""
 
 TRANSACTION_TIMEOUT_S = 10
 _TRANSACTION_CODECS = ("lz4", "zstd")
 _BURST = 10
 _PAUSE_S = 0.1
 _QUEUE_MAX = 400
+_BATCH_BYTES = 16384
+"""What has waited for a leader goes as several: a broker refuses a batch that is larger than a segment."""
+
 _ABORTED_SHARE = 0.3
 _CALL_TIMEOUT_S = 30.0
 _FLUSH_TIMEOUT_S = 120.0
@@ -29,7 +35,8 @@ _FLUSH_TIMEOUT_S = 120.0
 class LiveProducers:
     """A context manager whose threads write until `stop`.
 
-    `counts`: records that were acknowledged, transactions committed, aborted and broken off, producers begun anew.
+    `counts`: records that were acknowledged, or refused and why; transactions committed, aborted and broken off; producers begun
+    anew.
     """
 
     def __init__(self, bootstrap: str, seed: int) -> None:
@@ -38,8 +45,19 @@ class LiveProducers:
         self._bootstrap = bootstrap
         self._stop = Event()
         works: list[Callable[[], None]] = [
-            lambda partition=partition, codec=codec: self._write(partition, codec, random.Random(f"{seed} {codec}"))  # type: ignore[misc]
+            lambda partition=partition, codec=codec: self._write(  # type: ignore[misc]
+                ORDERS, partition, self._producer(codec), random.Random(f"{seed} {codec}")
+            )
             for partition, codec in enumerate(CODECS)
+        ]
+        works += [
+            lambda partition=partition, acks=acks: self._write(  # type: ignore[misc]
+                EVENTS,
+                partition,
+                self._producer("snappy", **{"enable.idempotence": False, "acks": acks}),
+                random.Random(f"{seed} acks {acks}"),
+            )
+            for partition, acks in enumerate(PLAIN_ACKS)
         ]
         works += [
             lambda codec=codec: self._transact(codec, random.Random(f"{seed} transactions {codec}"))  # type: ignore[misc]
@@ -67,6 +85,7 @@ class LiveProducers:
                 "bootstrap.servers": self._bootstrap,
                 "enable.idempotence": True,
                 "compression.type": codec,
+                "batch.size": _BATCH_BYTES,
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
@@ -74,15 +93,16 @@ class LiveProducers:
             }
         )
 
-    def _write(self, partition: int, codec: str, source: random.Random) -> None:
-        producer = self._producer(codec)
+    def _write(self, topic: str, partition: int, producer: Producer, source: random.Random) -> None:
         while not self._stop.is_set():
             # While there is no leader the queue waits: more in it would only come as one burst.
             for _ in range(_BURST if len(producer) < _QUEUE_MAX else 0):
-                producer.produce(ORDERS, _value(source), _key(source), partition, on_delivery=self._delivered)
+                producer.produce(topic, _value(source), _key(source), partition, on_delivery=self._delivered)
             producer.poll(0)
             self._stop.wait(_PAUSE_S)
-        assert producer.flush(_FLUSH_TIMEOUT_S) == 0, f"{codec}: {len(producer)} records were never acknowledged"
+        assert producer.flush(_FLUSH_TIMEOUT_S) == 0, (
+            f"{topic}-{partition}: {len(producer)} records were never acknowledged"
+        )
 
     def _transact(self, codec: str, source: random.Random) -> None:
         producer: Producer | None = None
@@ -115,7 +135,7 @@ class LiveProducers:
             self.counts["transactions_committed"] += 1
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        self.counts["records_acknowledged" if error is None else "records_refused"] += 1
+        self.counts["records_acknowledged" if error is None else f"records_refused, {error.name()}"] += 1
 
 
 def _after(error: KafkaException, producer: Producer | None) -> Producer | None:
