@@ -15,6 +15,7 @@ from sidecar.archive.actions import Add
 from sidecar.archive.commit import Commit, decode_commit
 from sidecar.archive.keys import COMMITS, below
 from sidecar.archive.state import PartitionState
+from sidecar.broker.inspection import LiveProducer
 from sidecar.clock import SystemClock
 from sidecar.model import ObjectKey, PartName
 from sidecar.pipeline.verify import verify_partition
@@ -24,6 +25,7 @@ from tests.pipeline.rig import ranges
 from tests.real.daemon import Daemon
 from tests.real.product import parts_of
 from tests.real.soak_beside import Archived, active_bases, told
+from tests.real.soak_live_producers import producers_behind, remembered_at_rest
 from tests.real.topics import wait_until
 from tests.servers.kafka import KafkaBroker
 
@@ -77,6 +79,7 @@ def assert_whole(
 
     Returns counts: of what was compared, and of what the sidecars said.
     """
+    producers = remembered_at_rest(brokers, topics)
     bases = active_bases(brokers, topics)
 
     def has_followed() -> bool:
@@ -91,21 +94,30 @@ def assert_whole(
     with Oracle() as oracle:
         for partition, (directory, _) in bases.items():
             state = archived.states[partition]
-            counts.update(assert_equals_the_leader(store, state, directory, scratch, oracle))
+            known = None if producers is None else producers[partition]
+            counts.update(assert_equals_the_leader(store, state, directory, known, scratch, oracle))
     state_dirs = [state_dir for _, state_dir in sidecars]
     counts["orphans_known_to_a_journal"] = assert_nothing_uncounted(store, archived.states.values(), state_dirs)
     return counts
 
 
 def assert_equals_the_leader(
-    store: ObjectStore, state: PartitionState, directory: Path, scratch: Path, oracle: Oracle
+    store: ObjectStore,
+    state: PartitionState,
+    directory: Path,
+    known: set[LiveProducer] | None,
+    scratch: Path,
+    oracle: Oracle,
 ) -> Counter[str]:
     """No hole, no overlap, each offset once; every byte is the leader's; every snapshot is what Kafka's own replay gives.
 
+    The last one, and the batches behind it, lead to the producers that the leader has in its memory.
+
     Args:
         directory: the leader's partition directory. Nothing may have been deleted from it.
+        known: the leader's producers now; None where it does not tell.
 
-    Returns counts: segments, bytes, snapshots that are equal, and commits by nobody but the leaders of their time.
+    Returns counts: segments, bytes, snapshots and producers that are equal, and commits by nobody but the leaders of their time.
     """
     counts: Counter[str] = Counter()
     spans = ranges(state)
@@ -136,6 +148,10 @@ def assert_equals_the_leader(
         oracle, copy, scratch
     )
     counts["segments"], counts["bytes"], counts["snapshots_equal"] = len(spans), position, len(snapshots)
+    if known is not None:
+        end = spans[-1][1]
+        assert producers_behind(snapshots[end], end, position, directory) == known, directory.name
+        counts["producers_equal"] = len(known)
     counts.update(assert_no_commit_of_a_deposed_leader(store, ObjectKey(state.lineage.root)))
     return counts
 
