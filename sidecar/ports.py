@@ -110,7 +110,7 @@ class PartitionFacts:
     `stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which
     this broker leads, -1 if unknown. `reason`: why it may not be archived now, "" if it may.
     `transactions_decided`: the stable end is the leader's last stable offset, below which no open transaction begins; else
-    only replay can tell. `high_watermark`, `cluster_start_offset` (the log start of the leader): None where no leader was asked.
+    only replay can tell. `cluster_start_offset`: the log start of the leader, None where no leader was asked.
     `unanswered`: the cluster says that this broker leads, which does not tell what is stable; so it is for seconds after a start.
     """
 
@@ -122,7 +122,6 @@ class PartitionFacts:
     log_start_offset: int
     reason: str = ""
     transactions_decided: bool = False
-    high_watermark: int | None = None
     cluster_start_offset: int | None = None
     unanswered: bool = False
 

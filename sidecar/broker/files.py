@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from sidecar.broker.log_dir_state import LogDirState, read_file, read_log_dir_state
+from sidecar.broker.epochs_on_disk import LeaderEpochCache, latest_epoch
+from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
 from sidecar.broker.topic_policy import resolve_policy
 from sidecar.clock import Clock, SystemClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CorruptFile, LogDirsUnformatted, SettingsError
-from sidecar.logformat.headers import NO_LEADER_EPOCH
-from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import MetaProperties
-from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
+from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
 from sidecar.ports import FactsState, PartitionFacts
 from sidecar.topic_policy import TopicPolicy
@@ -50,14 +49,18 @@ class FileBrokerFacts:
         self._clock = clock or SystemClock()
         self._read_ms: int | None = None
         self._states: dict[Path, LogDirState] = {}
+        self._epochs = LeaderEpochCache(self._clock)
         self.refresh()
 
     def refresh(self) -> None:
         """Read the files of the log dirs anew. Raises SettingsError if one has a malformed `meta.properties`."""
         try:
-            self._states = {log_dir: read_log_dir_state(log_dir) for log_dir in self.log_dirs}
+            self._states = {
+                log_dir: read_log_dir_state(log_dir, self._states.get(log_dir)) for log_dir in self.log_dirs
+            }
         except CorruptFile as error:
             raise SettingsError(f"{error}; is this a broker's log dir?") from error
+        self._epochs.forget_unasked()
         self._read_ms = self._clock.now_ms()
 
     def state(self) -> FactsState:
@@ -109,22 +112,24 @@ class FileBrokerFacts:
 
         Raises PartitionError for a file that cannot be read, CorruptFile for one that cannot be believed.
         """
+        return self._partition(files, self._epochs.latest(files.directory))
+
+    def _partition(self, files: PartitionFiles, leader_epoch: int) -> PartitionFacts:
         stable_end_offset, reason = self._stable_end_offset(files)
-        epochs = read_file(files.directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
         leads = self._assume_leader
         return PartitionFacts(
             topic_partition=files.topic_partition,
             topic_id=files.topic_id,
             leads=leads,
-            leader_epoch=NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch,
+            leader_epoch=leader_epoch,
             stable_end_offset=stable_end_offset,
-            log_start_offset=self._log_start_offset(files),
+            log_start_offset=self.log_start_offset(files),
             reason=reason or ("" if leads else NOT_LEADING),
         )
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`. Reads the leader epochs anew."""
-        return self.partition(files)
+        return self._partition(files, latest_epoch(files.directory))
 
     def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, str]:
         state = self._states.get(files.log_dir)
@@ -139,7 +144,8 @@ class FileBrokerFacts:
         )
         return max(0, min(offsets)), ""
 
-    def _log_start_offset(self, files: PartitionFiles) -> int:
+    def log_start_offset(self, files: PartitionFiles) -> int:
+        """Where the log begins as far as files tell. Raises PartitionError for a checkpoint that cannot be read."""
         first_base = files.segments[0].base_offset if files.segments else files.active_base_offset or 0
         state = self._states.get(files.log_dir)
         checkpointed = state.log_start.offset(files.topic_partition) if state else None

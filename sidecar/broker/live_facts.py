@@ -46,7 +46,6 @@ class _Look:
 
     cluster: ClusterView
     stable: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
-    high_watermarks: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
     log_starts: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
 
 
@@ -133,7 +132,6 @@ class LiveBrokerFacts:
         return _Look(
             cluster,
             stable=list_offsets(*ask),
-            high_watermarks=list_offsets(*ask, isolation_level=READ_UNCOMMITTED),
             log_starts=list_offsets(*ask, timestamp=EARLIEST, isolation_level=READ_UNCOMMITTED),
         )
 
@@ -147,12 +145,15 @@ class LiveBrokerFacts:
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`. As of the last `refresh`."""
-        from_files = self._files.partition(files)
-        facts = replace(from_files, leads=False, leader_epoch=-1, stable_end_offset=0, reason=self._state.away)
-        if self._look is None:
-            return facts
-        facts = _facts_of(self._look, self._broker_id, files, facts)
-        return replace(facts, reason=self._state.away or facts.reason)
+        away = self._state.away
+        facts = self._from_files(files)
+        if self._look is not None:
+            facts = _facts_of(self._look, self._broker_id, files, facts)
+        return replace(facts, reason=away) if away else facts
+
+    def _from_files(self, files: PartitionFiles) -> PartitionFacts:
+        """What no cluster tells. Nothing is led, nothing is stable for all that files say."""
+        return PartitionFacts(files.topic_partition, files.topic_id, False, -1, 0, self._files.log_start_offset(files))
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`. Asks another node first, then the leader itself, under the epoch that is the higher one.
@@ -160,14 +161,13 @@ class LiveBrokerFacts:
         A broker that slept does not know that it was deposed; the others do. Raises SettingsError if it is one of another cluster.
         """
         topic_partition = files.topic_partition
-        from_files = replace(self._files.partition(files), leads=False, stable_end_offset=0, reason="")
         cluster = self._elsewhere(topic_partition.topic)
         self._require_cluster(cluster)
         leader = cluster.leaders.get(topic_partition)
         offsets: dict[TopicPartition, PartitionOffset] = {}
         if leader is not None and leader.leader_id == self._broker_id:
             offsets = list_offsets(self._connection, self._broker_id, {topic_partition: leader.leader_epoch})
-        return _facts_of(_Look(cluster, stable=offsets), self._broker_id, files, from_files)
+        return _facts_of(_Look(cluster, stable=offsets), self._broker_id, files, self._from_files(files))
 
     def _elsewhere(self, topic: str) -> ClusterView:
         """What a node other than ours knows of a topic, or ours if there is no other that answers."""
@@ -211,22 +211,23 @@ def _facts_of(look: _Look, broker_id: int, files: PartitionFiles, from_files: Pa
             reason=f"{files.directory} is of topic id {files.topic_id}, the cluster's topic has {topic_id}: "
             f"a stray directory of a topic that was deleted",
         )
-    facts = replace(from_files, topic_id=files.topic_id or topic_id, leader_epoch=leader.leader_epoch)
+    named = files.topic_id or topic_id
     if leader.leader_id != broker_id:
         led_by = f"broker {leader.leader_id} leads" if leader.leader_id >= 0 else "there is no leader now"
-        return replace(facts, reason=f"this broker does not lead {topic_partition}: {led_by}")
+        reason = f"this broker does not lead {topic_partition}: {led_by}"
+        return replace(from_files, topic_id=named, leader_epoch=leader.leader_epoch, reason=reason)
     stable = look.stable.get(topic_partition, PartitionOffset(-1, "no answer"))
     if stable.problem:
         reason = f"the leader does not tell its last stable offset under leader epoch {leader.leader_epoch}: {stable.problem}"
-        return replace(facts, reason=reason, unanswered=True)
-    high_watermark = look.high_watermarks.get(topic_partition)
+        return replace(from_files, topic_id=named, leader_epoch=leader.leader_epoch, reason=reason, unanswered=True)
     log_start = look.log_starts.get(topic_partition)
     return replace(
-        facts,
+        from_files,
+        topic_id=named,
         leads=True,
+        leader_epoch=leader.leader_epoch,
         reason="",
         stable_end_offset=stable.offset,
         transactions_decided=True,
-        high_watermark=None if high_watermark is None or high_watermark.problem else high_watermark.offset,
         cluster_start_offset=None if log_start is None or log_start.problem else log_start.offset,
     )

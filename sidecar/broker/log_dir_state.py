@@ -25,12 +25,16 @@ _LARGEST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OffsetCheckpoint:
-    """One checkpoint file: offsets by partition; `exists`, and `error` where it cannot be read or believed."""
+    """One checkpoint file: offsets by partition; `exists`, and `error` where it cannot be read or believed.
+
+    `content`: its bytes, by which it is known again.
+    """
 
     path: Path
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     exists: bool = True
     error: PartitionError | None = None
+    content: bytes = b""
 
     def lacks(self, topic_partition: TopicPartition) -> str:
         """Why this file says nothing about a partition, "" if it does. Raises PartitionError if it cannot be read."""
@@ -58,8 +62,12 @@ class LogDirState:
     log_start: OffsetCheckpoint
 
 
-def read_log_dir_state(log_dir: Path) -> LogDirState:
-    """Reads the small files of a log dir. Raises CorruptFile for a malformed `meta.properties`, nothing else."""
+def read_log_dir_state(log_dir: Path, before: LogDirState | None = None) -> LogDirState:
+    """Reads the small files of a log dir. Raises CorruptFile for a malformed `meta.properties`, nothing else.
+
+    Args:
+        before: an earlier reading: what has the same bytes still is not decoded again.
+    """
     meta, problem = None, ""
     try:
         meta = read_file(log_dir / META_PROPERTIES, read_meta_properties)
@@ -75,18 +83,26 @@ def read_log_dir_state(log_dir: Path) -> LogDirState:
         log_dir=log_dir,
         meta=meta,
         problem=problem,
-        high_watermark=_checkpoint(log_dir / HIGH_WATERMARK_CHECKPOINT),
-        recovery_point=_checkpoint(log_dir / RECOVERY_POINT_CHECKPOINT),
-        log_start=_checkpoint(log_dir / LOG_START_CHECKPOINT),
+        high_watermark=_checkpoint(
+            log_dir / HIGH_WATERMARK_CHECKPOINT, None if before is None else before.high_watermark
+        ),
+        recovery_point=_checkpoint(
+            log_dir / RECOVERY_POINT_CHECKPOINT, None if before is None else before.recovery_point
+        ),
+        log_start=_checkpoint(log_dir / LOG_START_CHECKPOINT, None if before is None else before.log_start),
     )
 
 
-def _checkpoint(path: Path) -> OffsetCheckpoint:
+def _checkpoint(path: Path, before: OffsetCheckpoint | None) -> OffsetCheckpoint:
     try:
-        offsets = read_file(path, read_offset_checkpoint)
+        content = read_file(path, lambda data, _: data)
+        if content is None:
+            return OffsetCheckpoint(path, exists=False)
+        if before is not None and before.error is None and before.content == content:
+            return before
+        return OffsetCheckpoint(path, read_offset_checkpoint(content, str(path)), content=content)
     except PartitionError as error:
         return OffsetCheckpoint(path, error=error)
-    return OffsetCheckpoint(path, exists=False) if offsets is None else OffsetCheckpoint(path, offsets)
 
 
 def read_file(path: Path, decode: Callable[[bytes, str], Decoded]) -> Decoded | None:

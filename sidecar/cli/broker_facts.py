@@ -13,6 +13,7 @@ from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import BrokerUnavailable, SettingsError
 
 if TYPE_CHECKING:
+    from sidecar.broker.cluster_view import PartitionOffset
     from sidecar.model import PartitionFiles
     from sidecar.ports import PartitionFacts
 
@@ -45,6 +46,7 @@ def broker(
         raise SettingsError("no broker is given: --bootstrap-server, or broker.connection.bootstrap_servers")
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+    from sidecar.broker.cluster_view import READ_UNCOMMITTED, list_offsets
     from sidecar.broker.connection import BrokerConnection
     from sidecar.broker.inspection import ask_producers, log_dirs
     from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, missing_right, problem_words
@@ -64,9 +66,11 @@ def broker(
         led = [row.topic_partition for _, row in found if row.leads]
         told = ask_producers(connection, broker_id, led)
         directories = log_dirs(connection, broker_id)
+        epochs = {row.topic_partition: row.leader_epoch for _, row in found if row.leads}
+        high_watermarks = list_offsets(connection, broker_id, epochs, isolation_level=READ_UNCOMMITTED)
     finally:
         connection.close()
-    rows = [_row(files, row) for files, row in found]
+    rows = [_row(files, row, high_watermarks.get(files.topic_partition)) for files, row in found]
     for (files, _), shown in zip(found, rows, strict=True):
         known = None if told is None else told.values.get(files.topic_partition)
         shown["producers"] = None if known is None else [asdict(producer) for producer in known]
@@ -80,7 +84,7 @@ def broker(
     return 0
 
 
-def _row(files: PartitionFiles, facts: PartitionFacts) -> dict[str, Any]:
+def _row(files: PartitionFiles, facts: PartitionFacts, high_watermark: PartitionOffset | None) -> dict[str, Any]:
     return {
         "topic": files.topic_partition.topic,
         "partition": files.topic_partition.partition,
@@ -88,7 +92,7 @@ def _row(files: PartitionFiles, facts: PartitionFacts) -> dict[str, Any]:
         "leads": facts.leads,
         "leader_epoch": facts.leader_epoch,
         "last_stable_offset": facts.stable_end_offset if facts.leads else None,
-        "high_watermark": facts.high_watermark,
+        "high_watermark": None if high_watermark is None or high_watermark.problem else high_watermark.offset,
         "log_start_offset": facts.cluster_start_offset,
         "reason": facts.reason,
     }

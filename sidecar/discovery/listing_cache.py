@@ -72,10 +72,10 @@ def _looked_at_again(files: PartitionFiles) -> PartitionFiles | None:
     """The same with fresh sizes and times of what may be written in place; None where a file is not what it was."""
     try:
         active = None if files.active_log is None else _identity(files.active_log)
-        newest = [_segment(segment) for segment in files.segments[-1:]]
+        newest = tuple(map(_segment, files.segments[-1:]))
     except (FileNotFoundError, NotARegularFile):
         return None
-    if active == files.active_log and newest == list(files.segments[-1:]):
+    if active is files.active_log and (not newest or newest[0] is files.segments[-1]):
         return files
     return replace(files, active_log=active, segments=(*files.segments[:-1], *newest))
 
@@ -85,19 +85,35 @@ class NotARegularFile(Exception):
 
 
 def _segment(segment: SegmentFiles) -> SegmentFiles:
-    fresh = replace(
+    """The same object where none of its files has changed."""
+    log = _identity(segment.log)
+    offset_index = segment.offset_index and _identity(segment.offset_index)
+    time_index = segment.time_index and _identity(segment.time_index)
+    transaction_index = segment.transaction_index and _identity(segment.transaction_index)
+    snapshot = segment.snapshot and _identity(segment.snapshot)
+    if (
+        log is segment.log
+        and offset_index is segment.offset_index
+        and time_index is segment.time_index
+        and transaction_index is segment.transaction_index
+        and snapshot is segment.snapshot
+    ):
+        return segment
+    return replace(
         segment,
-        log=_identity(segment.log),
-        offset_index=None if segment.offset_index is None else _identity(segment.offset_index),
-        time_index=None if segment.time_index is None else _identity(segment.time_index),
-        transaction_index=None if segment.transaction_index is None else _identity(segment.transaction_index),
-        snapshot=None if segment.snapshot is None else _identity(segment.snapshot),
+        log=log,
+        offset_index=offset_index,
+        time_index=time_index,
+        transaction_index=transaction_index,
+        snapshot=snapshot,
     )
-    return segment if fresh == segment else fresh
 
 
 def _identity(file: FileIdentity) -> FileIdentity:
+    """The file's identity now; the same object where it is what it was."""
     found = file.path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise NotARegularFile(file.path)
+    if (found.st_ino, found.st_size, found.st_mtime_ns) == (file.inode, file.size_bytes, file.mtime_ns):
+        return file
     return FileIdentity(file.path, found.st_ino, found.st_size, found.st_mtime_ns)

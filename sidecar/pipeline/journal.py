@@ -172,6 +172,11 @@ class Journal:
             ).fetchall()
         return tuple(Attempt(*row) for row in rows)
 
+    def roots(self) -> frozenset[str]:
+        """The lineages of which attempts have not ended."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            return frozenset(root for (root,) in cursor.execute("SELECT DISTINCT root FROM attempts"))
+
     def archived_from(self, root: str, directory: Path, inode: int) -> None:
         """Note from which partition directory segments of a lineage came last."""
         with self._guard, self._errors():

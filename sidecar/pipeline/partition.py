@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Container
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from sidecar.pipeline.partition_turn import Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
+from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 
 
@@ -40,11 +42,41 @@ class PartitionArchiver:
         self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
+        self._standing: StandingPlan | None = None
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now, and until when. Reads the archive only the first time."""
+        self._standing = None
         plan = self._plan(files)
-        return replace(plan, deadline_ms=self.deadline_ms(files)) if plan.facts.leads else plan
+        if plan.facts.leads:
+            plan = replace(plan, deadline_ms=self.deadline_ms(files))
+        self._standing = standing(plan, self._known.state)
+        return plan
+
+    def standing_plan(self, files: PartitionFiles) -> PartitionPlan | None:
+        """The last plan, if it was to do nothing and would be the same now; None where it must be made anew. Cheap.
+
+        Raises what reading the facts raises.
+        """
+        known = self._standing
+        if known is None or not known.holds(files, self._tools.facts.partition(files), self._known.state):
+            return None
+        return known.plan
+
+    def idle_outcome(self, plan: PartitionPlan, unfinished: Container[str]) -> PartitionOutcome | None:
+        """How a turn would end that has nothing to do, as the last one had not; None where it takes a turn to tell.
+
+        Args:
+            unfinished: roots of lineages of which attempts are left.
+        """
+        known, state = self._standing, self._known.state
+        if known is None or known.plan is not plan or not known.is_settled:
+            return None
+        if state is not None and state.lineage.root in unfinished:
+            return None
+        return PartitionOutcome(
+            plan.files, end_offset=self._known.end_offset, waiting=len(plan.waiting), reason=plan.reason
+        )
 
     def deadline_ms(self, files: PartitionFiles) -> int | None:
         """When the broker will delete the first segment that is not known to be archived; None for never, or if none is."""
@@ -110,6 +142,12 @@ class PartitionArchiver:
 
         What failed stays failed for them until it has come through: trying it again is no success yet.
         """
+        standing = self._standing
+        if outcome is None and standing is not None and standing.plan is plan:
+            self._last_failure = None
+            if standing.look is None:
+                standing.look = look_of(self._tools, files, self._known.end_offset, plan, None, self._stable_end_offset)
+            return standing.look
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
         elif plan is None or not plan.segments:
@@ -159,4 +197,6 @@ class PartitionArchiver:
         if outcome.archived:
             known.remember()
         outcome.waiting += len(plan.segments) - len(outcome.archived)
+        if self._standing is not None and self._standing.plan is plan:
+            self._standing.is_settled = outcome.error is None
         return outcome

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import structlog
 
 from sidecar.discovery.scan import ScanResult
-from sidecar.errors import SidecarError
+from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
@@ -21,6 +21,7 @@ from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.queue_room import Work, within_queue
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
 
@@ -30,6 +31,7 @@ CONFLICTS_IN_A_ROW = 20
 """Another writer may win so many commits before a partition is left to the next round."""
 
 Done = Callable[[TopicPartition, ArchivedSegment], None]
+Planned = tuple[PartitionArchiver, PartitionFiles, PartitionPlan | SidecarError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Rounds:
         for archiver in self._archivers.values():
             archiver.before_upload = before_upload
 
-    def plan(self) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
+    def plan(self) -> tuple[list[Work], RoundReport]:
         """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest."""
         begun_s = self._tools.clock.monotonic_s()
         self._tools.facts.refresh()
@@ -74,21 +76,19 @@ class Rounds:
         unreadable = {problem.topic_partition: problem.error for problem in found.problems if problem.topic_partition}
         known = present.keys() | unreadable.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
-        work: list[tuple[PartitionArchiver, PartitionPlan]] = []
+        work: list[Work] = []
         stopped = [segment for tp in self._resting for segment in self._archivers[tp].unarchived(present[tp])]
         looks = [self._archivers[tp].look(present[tp], None, rest.outcome) for tp, rest in self._resting.items()]
         # What vanished while it was listed may be gone for good: the next look tells.
         looks += [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
-        with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
-            awake = [files for files in found.partitions if files.topic_partition not in self._resting]
-            planned = pool.map(self._plan_one, awake)
-            for archiver, plan, outcome in planned:
-                looks.append(archiver.look(outcome.files, plan, outcome if plan is None else None))
-                if plan is not None:
-                    work.append((archiver, plan))
-                else:
-                    report.outcomes.append(outcome)
-                    stopped += archiver.unarchived(outcome.files)
+        for archiver, files, planned in self._planned(found.partitions):
+            if isinstance(planned, PartitionPlan):
+                looks.append(archiver.look(files, planned, None))
+                work.append((archiver, planned))
+            else:
+                report.outcomes.append(PartitionOutcome(files, reason=str(planned), error=planned))
+                looks.append(archiver.look(files, None, report.outcomes[-1]))
+                stopped += archiver.unarchived(files)
         self._tools.board.looked(looks)
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
@@ -96,39 +96,38 @@ class Rounds:
         self._outlook.looked(looks)
         self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
-        return self._within_queue(sorted(work, key=lambda item: item[1].deletion_order)), report
+        in_order = sorted(work, key=lambda item: item[1].deletion_order)
+        return within_queue(in_order, self._tools.policy.max_queue), report
 
-    def _within_queue(
-        self, work: list[tuple[PartitionArchiver, PartitionPlan]]
-    ) -> list[tuple[PartitionArchiver, PartitionPlan]]:
-        """Cut the plans to what one round may hold; the rest is planned again by the next."""
-        room = self._tools.policy.max_queue
-        # Nobody waits for another's backlog: each may have its share first, what is left goes to the most urgent.
-        share = max(1, room // max(1, sum(bool(plan.segments) for _, plan in work)))
-        shares = []
-        for _, plan in work:
-            shares.append(min(len(plan.segments), share, room))
-            room -= shares[-1]
-        cut: list[tuple[PartitionArchiver, PartitionPlan]] = []
-        for (archiver, plan), own in zip(work, shares, strict=True):
-            more = min(len(plan.segments) - own, room)
-            room -= more
-            kept, later = plan.segments[: own + more], plan.segments[own + more :]
-            if later:
-                plan = replace(plan, reason="the queue is full; the next round goes on", look_again_ms=0)
-            cut.append((archiver, replace(plan, segments=kept, waiting=(*later, *plan.waiting))))
-        return cut
+    def _planned(self, partitions: Iterable[PartitionFiles]) -> Iterator[Planned]:
+        """A plan for each partition that does not rest, or why there is none."""
+        anew: list[PartitionFiles] = []
+        for files in partitions:
+            if files.topic_partition in self._resting:
+                continue
+            archiver = self._archivers.get(files.topic_partition)
+            plan = None
+            if archiver is not None:
+                with suppress(PartitionError):  # Planning anew tells.
+                    plan = archiver.standing_plan(files)
+            if archiver is None or plan is None:
+                anew.append(files)
+            else:
+                yield archiver, files, plan
+        if anew:
+            with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
+                yield from pool.map(self._plan_one, anew)
 
-    def _plan_one(self, files: PartitionFiles) -> tuple[PartitionArchiver, PartitionPlan | None, PartitionOutcome]:
+    def _plan_one(self, files: PartitionFiles) -> Planned:
         archiver = self._archivers.get(files.topic_partition)
         if archiver is None:
             archiver = self._archivers[files.topic_partition] = PartitionArchiver(
                 self._tools, files, self._before_upload
             )
         try:
-            return archiver, archiver.plan(files), PartitionOutcome(files)
+            return archiver, files, archiver.plan(files)
         except SidecarError as error:
-            return archiver, None, PartitionOutcome(files, reason=str(error), error=error)
+            return archiver, files, error
 
     def run_once(self, done: Done = lambda _partition, _segment: None) -> RoundReport:
         """Scan, plan and archive."""
@@ -136,21 +135,31 @@ class Rounds:
 
     def work(
         self,
-        work: list[tuple[PartitionArchiver, PartitionPlan]],
+        work: list[Work],
         report: RoundReport,
         done: Done = lambda _partition, _segment: None,
     ) -> RoundReport:
         """Archive what was planned. One partition's fault never stops another's work."""
         self._tools.held.hold(segment.log for _, plan in work for segment in plan.segments)
+        unfinished = self._tools.journal.roots()
+        turns: list[Work] = []
+        idle: list[PartitionOutcome] = []
+        for archiver, plan in work:
+            outcome = archiver.idle_outcome(plan, unfinished)
+            if outcome is None:
+                turns.append((archiver, plan))
+            else:
+                idle.append(outcome)
         with _releasing(self._tools), _pools(self._tools) as (partitions, uploads):
             futures = [
                 partitions.submit(
                     self._archive_one, archiver, plan, uploads, self._committed(archiver, plan, report, done)
                 )
-                for archiver, plan in work
+                for archiver, plan in turns
             ]
             for outcome in report.outcomes:
                 self._tell(outcome)
+            report.outcomes += idle
             try:
                 for future in as_completed(futures):
                     outcome = future.result()

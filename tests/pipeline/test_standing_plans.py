@@ -1,0 +1,212 @@
+"""An idle partition is not planned anew and has no turn, round after round, until something that matters changes."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.archive.state import PartitionState
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.errors import PartitionError
+from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition_turn import PartitionTurn
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.rounds import Rounds
+from sidecar.pipeline.standing_plan import standing
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+from tests.archive.builders import LINEAGE
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import golden
+from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, rounds_over, tools_for
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class ChangingFacts(FileBrokerFacts):
+    """Facts that a test changes."""
+
+    changes: dict[str, object] = {}  # noqa: RUF012 - replaced, never changed
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        """As the files have it, with the changes."""
+        return replace(super().partition(files), **self.changes)  # type: ignore[arg-type]
+
+    def confirm(self, files: PartitionFiles) -> PartitionFacts:
+        """The same."""
+        return self.partition(files)
+
+
+@dataclass
+class Idle:
+    """Rounds over a partition whose segments are all archived, and what each round has done."""
+
+    tools: Tools
+    rounds: Rounds
+    store: MemoryStore
+    facts: ChangingFacts
+    directory: Path
+    done: Counter[str]
+
+    def round(self) -> dict[str, int]:
+        """How often the partition was planned anew and had a turn, and how many requests that took."""
+        self.done.clear()
+        self.store.calls.clear()
+        self.report = self.rounds.run_once()
+        return {"plans": self.done["plans"], "turns": self.done["turns"], "requests": self.store.calls.total()}
+
+
+IDLE = {"plans": 0, "turns": 0, "requests": 0}
+
+
+@pytest.fixture
+def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Idle]:
+    done: Counter[str] = Counter()
+    plan, run = PartitionArchiver.plan, PartitionTurn.run
+
+    def counted_plan(self: PartitionArchiver, files: PartitionFiles) -> PartitionPlan:
+        done["plans"] += 1
+        return plan(self, files)
+
+    def counted_run(self: PartitionTurn, uploads: Executor) -> None:
+        done["turns"] += 1
+        run(self, uploads)
+
+    monkeypatch.setattr(PartitionArchiver, "plan", counted_plan)
+    monkeypatch.setattr(PartitionTurn, "run", counted_run)
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    newest = max((log_dir / "orders-0").glob("*.log")).stem
+    remove_offsets(log_dir / "orders-0", lambda offset: offset < int(newest))
+    facts = ChangingFacts([log_dir], assume_leader=True)
+    with tools_for(log_dir, store, tmp_path / "state") as made:
+        tools = replace(made, facts=facts)
+        idle = Idle(tools, rounds_over(tools, log_dir), store, facts, log_dir / "orders-0", done)
+        assert idle.round()["requests"] > 0
+        assert idle.round()["requests"] == 0, "a plan after the last commit, and a turn that finds nothing left"
+        yield idle
+
+
+def test_nothing_is_done_where_nothing_changes(idle: Idle) -> None:
+    before, archived = idle.report, archived_states(idle.store)
+    for _ in range(3):
+        assert idle.round() == IDLE
+        assert idle.report.outcomes == before.outcomes
+        assert idle.report.led == before.led != []
+    assert archived_states(idle.store) == archived
+
+
+def test_a_rolled_segment_is_seen(idle: Idle) -> None:
+    source = golden("4.3.0") / "logs" / "orders-0"
+    for file in source.iterdir():
+        if not (idle.directory / file.name).exists():
+            shutil.copy2(file, idle.directory)
+    assert idle.round()["plans"] == 1
+    assert sum(len(outcome.archived) for outcome in idle.report.outcomes) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"leads": False, "reason": "another leads"},
+        {"leader_epoch": 99},
+        {"stable_end_offset": 1},
+        {"reason": "the broker does not answer"},
+        {"topic_id": None},
+        {"log_start_offset": 7},
+        {"transactions_decided": True},
+        {"cluster_start_offset": 3},
+        {"unanswered": True},
+    ],
+)
+def test_changed_facts_are_seen_and_then_stand_themselves(idle: Idle, changes: dict[str, object]) -> None:
+    idle.facts.changes = changes
+    assert idle.round()["plans"] == 1
+    seen = idle.tools.board.figures().partitions[0].look
+    assert seen.leads == bool(changes.get("leads", True))
+    idle.facts.changes = {}
+    assert idle.round()["plans"] == 1
+    idle.round()
+    assert idle.round() == IDLE
+
+
+def test_who_leads_again_reads_the_archive_again(idle: Idle) -> None:
+    idle.facts.changes = {"leads": False, "reason": "another leads"}
+    for expected in ({"plans": 1, "turns": 1, "requests": 0}, IDLE, IDLE):
+        assert idle.round() == expected
+    idle.facts.changes = {}
+    assert idle.round()["requests"] > 0
+
+
+def test_what_is_forgotten_of_the_archive_is_read_again(idle: Idle) -> None:
+    (archiver,) = idle.rounds._archivers.values()
+    archiver._known.forget()
+    assert idle.round()["requests"] > 0
+
+
+def test_attempts_that_are_left_take_a_turn(idle: Idle) -> None:
+    root = next(iter(archived_states(idle.store).values())).lineage.root
+    keys = ObjectKey("segments/left.log"), ObjectKey("segments/left.indexes")
+    idle.tools.journal.begin(Attempt("left", root, 10**6, 10**6 + 1, *keys, 1, 1, 1, 1))
+    assert idle.tools.journal.roots() == {root}
+    assert idle.round()["turns"] == 1
+    assert idle.tools.journal.roots() == frozenset()
+    assert idle.round() == IDLE
+
+
+def test_facts_that_cannot_be_read_are_told_each_time(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(_: FileBrokerFacts, files: PartitionFiles) -> PartitionFacts:
+        raise PartitionError(f"{files.topic_partition}: a checkpoint cannot be read")
+
+    monkeypatch.setattr(ChangingFacts, "partition", unreadable)
+    for _ in range(2):
+        idle.round()
+        assert [str(error) for error in idle.report.errors] == ["orders-0: a checkpoint cannot be read"]
+
+
+def a_plan(**changes: object) -> PartitionPlan:
+    files = PartitionFiles(ORDERS, Path("/logs"), Path("/logs/orders-0"), None, (), 0, (), False)
+    facts = PartitionFacts(ORDERS, None, True, 1, 10, 0)
+    return replace(PartitionPlan(files, facts, (), ()), **changes)  # type: ignore[arg-type]
+
+
+STATE = PartitionState(LINEAGE, None, 1)
+WAITING = (SegmentFiles(ORDERS, Path("/logs"), 0, 5, None, None, None, None, None),)  # type: ignore[arg-type]
+FOLLOWS = replace(a_plan().facts, leads=False, reason="another leads")
+
+
+@pytest.mark.parametrize(
+    ("plan", "state", "stands"),
+    [
+        (a_plan(), STATE, True),
+        (a_plan(reason="behind"), STATE, True),
+        (a_plan(), None, False),
+        (a_plan(segments=WAITING), STATE, False),
+        (a_plan(waiting=WAITING), STATE, False),
+        (a_plan(hole=(0, 1)), STATE, False),
+        (a_plan(error=PartitionError("x")), STATE, False),
+        (a_plan(look_again_ms=5), STATE, False),
+        (a_plan(facts=FOLLOWS, waiting=WAITING), None, True),
+        (a_plan(facts=FOLLOWS, look_again_ms=5), None, False),
+    ],
+)
+def test_only_what_waits_for_nothing_stands(plan: PartitionPlan, state: PartitionState | None, stands: bool) -> None:
+    assert (standing(plan, state) is not None) == stands
+
+
+def test_a_plan_holds_only_for_what_it_was_made_from() -> None:
+    plan = a_plan()
+    known = standing(plan, STATE)
+    assert known is not None
+    assert known.holds(replace(plan.files), replace(plan.facts), replace(STATE)), "equal, though not the same objects"
+    assert not known.holds(replace(plan.files, active_base_offset=1), plan.facts, STATE)
+    assert not known.holds(plan.files, replace(plan.facts, stable_end_offset=11), STATE)
+    assert not known.holds(plan.files, plan.facts, replace(STATE, next_number=2))
+    assert not known.holds(plan.files, plan.facts, None)
