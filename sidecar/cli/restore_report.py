@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sidecar.model import TopicPartition
+    from sidecar.pipeline.restore.outcome import PartitionOutcome
     from sidecar.pipeline.restore.restore import RestoreReport
 
 
@@ -17,6 +20,18 @@ def as_json(report: RestoreReport) -> dict[str, Any]:
         "partitions": _rows(report),
         "not_archived": report.not_archived,
         "unfinished": report.unfinished,
+        "retention": _retention_json(report),
+    }
+
+
+def _retention_json(report: RestoreReport) -> dict[str, Any] | None:
+    policy = report.policy
+    if not policy.is_retention_known:
+        return None
+    return {
+        "cleanup_policy": sorted(policy.cleanup_policy or ()),
+        "retention_ms": policy.retention_ms,
+        "retention_bytes": policy.retention_bytes,
     }
 
 
@@ -64,46 +79,79 @@ def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
             f"{', '.join(report.unfinished)}: of an earlier restore, and not gone on with by this command; no broker starts beside "
             f"it: run that command again, or remove it"
         )
+    if any(not outcome.problem for outcome in report.outcomes) and (text := _retention(report)):
+        texts.append(text)
     for outcome in report.outcomes:
-        name, log = outcome.plan.topic_partition, outcome.log
-        if outcome.decisions and outcome.decisions.reason and not outcome.is_done:
-            texts.append(f"{name}: {outcome.decisions.reason}")
-        texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
-        if outcome.plan.deleted_before_offset:
-            texts.append(
-                f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the broker and are "
-                f"left out; --deleted-records restore brings back what the archive has of them"
-            )
-        if outcome.plan.blank_below is not None:
-            texts.append(
-                f"{name}: of producers nothing is known from below offset {outcome.plan.blank_below}, where the archive begins or "
-                f"offsets are lost: retries of what they wrote there, and transactions begun there, are not recognised"
-            )
-        if outcome.empty_before_ms is not None:
-            texts.append(
-                f"{name}: nothing archived of it is as old as --until-timestamp, so its log is empty; its first batch has a "
-                f"record of {outcome.empty_before_ms}"
-            )
-        elif outcome.end_is_bound and not outcome.problem and not outcome.is_done:
-            texts.append(
-                f"{name}: where in its last segment --until-timestamp lies shows when it is fetched: `to` is a bound"
-            )
-        if outcome.keeps_foreign_producers:
-            texts.append(
-                f"{name}: producer state is kept, but {report.log_dir} belongs to another cluster, which gives the same "
-                f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids it"
-            )
-        if outcome.plan.asks_for_more:
-            texts.append(f"{name}: the archive holds less than the offsets that were asked for")
-        if log and log.open_transactions and not log.aborted:
-            texts.append(
-                f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "
-                f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions.sh abort` ends them "
-                f"(or restore with --open-transactions abort)"
-            )
-        if outcome.problem:
-            texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, dry_run)}")
+        texts += _of_partition(outcome, report.log_dir, dry_run=dry_run)
     return texts
+
+
+def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) -> list[str]:
+    name, log, texts = outcome.plan.topic_partition, outcome.log, []
+    if outcome.decisions and outcome.decisions.reason and not outcome.is_done:
+        texts.append(f"{name}: {outcome.decisions.reason}")
+    texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
+    if outcome.plan.deleted_before_offset:
+        texts.append(
+            f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the broker and are "
+            f"left out; --deleted-records restore brings back what the archive has of them"
+        )
+    if outcome.plan.blank_below is not None:
+        texts.append(
+            f"{name}: of producers nothing is known from below offset {outcome.plan.blank_below}, where the archive begins or "
+            f"offsets are lost: retries of what they wrote there, and transactions begun there, are not recognised"
+        )
+    if outcome.empty_before_ms is not None:
+        texts.append(
+            f"{name}: nothing archived of it is as old as --until-timestamp, so its log is empty; its first batch has a "
+            f"record of {outcome.empty_before_ms}"
+        )
+    elif outcome.end_is_bound and not outcome.problem and not outcome.is_done:
+        texts.append(
+            f"{name}: where in its last segment --until-timestamp lies shows when it is fetched: `to` is a bound"
+        )
+    if outcome.keeps_foreign_producers:
+        texts.append(
+            f"{name}: producer state is kept, but {log_dir} belongs to another cluster, which gives the same "
+            f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids it"
+        )
+    if outcome.plan.asks_for_more:
+        texts.append(f"{name}: the archive holds less than the offsets that were asked for")
+    if log and log.open_transactions and not log.aborted:
+        texts.append(
+            f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "
+            f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions.sh abort` ends them "
+            f"(or restore with --open-transactions abort)"
+        )
+    if outcome.problem:
+        texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, dry_run)}")
+    return texts
+
+
+def _retention(report: RestoreReport) -> str:
+    """What the broker is going to delete again, or how to see that it is not; "" for nothing."""
+    topic, policy = report.outcomes[0].plan.topic_partition.topic, report.policy
+    entity = f"--entity-type topics --entity-name {topic}"
+    if not policy.is_retention_known:
+        reason = f" ({policy.unanswered})" if policy.unanswered else ""
+        return (
+            f"retention of {topic} is not known here{reason}: a broker deletes restored records that are older than it allows, "
+            f"within minutes of its start. See that retention.ms and retention.bytes are -1 before: "
+            f"`kafka-configs.sh --bootstrap-server HOST:PORT --describe --all {entity}`; or name a broker of the cluster that "
+            f"runs, which tells: --bootstrap-server HOST:PORT"
+        )
+    lost = [
+        f"{outcome.plan.topic_partition} below offset {loss.end_offset} ({loss.segments} of {len(outcome.plan.segments)} segments)"
+        for outcome in report.outcomes
+        if (loss := outcome.retention_loss) and not outcome.problem
+    ]
+    if not lost:
+        return ""
+    return (
+        f"retention of {topic} (retention.ms={policy.retention_ms}, retention.bytes={policy.retention_bytes}) makes the broker "
+        f"delete within minutes of its start: {', '.join(lost)}. Before it starts: `kafka-configs.sh --bootstrap-server HOST:PORT "
+        f"--alter {entity} --add-config retention.ms=-1,retention.bytes=-1`"
+    )
 
 
 def _stays(topic_partition: TopicPartition, dry_run: bool) -> str:

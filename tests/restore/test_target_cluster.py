@@ -89,13 +89,13 @@ def test_a_directory_of_a_topic_that_was_deleted_is_not_written_into(tmp_path: P
 
 
 class Answering(BrokerConnection):
-    """A connection to nobody, with one answer."""
+    """A connection to nobody, with an answer to each request, in this order."""
 
-    def __init__(self, answer: object) -> None:
-        self._answer = answer
+    def __init__(self, *answers: object) -> None:
+        self._answers = list(answers)
 
     def send(self, request: Any, node_id: int | None = None) -> Any:
-        return self._answer
+        return self._answers.pop(0)
 
     @property
     def servers(self) -> str:
@@ -112,7 +112,25 @@ def answer() -> Callable[[int], SimpleNamespace]:
     return made
 
 
+def configs(error_code: int = 0, **values: str) -> SimpleNamespace:
+    told = [
+        SimpleNamespace(name=name.replace("_", "."), value=text, config_source=5, is_sensitive=False)
+        for name, text in values.items()
+    ]
+    return SimpleNamespace(results=[SimpleNamespace(error_code=error_code, resource_name="orders", configs=told)])
+
+
 def test_the_cluster_is_asked_for_the_topic(answer: Callable[[int], SimpleNamespace]) -> None:
-    assert ask_cluster(Answering(answer(0)), "orders") == TargetCluster("b2:9092", "c", None, {0: 7})
+    found = ask_cluster(Answering(answer(0), configs(retention_ms="604800000", cleanup_policy="delete")), "orders")
+    assert (found.servers, found.cluster_id, found.topic_id, found.leader_epochs) == ("b2:9092", "c", None, {0: 7})
+    assert (found.policy.retention_ms, found.policy.cleanup_policy) == (604_800_000, {"delete"})
     with pytest.raises(SettingsError, match=r"cannot describe topic orders \(.*create it there first"):
         ask_cluster(Answering(answer(3)), "orders")
+
+
+def test_a_cluster_that_may_not_tell_the_topics_settings_says_which_right_is_missing(
+    answer: Callable[[int], SimpleNamespace],
+) -> None:
+    policy = ask_cluster(Answering(answer(0), configs(29)), "orders").policy
+    assert not policy.is_retention_known
+    assert "DESCRIBE_CONFIGS" in policy.unanswered.upper().replace("DESCRIBECONFIGS", "DESCRIBE_CONFIGS")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sidecar.errors import SettingsError
+from sidecar.topic_policy import TopicPolicy
 
 if TYPE_CHECKING:
     from sidecar.broker.connection import BrokerConnection
@@ -14,17 +15,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetCluster:
-    """One topic in one cluster. `cluster_id`, `topic_id`: None where the brokers know none. `leader_epochs`: by partition."""
+    """One topic in one cluster. `cluster_id`, `topic_id`: None where the brokers know none. `leader_epochs`: by partition.
+
+    `policy`: the topic's configuration, as far as it was told.
+    """
 
     servers: str
     cluster_id: str | None
     topic_id: str | None
     leader_epochs: Mapping[int, int]
+    policy: TopicPolicy = field(default_factory=TopicPolicy)
 
 
 def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
     """Raises SettingsError if the cluster has no such topic, BrokerUnavailable if nobody answers."""
     from sidecar.broker.cluster_view import describe_topics
+    from sidecar.broker.topic_configs import ask_topics
+    from sidecar.broker.topic_policy import resolve_policy
 
     view = describe_topics(connection, [topic])
     if topic in view.problems:
@@ -33,4 +40,6 @@ def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
             f"it there first, with as many partitions as are archived"
         )
     epochs = {found.partition: leader.leader_epoch for found, leader in view.leaders.items()}
-    return TargetCluster(connection.servers, view.cluster_id, view.topic_ids.get(topic), epochs)
+    told = ask_topics(connection, [topic])
+    policy = resolve_policy(topic, told.values.get(topic, {}), {}, (), unanswered=told.problems.get(topic, ""))
+    return TargetCluster(connection.servers, view.cluster_id, view.topic_ids.get(topic), epochs, policy)

@@ -8,6 +8,7 @@ from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.decisions import Decisions
 from sidecar.pipeline.restore.finishing import FinishedLog
 from sidecar.pipeline.restore.plan import PartitionPlan
+from sidecar.pipeline.restore.retention import RetentionLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Unreadable:
                 "deleted_before_offset",
                 "producers_blank_below",
                 "compacted",
+                "retention_deletes_before_offset",
             )
         )
         return {
@@ -57,7 +59,8 @@ class PartitionOutcome:
 
     `is_done`: an earlier run of the command restored it. `segments_resumed`: those that an earlier run had fetched.
     `log` is None until it is restored. `empty_before_ms`: nothing archived of it is as old as the time that was asked for; the
-    first batch reaches up to this one.
+    first batch reaches up to this one. `retention_loss`: what the topic's retention makes a broker delete of it, None for nothing,
+    or where the retention is not known.
     """
 
     plan: PartitionPlan
@@ -67,6 +70,7 @@ class PartitionOutcome:
     log: FinishedLog | None = None
     problem: str = ""
     empty_before_ms: int | None = None
+    retention_loss: RetentionLoss | None = None
 
     @property
     def end_is_bound(self) -> bool:
@@ -105,6 +109,7 @@ class PartitionOutcome:
             "reason": decisions.reason if decisions else "",
             "deleted_before_offset": plan.deleted_before_offset or None,
             "producers_blank_below": plan.blank_below,
+            "retention_deletes_before_offset": self.retention_loss.end_offset if self.retention_loss else None,
             "lost": [[hole.base_offset, hole.end_offset, hole.reason] for hole in plan.lost],
             "compacted": log.compacted if log else None,
             "open_transactions": list(log.open_transactions) if log else [],

@@ -16,6 +16,7 @@ from sidecar.pipeline.restore.histories import read_histories
 from sidecar.pipeline.restore.outcome import PartitionOutcome, Unreadable
 from sidecar.pipeline.restore.plan import plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
+from sidecar.pipeline.restore.retention import deleted_at_start
 from sidecar.pipeline.restore.running import WORKERS, Run
 from sidecar.pipeline.restore.seal import decided_before
 from sidecar.pipeline.restore.staging import StagedPartition, translating, unfinished
@@ -23,6 +24,7 @@ from sidecar.pipeline.restore.target import Target, place_of, read_target, withi
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import sync_directory
 from sidecar.ports import ObjectStore
+from sidecar.topic_policy import TopicPolicy
 
 
 @dataclass(slots=True)
@@ -30,7 +32,8 @@ class RestoreReport:
     """Partitions in ascending order. `free_bytes`: on the target's disk before the start.
 
     `unreadable`: no plan could be made. `not_archived`: the topic has them, or had, and the archive holds nothing. `unfinished`:
-    staging directories of the topic that other runs left, and this one was not asked to go on with.
+    staging directories of the topic that other runs left, and this one was not asked to go on with. `policy`: the topic's in the
+    target's cluster; nothing is known of it where nobody was asked.
     """
 
     log_dir: Path
@@ -39,6 +42,7 @@ class RestoreReport:
     unreadable: tuple[Unreadable, ...] = ()
     not_archived: list[int] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    policy: TopicPolicy = field(default_factory=TopicPolicy)
 
     @property
     def exit_code(self) -> int:
@@ -105,6 +109,9 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
             outcome.plan, outcome.decisions = decided_before(outcome.plan, target, place.seal, request)
         else:
             outcome.decisions = decide(outcome.plan, target, place, request)
+    policy = request.cluster.policy if request.cluster else TopicPolicy()
+    for outcome in outcomes:
+        outcome.retention_loss = deleted_at_start(outcome.plan, policy, clock.now_ms())
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent
     own = {outcome.plan.topic_partition for outcome in outcomes} | {
         found.topic_partition for found in histories.unreadable
@@ -116,6 +123,7 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
         unreadable=histories.unreadable,
         not_archived=[] if request.partitions else histories.not_archived(_known(target, request)),
         unfinished=[name for name, found in unfinished(request.log_dir, request.topic).items() if found not in own],
+        policy=policy,
     )
 
 
