@@ -25,6 +25,7 @@ from sidecar.pipeline.restore.request import (
 if TYPE_CHECKING:
     from sidecar.config import Settings
     from sidecar.pipeline.restore.cluster import TargetCluster
+    from sidecar.pipeline.restore.restore import RestoreReport
 
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 _OFFSET_MAX = 2**63 - 1
@@ -141,26 +142,15 @@ def restore(
     settings = options.settings(
         {"store.url": archive, "broker.connection.bootstrap_servers": bootstrap_server or None}, calm=True
     )
-    from sidecar.cli.progress import ProgressDisplay
-    from sidecar.clock import SystemClock
-    from sidecar.pipeline.restore.restore import plan_restore
-    from sidecar.pipeline.restore.restore import restore as restore_topic
-    from sidecar.storage import open_existing
-
-    if bootstrap_server:
-        request = replace(request, cluster=_asked(settings, topic))
-    store = open_existing(settings.store)
     try:
-        if dry_run:
-            report = plan_restore(store, SystemClock(), request)
-        else:
-            with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
-                report = restore_topic(store, SystemClock(), request, workers=workers, progress=progress)
-    except (KeyboardInterrupt, SystemExit):
-        _tell_what_stays(request)
+        if bootstrap_server:
+            request = replace(request, cluster=_asked(settings, topic))
+        report = _done(options, settings, request, workers=workers, dry_run=dry_run)
+    except (KeyboardInterrupt, SystemExit) as interruption:
+        from sidecar.cli.restore_interrupted import tell_what_stays
+
+        tell_what_stays(request, interruption, json=options.json)
         raise
-    finally:
-        store.close()
     if options.json:
         from sidecar.cli.output import print_json
 
@@ -170,17 +160,23 @@ def restore(
     return report.exit_code
 
 
-def _tell_what_stays(request: RestoreRequest) -> None:
-    from sidecar.cli.output import remark
-    from sidecar.pipeline.restore.staging import unfinished
+def _done(
+    options: GlobalOptions, settings: Settings, request: RestoreRequest, *, workers: int, dry_run: bool
+) -> RestoreReport:
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.clock import SystemClock
+    from sidecar.pipeline.restore.restore import plan_restore
+    from sidecar.pipeline.restore.restore import restore as restore_topic
+    from sidecar.storage import open_existing
 
-    if names := unfinished(request.log_dir, request.topic):
-        remark(
-            f"interrupted: {', '.join(names)} in {request.log_dir} {'stay' if len(names) > 1 else 'stays'}, and no broker starts "
-            f"beside what is unfinished. Run the same command again, which goes on there, or remove what is named"
-        )
-    else:
-        remark(f"interrupted: nothing unfinished is in {request.log_dir}")
+    store = open_existing(settings.store)
+    try:
+        if dry_run:
+            return plan_restore(store, SystemClock(), request)
+        with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
+            return restore_topic(store, SystemClock(), request, workers=workers, progress=progress)
+    finally:
+        store.close()
 
 
 def _asked(settings: Settings, topic: str) -> TargetCluster:

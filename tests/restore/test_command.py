@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -43,7 +44,9 @@ def test_a_table_for_people_and_json_for_programs(archive: Path, tmp_path: Path)
     assert "nothing was done" in plan.out
     assert [path.name for path in log_dir.iterdir()] == ["meta.properties"]
     done = restoring(archive, log_dir, "--partition", "1", "--quiet")
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    (told,) = done.err.splitlines()
+    assert "retention of orders is not known here" in told
     assert "orders-1" in done.out
     assert "orders-0" not in done.out
     done = restoring(archive, log_dir, "--partition", "0", "--json")
@@ -122,10 +125,26 @@ def test_a_partition_that_stopped_is_told(archive: Path, tmp_path: Path) -> None
     assert "orders-0.restoring stays, and no broker starts beside it" in done.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "flags"),
+    [(signal.SIGTERM, 143, []), (signal.SIGINT, 130, ["--json"]), (signal.SIGTERM, 143, ["--json"])],
+)
+def test_a_signal_ends_it_tidily(
+    number: signal.Signals, code: int, flags: list[str], archive: Path, tmp_path: Path
+) -> None:
     log_dir = own_log_dir(tmp_path)
-    arguments = ["restore", "--archive", str(archive), "--to", str(log_dir), "--topic", "orders", "--topic-id", ID]
+    arguments = [
+        *flags,
+        "restore",
+        "--archive",
+        str(archive),
+        "--to",
+        str(log_dir),
+        "--topic",
+        "orders",
+        "--topic-id",
+        ID,
+    ]
     # A suite that a shell runs in the background passes on that SIGINT is ignored.
     hears_interrupts = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     command = [sys.executable, "-c", hears_interrupts + HANGS_AT_THE_THIRD_SEGMENT, *arguments, "--workers", "1"]
@@ -133,7 +152,7 @@ def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Pat
         assert process.stdout is not None
         assert process.stdout.readline() == b"third\n"
         process.send_signal(number)
-        _, errors = process.communicate()
+        output, errors = process.communicate()
     assert process.returncode == code, errors
     assert b"Traceback" not in errors
     told = errors.decode()
@@ -141,7 +160,16 @@ def test_a_signal_ends_it_tidily(number: signal.Signals, code: int, archive: Pat
     assert "Run the same command again" in told
     assert not list(log_dir.rglob("*.part"))
     # The third may have come to its end before the signal was heard.
-    assert 2 <= len(list(log_dir.glob("orders-0.restoring/*.log"))) < 8
+    whole = list(log_dir.glob("orders-0.restoring/*.log"))
+    assert 2 <= len(whole) < 8
+    if flags:
+        answer = json.loads(output)
+        assert (answer["kind"], answer["interrupted"], answer["exit_code"]) == ("restore", True, code)
+        assert (answer["resumable"], answer["finished"]) == (True, [])
+        fetched = {"segments": len(whole), "log_bytes": sum(path.stat().st_size for path in whole)}
+        assert answer["unfinished"][0] == {"partition": 0, "directory": "orders-0.restoring", **fetched}
+    else:
+        assert output == b""
     assert not (log_dir / "orders-0").exists()
     assert restoring(archive, log_dir).code == 0
     assert f"{964:020d}.log" in files_of(log_dir / "orders-0")
