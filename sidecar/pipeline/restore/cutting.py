@@ -12,6 +12,7 @@ from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import CURRENT_MAGIC
 from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.pipeline.restore.in_place import bytes_at, put_at
 from sidecar.pipeline.restore.plan import SegmentPlan
 from sidecar.pipeline.restore.staging import translating
 from sidecar.ports import MIB
@@ -86,13 +87,11 @@ def _end(columns: BatchColumns) -> int:
 
 
 def keep_only(descriptor: int, path: Path, start_position: int, end_position: int) -> None:
-    """Make a file consist of these of its bytes. Raises as `translating` does."""
+    """Make a file consist of these of its bytes. Raises as `bytes_at` does."""
+    for position in range(start_position, end_position if start_position else 0, _COPY_BYTES):
+        data = bytes_at(descriptor, path, position, min(_COPY_BYTES, end_position - position))
+        put_at(descriptor, path, position - start_position, data)
     with translating(path):
-        position = start_position
-        while start_position and position < end_position:
-            data = os.pread(descriptor, min(_COPY_BYTES, end_position - position), position)
-            os.pwrite(descriptor, data, position - start_position)
-            position += len(data)
         os.ftruncate(descriptor, end_position - start_position)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 
 from sidecar.logformat.batches import BatchColumns
 from sidecar.logformat.headers import CURRENT_MAGIC
-from sidecar.pipeline.restore.staging import translating
+from sidecar.pipeline.restore.in_place import bytes_at, put_at
 from sidecar.ports import MIB
 
 FLAT_EPOCH = 0
@@ -20,19 +19,18 @@ _WINDOW_BYTES = 4 * MIB
 
 
 def flatten_epochs(descriptor: int, path: Path, columns: BatchColumns) -> None:
-    """Write epoch 0 into these batches of an open file. Raises as `translating` does.
+    """Write epoch 0 into these batches of an open file. Raises as `bytes_at` does.
 
     Batches lie close together as a rule, so whole windows are read and written back.
     """
     rows = np.flatnonzero((columns.magic >= CURRENT_MAGIC) & (columns.leader_epoch != FLAT_EPOCH))
     fields = columns.position[rows] + EPOCH_POSITION
     begin = 0
-    with translating(path):
-        while begin < len(fields):
-            first = int(fields[begin])
-            end = int(np.searchsorted(fields, first + _WINDOW_BYTES - _EPOCH_BYTES, side="right"))
-            size_bytes = int(fields[end - 1]) + _EPOCH_BYTES - first
-            window = np.frombuffer(bytearray(os.pread(descriptor, size_bytes, first)), dtype=np.uint8)
-            window[(fields[begin:end, None] - first + np.arange(_EPOCH_BYTES)).reshape(-1)] = FLAT_EPOCH
-            os.pwrite(descriptor, window.data, first)
-            begin = end
+    while begin < len(fields):
+        first = int(fields[begin])
+        end = int(np.searchsorted(fields, first + _WINDOW_BYTES - _EPOCH_BYTES, side="right"))
+        data = bytes_at(descriptor, path, first, int(fields[end - 1]) + _EPOCH_BYTES - first)
+        window = np.frombuffer(data, dtype=np.uint8)
+        window[(fields[begin:end, None] - first + np.arange(_EPOCH_BYTES)).reshape(-1)] = FLAT_EPOCH
+        put_at(descriptor, path, first, window.data)
+        begin = end

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,19 +76,22 @@ def new_file(path: Path, owner: tuple[int, int] | None) -> Iterator[NewFile]:
     with translating(path):
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     file = NewFile(descriptor, path)
-    try:
+    with ExitStack() as closing, ExitStack() as undoing:
+        closing.callback(os.close, descriptor)
+        undoing.callback(_discard, temporary)
         yield file
         with translating(path):
             if owner is not None:
                 os.fchown(descriptor, *owner)
             os.fsync(descriptor)
             temporary.rename(file.path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    finally:
-        os.close(descriptor)
+        undoing.pop_all()
+
+
+def _discard(temporary: Path) -> None:
+    # What made the file fail is told; a file that cannot be removed is in nobody's way.
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def owner_for(directory: Path) -> tuple[int, int] | None:
