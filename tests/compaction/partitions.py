@@ -9,8 +9,8 @@ from pathlib import Path
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import Expiration, ProducerTable
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.reference import ReferenceSegment
 from sidecar.logformat.batches import scan_bytes
+from tests.compaction.reference.values import ReferenceSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ def partition_of(logs: Sequence[tuple[int, bytes, int]]) -> Partition:
             table, found = replay(table, columns.facts())
             completed += found
             end_offset = int(columns.last_offset[-1]) + 1
+    # An active segment may hold nothing, and stand above offsets that the cleaner took from its predecessor's end.
+    end_offset = max(end_offset, logs[-1][0])
     ends = [*(base for base, _, _ in logs[1:]), end_offset]
     segments = [ReferenceSegment(base, end, log, mtime) for (base, log, mtime), end in zip(logs, ends, strict=True)]
     return Partition(tuple(segments), table, tuple(completed))
