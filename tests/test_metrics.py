@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.clock import ManualClock
-from sidecar.errors import ObjectMissing
+from sidecar.errors import ObjectExists, ObjectMissing
 from sidecar.metrics import MeteredStore, Metrics, Stage
 from sidecar.metrics.declarations import PREFIX
 from sidecar.model import (
@@ -133,6 +133,9 @@ def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
     assert store.read(ObjectKey("a")) == b"x"
     assert store.upload_in_parts(ObjectKey("c"), BytesSource(b"y"), 1).size_bytes == 1
     store.delete([ObjectKey("c")])
+    with pytest.raises(ObjectExists):  # a store that cannot hold a put: what is to come between comes first
+        store.put_if_absent_held(ObjectKey("d"), b"z", lambda: store.put_if_absent(ObjectKey("d"), b"between"))
+    store.delete([ObjectKey("d")])
     with pytest.raises(ObjectMissing):
         store.read(ObjectKey("b"))
     assert [found.key for found in store.list("")] == ["a"]

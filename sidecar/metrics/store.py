@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from sidecar.errors import SidecarError
@@ -69,6 +69,16 @@ class MeteredStore:
         """See `ObjectStore`."""
         with self._counted("put_if_absent"):
             self._store.put_if_absent(key, body)
+
+    def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
+        """Held in the middle where the store can do that (the probe asks for it), else before anything is sent."""
+        held = getattr(self._store, "put_if_absent_held", None)
+        if held is None:
+            before_last_bytes()
+            self.put_if_absent(key, body)
+            return
+        with self._counted("put_if_absent"):
+            held(key, body, before_last_bytes)
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
         """See `ObjectStore`."""

@@ -11,13 +11,11 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Barrier
 from typing import Protocol, runtime_checkable
 
 from sidecar.errors import (
     ObjectDamaged,
     ObjectExists,
-    OutcomeUnknown,
     SettingsError,
     StoreDenied,
     StoreError,
@@ -27,14 +25,12 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
+from sidecar.storage.probe_race import WRITERS, Race
 from sidecar.storage.source import BytesSource
 
 PROBE_FOLDER = "_probe"
 """Top-level folder of probe objects; no cluster id is this short."""
 _BODY = b"tiered-sidecar capability probe"
-_RACE_BYTES = MIB // 4
-_RACE_TURNS = 12
-"""versitygw 1.7.0 lets both puts of a turn through about every second time."""
 _MULTIPART_BYTES = 5 * MIB + 1024
 """S3's smallest part and a little: two parts."""
 
@@ -165,25 +161,17 @@ class StoreProbe:
         raise StoreUnsafe("a second put of the same key succeeded: commits of two writers would overwrite each other")
 
     def race(self) -> str:
-        # Large bodies: a store that looks first and creates later has the time of the transfer in between.
-        bodies = [letter * _RACE_BYTES for letter in (b"a", b"b")]
-        with ThreadPoolExecutor(len(bodies)) as pool:
-            for turn in range(_RACE_TURNS):
-                key = ObjectKey(f"{self._folder}/race-{turn}")
+        with ThreadPoolExecutor(WRITERS) as pool:
+            turns = Race(self._store, pool).turns()
+            for number, turn in enumerate(turns, 1):
+                key = ObjectKey(f"{self._folder}/race-{number}")
                 self._raced.append(key)
-                start = Barrier(len(bodies))
-                winners = sum(pool.map(lambda body: self._wins(key, body, start), bodies))  # noqa: B023 - within the turn
+                winners = turn(key)
                 if winners > 1:
-                    raise StoreUnsafe(f"of two puts of the same key at once both succeeded, in turn {turn + 1}")
-        return f"one winner in each of {_RACE_TURNS} turns"
-
-    def _wins(self, key: ObjectKey, body: bytes, start: Barrier) -> bool:
-        start.wait()
-        try:
-            self._store.put_if_absent(key, body)
-        except (ObjectExists, OutcomeUnknown):
-            return False
-        return True
+                    raise StoreUnsafe(
+                        f"of {WRITERS} puts of the same key at once {winners} succeeded (turn {number} of {len(turns)})"
+                    )
+        return f"one winner in each of {len(turns)} turns"
 
     def read(self) -> str:
         # Where the second put was let through, it is the second body that is there; the check above has said so.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -15,6 +15,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.held_body import HeldBody, hold_when_sent
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.part_buffers import PartBuffers
 from sidecar.storage.retry import Retrier
@@ -48,6 +49,7 @@ class S3Store:
         self.url = f"s3://{parts.netloc}/{prefix.path}".rstrip("/")
         retrier = Retrier(settings.retry, clock, randomness or random.Random())  # noqa: S311 - spreads waits, guards nothing
         client = make_client(settings.s3)
+        client.meta.events.register("before-send.s3.PutObject", hold_when_sent)
         self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier)
         self._pool = ThreadPoolExecutor(settings.s3.concurrency, thread_name_prefix="s3-upload")
         self._buffers = PartBuffers(settings.s3.part_bytes)
@@ -60,15 +62,21 @@ class S3Store:
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`. Repeated only where the store said that it did nothing."""
+        self._put_if_absent(key, body, lambda: body)
+
+    def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
+        """As `put_if_absent`; each time that all but the body's end has been sent, `before_last_bytes` is called."""
+        self._put_if_absent(key, body, lambda: HeldBody(body, before_last_bytes))
+
+    def _put_if_absent(self, key: ObjectKey, body: bytes, as_sent: Callable[[], Any]) -> None:
         s3 = self._s3
+        checksum = s3.checksum(crc32c_of(body))
         refusals: list[StoreUnavailable] = []
 
         def put() -> None:
             if not s3.settings.conditional_writes and self.head(key) is not None:
                 raise ObjectExists(f"PutObject {key} at {self.url}: the key is taken")
-            s3.client.put_object(
-                **s3.address(key), **s3.creation(), **s3.create_only(), **s3.checksum(crc32c_of(body)), Body=body
-            )
+            s3.client.put_object(**s3.address(key), **s3.creation(), **s3.create_only(), **checksum, Body=as_sent())
 
         def attempt() -> None:
             try:
