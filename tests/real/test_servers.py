@@ -37,12 +37,28 @@ def produce(bootstrap: str, topic: str, *values: bytes) -> None:
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest", **QUIET})
+    """The first values of a topic, by a group. Raises TimeoutError; what a broker says that has just started is no answer yet."""
+    settings = {"group.id": "g", "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 1000}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings, **QUIET})
+    values: list[bytes | None] = []
+    errors: list[str] = []
+    deadline_s = time.monotonic() + 120.0  # noqa: TID251 - a real broker has no other clock
     try:
         consumer.subscribe([topic])
-        return [message.value() for message in consumer.consume(count, 60)]
+        while len(values) < count:
+            if time.monotonic() > deadline_s:  # noqa: TID251
+                raise TimeoutError(
+                    f"{len(values)} of {count} records of {topic} within 120 s; the broker said: {errors}"
+                )
+            message = consumer.poll(1.0)
+            error = message.error() if message is not None else None
+            if error is not None:
+                errors.append(str(error))
+            elif message is not None:
+                values.append(message.value())
     finally:
         consumer.close()
+    return values
 
 
 def gone(pid: int) -> bool:

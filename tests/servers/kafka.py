@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from tests.servers.kafka_java import java_command, kafka_tool
 from tests.servers.process import Server, ServerProcess, free_port, port_answers
 
@@ -185,6 +188,10 @@ class KafkaBroker(Server):
 
     def wait_ready(self) -> None:
         self.process.wait_until(lambda: _READY.search(self.process.output()) is not None, START_TIMEOUT_S)
+        if self.mode == "zookeeper":
+            # It says "started" before the controller has told it of any broker, itself included. A librdkafka client that is
+            # answered "no brokers" may ask for its topic only minutes later (topic.metadata.refresh.interval.ms).
+            self.process.wait_until(self._names_itself, START_TIMEOUT_S)
 
     def stop(self) -> None:
         """A clean stop: SIGTERM, so that indexes are trimmed and the clean-shutdown file and snapshots are written."""
@@ -206,6 +213,13 @@ class KafkaBroker(Server):
             if self._zookeeper is not None:
                 self._zookeeper.close()
                 self._zookeeper = None
+
+    def _names_itself(self) -> bool:
+        client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        try:
+            return self.node_id in client.list_topics(timeout=2.0).brokers
+        except KafkaException:
+            return False
 
     def _server_properties(self) -> dict[str, str]:
         listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
