@@ -1,13 +1,12 @@
-"""Batches as plain values with their records, for the reference: read from a segment, rebuilt, emptied."""
+"""Batches as plain values with their records, rebuilt or emptied where that is rare enough to be done slowly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from producer_state.facts import CONTROL, TRANSACTIONAL
 from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
-from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.headers import CODEC_MASK, CURRENT_MAGIC, BatchFlag
 from sidecar.logformat.records import Record, build_batch, build_empty_batch, build_legacy_wrapper, read_records
@@ -112,16 +111,6 @@ class DecodedBatch:
         if self.magic < CURRENT_MAGIC and keep_record:
             return self.with_records(self.records[-1:], rules), True
         return self.emptied(), False
-
-
-def decode_segment(log: bytes, base_offset: int | None = None) -> Iterator[DecodedBatch]:
-    """All batches of a segment. Raises CorruptFile, also for bytes behind the last batch."""
-    scan = scan_bytes(log, base_offset=base_offset)
-    for columns in scan:
-        for row in range(len(columns)):
-            position = int(columns.position[row])
-            yield decode_batch(log[position : position + int(columns.size_bytes[row])], columns, row)
-    scan.require_exact()
 
 
 def decode_batch(data: bytes, columns: BatchColumns, row: int) -> DecodedBatch:

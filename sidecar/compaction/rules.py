@@ -1,4 +1,4 @@
-"""What the operator decides about compaction, and the order in which records of one key win."""
+"""What the operator decides about compaction, and the version of a record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ VERSION_BYTES: Final = 8
 
 NO_HORIZON_MS: Final = -(2**63)
 """Below every delete horizon: as a clock it has passed none, as a new horizon it is none."""
-
-MAP_SLOT_BYTES: Final = 24
-"""A slot of Kafka's map: an MD5 and an offset. Source: SkimpyOffsetMap."""
 
 
 class Strategy(StrEnum):
@@ -55,7 +52,6 @@ class CompactionRules:
     keys have the same has a probability of n^2 / 2^129, of a billion keys 1.5e-21.
     `spares_deletes`: tombstones and markers neither go nor age, for what they delete may lie where this compaction does not
     look: below its range, or in a source that stays as it is. A later compaction of all sees to them.
-    `max_map_bytes`: the reference only: a map of Kafka's size, which makes for partial rounds.
     """
 
     now_ms: int
@@ -70,16 +66,12 @@ class CompactionRules:
     kafka_4_3: bool = False
     exact_keys: bool = False
     spares_deletes: bool = False
-    max_map_bytes: int | None = None
-    map_load_factor: float = 0.9
 
     def __post_init__(self) -> None:
         if self.delete_retention_ms < 0:
             raise SettingsError(f"delete_retention_ms {self.delete_retention_ms}: expected 0 or more")
         if not 0 < self.segment_bytes <= LARGEST_POSITION:
             raise SettingsError(f"segment_bytes {self.segment_bytes}: expected 1 to {LARGEST_POSITION}")
-        if self.max_map_bytes is not None and self.max_map_keys < 1:
-            raise SettingsError(f"max_map_bytes {self.max_map_bytes}: there must be room for one key at least")
 
     @property
     def effective_strategy(self) -> Strategy:
@@ -97,13 +89,6 @@ class CompactionRules:
         return self.kafka_4_3 or self.legacy_format is LegacyFormat.CONVERT
 
     @property
-    def max_map_keys(self) -> int:
-        """How many keys a round may cover. Source: SkimpyOffsetMap.slots, Cleaner.buildOffsetMapForSegment."""
-        if self.max_map_bytes is None:
-            return 2**63 - 1
-        return int(self.max_map_bytes // MAP_SLOT_BYTES * self.map_load_factor)
-
-    @property
     def horizons_passed_ms(self) -> int:
         """Up to where delete horizons have passed."""
         return NO_HORIZON_MS if self.spares_deletes else self.now_ms
@@ -117,24 +102,6 @@ class CompactionRules:
         if self.spares_deletes:
             return NO_HORIZON_MS
         return min(self.now_ms + self.delete_retention_ms, 2**63 - 1)
-
-
-SortKey = tuple[int, int, int]
-"""(1 if there is a version, version or timestamp, offset): the greatest of a key's records wins."""
-
-
-def sort_key(record: Record, rules: CompactionRules) -> SortKey:
-    """The rank of a record among those of its key. Raises CorruptFile for a malformed version in strict mode."""
-    match rules.effective_strategy:
-        case Strategy.OFFSET:
-            return 0, 0, record.offset
-        case Strategy.TIMESTAMP:
-            return 0, record.timestamp_ms, record.offset
-        case Strategy.HEADER:
-            found, version = version_of(record, rules.header_name)
-            if found and version is None and rules.strict_headers:
-                raise malformed_version(record.offset, rules.header_name)
-            return (0, 0, record.offset) if version is None else (1, version, record.offset)
 
 
 def version_of(record: Record, name: str) -> tuple[bool, int | None]:

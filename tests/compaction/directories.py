@@ -6,7 +6,6 @@ from pathlib import Path
 
 from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.reference import clean
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.logformat.checkpoints import read_offset_checkpoint
@@ -23,6 +22,7 @@ from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.ports import StageEngine
 from tests.compaction.partitions import partition_in
+from tests.compaction.reference.cleaning import clean
 
 DAY_MS = 86_400_000
 HASH_KEY = bytes(range(16))

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from producer_state.table import ProducerTable
-from sidecar.compaction.decoded import decode_segment
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.reference import CleanedRange, ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.records import Header, Record, build_batch, build_marker
 from tests.compaction.partitions import Partition, partition_of
+from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.cleaning import clean
+from tests.compaction.reference.values import CleanedRange, ReferenceSegment
 from tests.compaction.test_engine import compare
 
 RETENTION_MS = 86_400_000
 LARGE_MS = 2**63 - 1 - RETENTION_MS - 1
 """The clock of upstream's transaction tests."""
 END_OF_TIME_MS = 2**63 - 1
+MAP_LOAD_FACTOR = 0.75
+"""Of upstream's cleaner tests."""
 
 
 def key_bytes(key: int | str | bytes) -> bytes:
@@ -27,9 +30,7 @@ class Story:
     """Batches go to the active segment until `roll`; `clean` runs a round over the rolled ones."""
 
     def __init__(self, rules: CompactionRules | None = None, *, codec: int = 0, append_time: bool = False) -> None:
-        self.rules = rules or CompactionRules(
-            LARGE_MS, kafka_4_3=True, delete_retention_ms=RETENTION_MS, map_load_factor=0.75
-        )
+        self.rules = rules or CompactionRules(LARGE_MS, kafka_4_3=True, delete_retention_ms=RETENTION_MS)
         self.codec, self.append_time = codec, append_time
         self.segments: list[ReferenceSegment] = []
         self.history: list[bytes] = []
@@ -136,12 +137,13 @@ class Story:
         compare(partition, replace(rules, kafka_4_3=False), slots=1024)
         cleaned = clean(
             self.segments,
-            replace(rules, max_map_bytes=None if slots is None else 24 * slots),
+            rules,
             last_batches=LastBatches.of(partition.table),
             aborted=partition.aborted,
             first_dirty_offset=first_dirty,
             first_uncleanable_offset=uncleanable,
             raise_first=raise_first,
+            max_keys=None if slots is None else int(slots * MAP_LOAD_FACTOR),
         )
         self.segments[: len(cleaned.groups)] = [group.segment for group in cleaned.groups]
         self.transactions = [found for group in cleaned.groups for found in group.transactions]

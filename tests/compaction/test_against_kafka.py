@@ -6,13 +6,13 @@ import os
 import shutil
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.plan import SegmentSummary, grouped
-from sidecar.compaction.reference import CleanedRange, ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.config import CompactionPolicy
 from sidecar.logformat.batches import scan_bytes
@@ -22,6 +22,8 @@ from sidecar.logformat.records import read_records
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.compaction.policy import Assessment, assess
 from tests.compaction.partitions import Partition, partition_in
+from tests.compaction.reference.cleaning import clean
+from tests.compaction.reference.values import CleanedRange, ReferenceSegment
 from tests.compaction.test_engine import compact
 from tests.golden import VERSIONS, partitions, wall_clock_ms
 from tests.oracle import CleanedLog, CleanedRound, CleanRound, Oracle, OracleRefused
@@ -34,6 +36,8 @@ pytestmark = pytest.mark.real
 SEEDS = range(int(os.environ.get("CONFORMANCE_LOGS", "200")))
 DAY_MS = 86_400_000
 SEGMENT_BYTES = 3000
+MAP_LOAD_FACTOR = 0.9
+"""`log.cleaner.io.buffer.load.factor`, as the oracle sets it."""
 
 
 def content(log: bytes) -> list[object]:
@@ -84,16 +88,20 @@ def round_as(
     rules: CompactionRules,
     kafka: CleanedRound,
     last_batches: LastBatches,
+    max_keys: int | None,
 ) -> tuple[tuple[ReferenceSegment, ...], CleanedRange]:
     """The same round by the reference: the partition's segments after it."""
-    whole = clean(
+    clean_as_kafka = partial(
+        clean,
         segments,
         rules,
         last_batches=last_batches,
         aborted=partition.aborted,
         first_dirty_offset=kafka.first_dirty_offset,
         first_uncleanable_offset=kafka.first_uncleanable_offset,
+        max_keys=max_keys,
     )
+    whole = clean_as_kafka()
     taken = [
         segment for segment in segments if segment.base_offset < min(whole.end_offset, kafka.first_uncleanable_offset)
     ]
@@ -101,15 +109,7 @@ def round_as(
     sizes = [
         SegmentSummary(segment.base_offset, end, len(segment.log)) for segment, end in zip(taken, ends, strict=False)
     ]
-    cleaned = clean(
-        segments,
-        rules,
-        groups=grouped(sizes, rules),
-        last_batches=last_batches,
-        aborted=partition.aborted,
-        first_dirty_offset=kafka.first_dirty_offset,
-        first_uncleanable_offset=kafka.first_uncleanable_offset,
-    )
+    cleaned = clean_as_kafka(groups=grouped(sizes, rules))
     return (*(group.segment for group in cleaned.groups), *segments[len(taken) :]), cleaned
 
 
@@ -152,7 +152,7 @@ def batches_of(log: bytes) -> dict[int, tuple[int, object]]:
 
 
 def compare_rounds(
-    oracle: Oracle, directory: Path, rules: CompactionRules, times_ms: list[int], **options: object
+    oracle: Oracle, directory: Path, rules: CompactionRules, times_ms: list[int], map_slots: int | None = None
 ) -> tuple[int, set[OnPurpose]]:
     """Run the rounds by both, compare every log; returns how many rounds cleaned something, and what differed as it should."""
     config = {
@@ -161,6 +161,7 @@ def compare_rounds(
         "index.interval.bytes": 1_000_000,
     }
     oracle.recover(directory, config=config)
+    max_keys = None if map_slots is None else int(map_slots * MAP_LOAD_FACTOR)
     done, differences = 0, set[OnPurpose]()
     first_dirty: int | None = None
     partition = partition_in(directory)
@@ -171,7 +172,7 @@ def compare_rounds(
             [CleanRound(now_ms)],
             config=config,
             first_dirty_offset=first_dirty,
-            **options,  # type: ignore[arg-type]
+            map_slots=map_slots,
         )
         (kafka,) = cleaned.rounds
         at_now = replace(rules, now_ms=now_ms)
@@ -185,12 +186,12 @@ def compare_rounds(
             continue
         done += 1
         after = partition_in(directory).segments
-        ours, result = round_as(partition, before, at_now, kafka, partition.last_batches(now_ms))
+        ours, result = round_as(partition, before, at_now, kafka, partition.last_batches(now_ms), max_keys)
         assert result.end_offset == kafka.end_offset
         assert [segment.base_offset for segment in ours] == [segment.base_offset for segment in after]
         for mine, theirs in zip(ours, after, strict=True):
             assert content(mine.log) == content(theirs.log), theirs.base_offset
-        if first_dirty is None and "map_slots" not in options:
+        if first_dirty is None and map_slots is None:
             covered = [segment for segment in before if segment.base_offset < kafka.first_uncleanable_offset]
             covered[-1] = replace(covered[-1], end_offset=kafka.first_uncleanable_offset)
             _, logs = compact(covered, at_now, partition, last_batches=partition.last_batches(now_ms), slots=1024)
@@ -214,11 +215,9 @@ def test_random_logs_are_cleaned_as_by_kafka(oracle: Oracle, tmp_path: Path, see
         kafka_4_3=True,
         delete_retention_ms=DAY_MS,
         segment_bytes=SEGMENT_BYTES if seed % 3 else 1_000_000,
-        max_map_bytes=None if slots is None else slots * 24,
     )
     times_ms = [log.now_ms, log.now_ms + DAY_MS // 2, log.now_ms + DAY_MS, log.now_ms + 3 * DAY_MS]
-    options = {} if slots is None else {"map_slots": slots}
-    compare_rounds(oracle, log.write(tmp_path), rules, times_ms, **options)
+    compare_rounds(oracle, log.write(tmp_path), rules, times_ms, slots)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

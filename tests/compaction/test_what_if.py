@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.decoded import decode_segment
-from sidecar.compaction.rules import CompactionRules, Strategy, sort_key
-from sidecar.compaction.transactions import TransactionTracker
+from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.pipeline.compaction.directory import forecast, named_partition
@@ -20,6 +18,9 @@ from sidecar.pipeline.snapshots.folding import Forgetting
 from tests.cli.running import in_this_process
 from tests.compaction.directories import DAY_MS, HASH_KEY, compacted
 from tests.compaction.partitions import partition_in
+from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.ranks import sort_key
+from tests.compaction.reference.transactions import TransactionTracker
 from tests.golden import VERSIONS, partitions, wall_clock_ms
 
 VERSION_HEADER = "version"

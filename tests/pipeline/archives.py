@@ -13,9 +13,7 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
-from sidecar.compaction.decoded import decode_segment
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.reference import ReferenceSegment, clean
 from sidecar.compaction.rules import CompactionRules
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.pipeline import process_store
@@ -25,6 +23,9 @@ from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.ports import ObjectStore
 from sidecar.store_settings import StoreSettings
 from tests.compaction.partitions import partition_of
+from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.cleaning import clean
+from tests.compaction.reference.values import ReferenceSegment
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for

@@ -1,0 +1,81 @@
+"""Pass 2: what stays of each batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.compaction.decoded import DecodedBatch
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rules import CompactionRules
+from sidecar.logformat.headers import CURRENT_MAGIC
+from sidecar.logformat.records import Record
+from tests.compaction.reference.transactions import TransactionTracker
+from tests.compaction.reference.values import CleanedGroup, ReferenceSegment, Winners
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """The tracker goes on from group to group."""
+
+    rules: CompactionRules
+    winners: Winners
+    first_dirty: int
+    end: int
+    last_batches: LastBatches
+    legacy_horizon_ms: int
+    tracker: TransactionTracker
+    unkeyed_records: int = 0
+    legacy_losers_kept: int = 0
+
+    def group(
+        self, sources: tuple[ReferenceSegment, ...], decoded: dict[int, tuple[DecodedBatch, ...]]
+    ) -> CleanedGroup:
+        held = [(segment, batch) for segment in sources for batch in decoded[segment.base_offset]]
+        self.tracker.kept = []
+        pieces = []
+        for number, (segment, batch) in enumerate(held):
+            ends_output = number + 1 == len(held)
+            if self.rules.kafka_4_3:
+                ends_output = batch.last_offset + 1 == self.end
+            pieces.append(self._batch(segment, batch, ends_output=ends_output))
+        return CleanedGroup(sources, b"".join(pieces), tuple(self.tracker.kept))
+
+    def _batch(self, segment: ReferenceSegment, batch: DecodedBatch, *, ends_output: bool) -> bytes:
+        idle_marker, discard = False, False
+        if batch.is_control:
+            idle_marker = self.tracker.marker_is_idle(
+                batch.last_offset, batch.producer_id, batch.marker_type, len(batch.records)
+            )
+            horizon_ms = batch.delete_horizon_ms
+            discard = idle_marker and horizon_ms is not None and horizon_ms <= self.rules.horizons_passed_ms
+        else:
+            transactional = batch.is_transactional
+            discard = self.tracker.data_is_aborted(batch.last_offset, batch.producer_id, transactional=transactional)
+        keep_empty = ends_output or self.last_batches.holds(
+            batch.producer_id, batch.last_offset, batch.producer_epoch, control=batch.is_control
+        )
+        kept = [] if discard else [record for record in batch.records if self._stays(segment, batch, record)]
+        if kept:
+            return batch.with_records(kept, self.rules, idle_marker=idle_marker)
+        if not keep_empty:
+            return b""
+        data, loser_kept = batch.without_records(self.rules)
+        self.legacy_losers_kept += loser_kept
+        return data
+
+    def _stays(self, segment: ReferenceSegment, batch: DecodedBatch, record: Record) -> bool:
+        if batch.is_control or record.offset > self.winners.latest_offset:
+            return True
+        if record.key is None:
+            self.unkeyed_records += 1
+            return False
+        if record.offset < self.first_dirty:
+            self.winners.raised_by(record, record.key)
+        if not self.winners.keep(record, record.key):
+            return False
+        return record.value is not None or self._protects_tombstones(segment, batch)
+
+    def _protects_tombstones(self, segment: ReferenceSegment, batch: DecodedBatch) -> bool:
+        if batch.magic < CURRENT_MAGIC:
+            return segment.last_modified_ms > self.legacy_horizon_ms
+        return batch.delete_horizon_ms is None or self.rules.horizons_passed_ms < batch.delete_horizon_ms
