@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ class Client:
         self._manager = self._net_client._manager  # noqa: SLF001
         self._net = self._manager._net  # noqa: SLF001
         self._net.start()
-        try:
+        with ExitStack() as unless_connected:
+            unless_connected.callback(self.close)
             self._manager.run(self._greet, arguments["bootstrap_timeout_ms"])
             self._manager.bootstrap(arguments["bootstrap_timeout_ms"])
-        except BaseException:
-            self.close()
-            raise
+            unless_connected.pop_all()
 
     async def _greet(self, timeout_ms: int) -> None:
         """A bootstrap of kafka-python tries again until its time is over, wrong passwords too; this tries each server once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import structlog
@@ -65,7 +66,8 @@ def prepare_segment(
     Raises the errors of `read_segment` and `open_listed`.
     """
     descriptor = tools.held.take(segment.log)
-    try:
+    with ExitStack() as closing:
+        closing.callback(os.close, descriptor)
         footprint = footprint_before(descriptor, segment.log.size_bytes) if tools.policy.spares_cache else NO_FOOTPRINT
         reading = read_segment(
             segment,
@@ -96,9 +98,7 @@ def prepare_segment(
         )
         check_size(segment, len(indexes))
         attempt = resumed or fresh_attempt(root, segment, tools.new_id(), now_ms)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        closing.pop_all()  # From here on the prepared segment closes it.
     prepared = PreparedSegment(
         segment, descriptor, reading, snapshot, indexes, parts, attempt, lost, footprint=footprint
     )
