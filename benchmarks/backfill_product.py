@@ -16,7 +16,6 @@ deleted after it. On a machine that does other work MB/s mean little, and CPU se
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backfill_throughput import BOTO3, Contestant
-from benchmarks.product_runs import PROGRAM, Run, measured, medians, print_rows, variables_of
+from benchmarks.product_runs import PROGRAM, Run, conclude, input_as_told, measured, medians, options, variables_of
 from benchmarks.segments import MIB, write_log_dir
 
 PROMISED_RATIO = 0.95
@@ -107,10 +106,7 @@ def measure(rounds: int, segments: int, segment_bytes: int, contestants: list[Co
                 results[name].append(run)
                 print(f"{turn + 1}/{rounds} {name:60s} {run.mb_per_s:7.0f} MB/s", file=sys.stderr)
                 _empty(gateway)
-    about = (
-        f"{segments} x {segment_bytes // MIB} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}"
-    )
-    return summarise(results, about)
+    return summarise(results, input_as_told(segments, segment_bytes, rounds, load))
 
 
 def _empty(gateway: Any) -> None:
@@ -135,30 +131,26 @@ def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
     }
 
 
-def _print(summary: dict[str, Any]) -> None:
-    print(f"Back-fill to versitygw on the same machine, {summary['about']}\n")
-    print_rows(summary["rows"])
-    print(f"\nratio {summary['ratio']:.2f} to {summary['fastest_boto3']} (promised {PROMISED_RATIO});", end=" ")
-    print(f"whole processes {summary['whole_ratio']:.2f};", end=" ")
-    print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB})")
-
-
 def main() -> int:
-    """Run the comparison, print the table; 1 if a promise is broken (never with --tiny: that measures nothing)."""
-    parser = argparse.ArgumentParser(description="Throughput of `tiered-sidecar backfill` beside boto3's.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tiny", action="store_true", help="a few MiB, one round: shows that the benchmark runs")
+    """Run the comparison and tell its outcome, see `conclude`."""
+    parser = options("Throughput of `tiered-sidecar backfill` beside boto3's.")
     parser.add_argument("--against", type=int, nargs="*", help="only these of boto3's configurations, by number from 0")
-    parser.add_argument("--json", help="write the summary to this file")
     arguments = parser.parse_args()
     contestants = [BOTO3[number] for number in arguments.against] if arguments.against else BOTO3
     size = (1, 2, 11 * MIB) if arguments.tiny else (arguments.rounds, 7, 256 * MIB)
     summary = measure(*size, contestants[:2] if arguments.tiny else contestants)
-    _print(summary)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(summary, indent=2) + "\n")
-    kept = summary["ratio"] >= PROMISED_RATIO and summary["peak_mb"] <= PROMISED_PEAK_MB
-    return 0 if kept or arguments.tiny else 1
+    ratios = [
+        f"ratio {summary['ratio']:.2f} to {summary['fastest_boto3']} (promised {PROMISED_RATIO})",
+        f"whole processes {summary['whole_ratio']:.2f}",
+    ]
+    return conclude(
+        "Back-fill to versitygw on the same machine",
+        summary,
+        ratios,
+        arguments,
+        promised_ratio=PROMISED_RATIO,
+        promised_peak_mb=PROMISED_PEAK_MB,
+    )
 
 
 if __name__ == "__main__":

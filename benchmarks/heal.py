@@ -1,10 +1,12 @@
-"""How long does `snapshots heal` take for a whole broker of small partitions?
+"""How long does `snapshots heal` take for a whole broker of small partitions, and how much memory does it need?
 
 Question    Wall seconds of the command, from start to exit, for a stopped broker's log dir in which every snapshot is missing.
 Input       1,000 partitions x 10 rolled segments of one batch (and an active one), from one producer each; page cache warm.
             10,000 snapshots are written, each with fsync, and every partition's directory is synced.
+            And one partition with one rolled segment of 2 GiB.
 Unit        seconds, and milliseconds per partition; again for the second run, which judges every snapshot and writes none.
-Run         python -m benchmarks.heal [--json result.json]                                   (--tiny: 5 partitions)
+            MB (10^6 bytes) of all its processes together at the peak, what they share counted once (Pss, every 50 ms).
+Run         python -m benchmarks.heal [--json result.json]                   (--tiny: 5 partitions, a segment of 1 MiB)
 """
 
 from __future__ import annotations
@@ -15,14 +17,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from benchmarks.memory import peak_pss_mb
+from benchmarks.segments import MIB, write_log_dir
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 
 PARTITIONS, TINY_PARTITIONS, SEGMENTS, RECORDS = 1000, 5, 10, 10
 FIRST_TIMESTAMP_MS = 1_760_000_000_000
+LARGE_MIB, TINY_MIB = 2047, 1
+
+
+@dataclass(frozen=True)
+class Healing:
+    """One run of the command."""
+
+    name: str
+    partitions: int
+    seconds: float
+    peak_mb: float
+    created: int
 
 
 def main() -> int:
@@ -33,17 +49,23 @@ def main() -> int:
     arguments = parser.parse_args()
     partitions = TINY_PARTITIONS if arguments.tiny else PARTITIONS
     with tempfile.TemporaryDirectory() as scratch:
-        log_dir = write_partitions(Path(scratch) / "logs", partitions)
-        first_s, first = _healed(log_dir)
-        second_s, second = _healed(log_dir)
-    created = [run["counts"]["created"] for run in (first, second)]
-    for name, seconds, count in zip(("first run", "second run"), (first_s, second_s), created, strict=True):
-        per_partition_ms = 1000 * seconds / partitions
-        print(f"{name:11s} {seconds:7.2f} s  {per_partition_ms:7.2f} ms per partition  {count} snapshots created")
+        small = write_partitions(Path(scratch) / "small", partitions)
+        large = write_log_dir(Path(scratch) / "large", 1, (TINY_MIB if arguments.tiny else LARGE_MIB) * MIB)
+        (large / ".kafka_cleanshutdown").touch()
+        runs = [
+            _healed("small, first run", small, partitions),
+            _healed("small, second run", small, partitions),
+            _healed("large", large, 1),
+        ]
+    for run in runs:
+        each_ms = 1000 * run.seconds / run.partitions
+        print(
+            f"{run.name:18s} {run.seconds:7.2f} s  {each_ms:8.2f} ms per partition  {run.peak_mb:5.0f} MB at the peak  "
+            f"{run.created} snapshots created"
+        )
     if arguments.json:
-        result = {"partitions": partitions, "first_s": first_s, "second_s": second_s, "created": created}
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-    return 0 if created == [partitions * SEGMENTS, 0] else 1
+        arguments.json.write_text(json.dumps([asdict(run) for run in runs], indent=2) + "\n")
+    return 0 if [run.created for run in runs] == [partitions * SEGMENTS, 0, 1] else 1
 
 
 def write_partitions(log_dir: Path, partitions: int) -> Path:
@@ -61,11 +83,18 @@ def write_partitions(log_dir: Path, partitions: int) -> Path:
     return log_dir
 
 
-def _healed(log_dir: Path) -> tuple[float, dict[str, Any]]:
+def _healed(name: str, log_dir: Path, partitions: int) -> Healing:
     command = [sys.executable, "-m", "sidecar", "--json", "--quiet", "snapshots", "heal", str(log_dir)]
-    started = time.perf_counter()
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return time.perf_counter() - started, json.loads(done.stdout)
+    with tempfile.TemporaryFile() as printed:
+        started = time.perf_counter()
+        child = subprocess.Popen(command, stdout=printed)
+        peak_mb = peak_pss_mb(child)
+        seconds = time.perf_counter() - started
+        printed.seek(0)
+        answer = json.loads(printed.read())
+    if child.returncode:
+        raise RuntimeError(f"{command[2:]} ended with {child.returncode}: {answer}")
+    return Healing(name, partitions, seconds, peak_mb, answer["counts"]["created"])
 
 
 if __name__ == "__main__":

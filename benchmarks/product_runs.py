@@ -1,19 +1,23 @@
-"""Whole processes beside versitygw, measured from outside: MB/s, peak memory, CPU of both sides; medians, and their table."""
+"""Whole processes beside versitygw, measured from outside: MB/s, peak memory, CPU of both sides; medians, table, verdict."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import statistics
 import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from benchmarks.segments import MIB
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
 
@@ -127,3 +131,37 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
             f"| {row['name']} | {row['mb_per_s']:.0f} | {row['whole_mb_per_s']:.0f} | {runs} | {row['peak_mb']:.0f} "
             f"| {row['cpu_s']:.1f} | {row['server_cpu_s']:.1f} |"
         )
+
+
+def input_as_told(segments: int, segment_bytes: int, rounds: int, load: float) -> str:
+    """What was measured on which machine. `load`: before the first run."""
+    return f"{segments} x {segment_bytes // MIB} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}"
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """Those that these benchmarks have in common."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tiny", action="store_true", help="a few MiB, one round: shows that the benchmark runs")
+    parser.add_argument("--json", help="write the summary to this file")
+    return parser
+
+
+def conclude(
+    title: str,
+    summary: dict[str, Any],
+    ratios: Sequence[str],
+    arguments: argparse.Namespace,
+    *,
+    promised_ratio: float,
+    promised_peak_mb: float,
+) -> int:
+    """Print the table and what comes of it; 1 if a promise is broken (never with --tiny: that measures nothing)."""
+    print(f"{title}, {summary['about']}\n")
+    print_rows(summary["rows"])
+    peak = f"peak memory {summary['peak_mb']:.0f} MB (promised {promised_peak_mb})"
+    print(f"\n{'; '.join([*ratios, peak])}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(summary, indent=2) + "\n")
+    kept = summary["ratio"] >= promised_ratio and summary["peak_mb"] <= promised_peak_mb
+    return 0 if kept or arguments.tiny else 1

@@ -34,7 +34,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
-from benchmarks.product_runs import PROGRAM, Run, measured, medians, print_rows, variables_of
+from benchmarks.product_runs import PROGRAM, Run, conclude, input_as_told, measured, medians, options, variables_of
 from benchmarks.segments import MIB, TOPIC, write_log_dir
 
 PROMISED_RATIO = 0.9
@@ -188,10 +188,7 @@ def measure(
                 os.sync()  # else one contestant writes out what another one has left
                 results[name].append(contestants[name]())
                 print(f"{turn + 1}/{rounds} {name:50s} {results[name][-1].mb_per_s:7.0f} MB/s", file=sys.stderr)
-    about = (
-        f"{segments} x {segment_bytes // MIB} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}"
-    )
-    return summarise(results, about)
+    return summarise(results, input_as_told(segments, segment_bytes, rounds, load))
 
 
 def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
@@ -208,20 +205,9 @@ def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:
     }
 
 
-def _print(summary: dict[str, Any]) -> None:
-    print(f"Restore to a disk of the same machine, {summary['about']}\n")
-    print_rows(summary["rows"])
-    print(f"\nratio {summary['ratio']:.2f} to the fastest boto3 that syncs (promised {PROMISED_RATIO});", end=" ")
-    print(f"from a directory {summary['directory_ratio']:.2f} of cp + sync;", end=" ")
-    print(f"peak memory {summary['peak_mb']:.0f} MB (promised {PROMISED_PEAK_MB})")
-
-
 def main() -> int:
-    """Run the comparison, print the table; 1 if a promise is broken (never with --tiny: that measures nothing)."""
-    parser = argparse.ArgumentParser(description="Throughput of `tiered-sidecar restore` beside plain downloads.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tiny", action="store_true", help="a few MiB, one round: shows that the benchmark runs")
-    parser.add_argument("--json", help="write the summary to this file")
+    """Run the comparison and tell its outcome, see `conclude`."""
+    parser = options("Throughput of `tiered-sidecar restore` beside plain downloads.")
     parser.add_argument("--dir", help="where to work; default: the directory for temporary files")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -230,11 +216,18 @@ def main() -> int:
         return 0
     size = (1, 2, 9 * MIB) if arguments.tiny else (arguments.rounds, 7, 256 * MIB)
     summary = measure(*size, arguments.dir, FILES_AT_ONCE[:1] if arguments.tiny else FILES_AT_ONCE)
-    _print(summary)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(summary, indent=2) + "\n")
-    kept = summary["ratio"] >= PROMISED_RATIO and summary["peak_mb"] <= PROMISED_PEAK_MB
-    return 0 if kept or arguments.tiny else 1
+    ratios = [
+        f"ratio {summary['ratio']:.2f} to the fastest boto3 that syncs (promised {PROMISED_RATIO})",
+        f"from a directory {summary['directory_ratio']:.2f} of cp + sync",
+    ]
+    return conclude(
+        "Restore to a disk of the same machine",
+        summary,
+        ratios,
+        arguments,
+        promised_ratio=PROMISED_RATIO,
+        promised_peak_mb=PROMISED_PEAK_MB,
+    )
 
 
 if __name__ == "__main__":

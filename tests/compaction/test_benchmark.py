@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +10,13 @@ import pytest
 from benchmarks.compaction_input import Shape, write_partition
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.records import read_records
+from tests.tiny_benchmarks import result_of
 
 
 @pytest.mark.real
 @pytest.mark.slow
 def test_it_runs(tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    command = [sys.executable, "-m", "benchmarks.compaction", "--tiny", "--only", "zstd", "many", "--json", str(result)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(result.read_text())
+    found = result_of("compaction", tmp_path, "--only", "zstd", "many")
     assert [len(times) for times in found["seconds"].values()] == [3, 2]
     assert found["ratios"]["1,000 partitions, ms each"] > 0
 

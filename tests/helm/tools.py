@@ -5,23 +5,17 @@ They are kept in the tests' cache beside the other servers' programs, under a na
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from tests.servers.dist import cache_directory, tool
+from tests.servers.dist import bring, cache_directory, locked, tool
 from tests.servers.process import ServerError
 
 MODULE = Path(__file__).parent / "gotools"
 _GO_TOOLS = ("helm", "helm-docs", "helm-unittest")
-_TIMEOUT_S = 1200.0
 # Helm that is built without its Makefile thinks it talks to Kubernetes 1.20.
 _LINKER_FLAGS = " ".join(
     ["-s", "-w"]
@@ -42,12 +36,14 @@ def go_tool(name: str) -> Path:
         (MODULE / "go.mod").read_bytes() + (_LINKER_FLAGS + _COMPILER_FLAGS).encode()
     ).hexdigest()[:12]
     folder = cache_directory() / "bin" / f"helm-tools-{made_from}"
-    with _locked("helm-tools"):
+    with locked("helm-tools"):
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as building:
                 flags = ["-mod=readonly", f"-ldflags={_LINKER_FLAGS}", f"-gcflags={_COMPILER_FLAGS}"]
-                _bring([tool("go"), "build", *flags, "-o", f"{building}/", "tool"], MODULE)
+                bring(
+                    "Helm and its tools", [tool("go"), "build", *flags, "-o", f"{building}/", "tool"], directory=MODULE
+                )
                 missing = [program for program in _GO_TOOLS if not (Path(building) / program).exists()]
                 if missing:
                     raise ServerError(f"go build in {MODULE} made no {', '.join(missing)}")
@@ -62,7 +58,7 @@ def promtool() -> Path:
     if found is not None:
         return Path(found)
     target = cache_directory() / "bin" / "promtool"
-    with _locked("promtool"):
+    with locked("promtool"):
         if not target.exists():
             if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
                 raise ServerError(
@@ -74,28 +70,12 @@ def promtool() -> Path:
                 # As root apt would download as another user, who may not write here.
                 unpacked.chmod(0o777)
                 try:
-                    _bring(["apt-get", "download", "prometheus"], unpacked)
+                    bring("promtool", ["apt-get", "download", "prometheus"], directory=unpacked)
                 except ServerError:
                     # Fresh machines and slim images come without lists of packages.
-                    _bring(["apt-get", "update", "-qq"], unpacked)
-                    _bring(["apt-get", "download", "prometheus"], unpacked)
+                    bring("promtool", ["apt-get", "update", "-qq"], directory=unpacked)
+                    bring("promtool", ["apt-get", "download", "prometheus"], directory=unpacked)
                 (package,) = unpacked.glob("prometheus_*.deb")
-                _bring(["dpkg-deb", "-x", str(package), "content"], unpacked)
+                bring("promtool", ["dpkg-deb", "-x", str(package), "content"], directory=unpacked)
                 shutil.move(unpacked / "content" / "usr" / "bin" / "promtool", target)
     return target
-
-
-@contextmanager
-def _locked(name: str) -> Iterator[None]:
-    with (cache_directory() / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _bring(command: Sequence[str], directory: Path) -> None:
-    done = subprocess.run(
-        command, cwd=directory, env=dict(os.environ), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
-    if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise ServerError(f"{' '.join(command)} in {directory} ended with status {done.returncode}:\n{tail}")

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.backfill_product import OURS, PROMISED_PEAK_MB
+from tests.tiny_benchmarks import result_of
 
 
 @pytest.mark.real
 def test_the_product_benchmark_runs(tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    command = [sys.executable, "-m", "benchmarks.backfill_product", "--tiny", "--json", str(result)]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "ratio" in done.stdout
-    summary = json.loads(result.read_text())
+    summary = result_of("backfill_product", tmp_path)
     assert [row["name"].split()[0] for row in summary["rows"]] == [OURS.split()[0], "boto3", "boto3"]
     assert all(row["mb_per_s"] > 0 and row["cpu_s"] > 0 for row in summary["rows"])
     assert 50 < summary["peak_mb"] <= PROMISED_PEAK_MB

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.tiny_benchmarks import result_of
+
 pytestmark = pytest.mark.real
-
-
-def result_of(benchmark: str, tmp_path: Path) -> Any:
-    result = tmp_path / "result.json"
-    command = [sys.executable, "-m", f"benchmarks.{benchmark}", "--tiny", "--json", str(result)]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(result.read_text())
 
 
 def test_idle(tmp_path: Path) -> None:

@@ -52,13 +52,13 @@ def kafka_libs(version: str) -> Path:
     if not pom.exists():
         raise ServerError(f"no pom for Kafka {version}; known: {', '.join(KAFKA_VERSIONS)}")
     libs = cache_directory() / "kafka" / version / "libs"
-    with _locked(f"kafka-{version}"):
+    with locked(f"kafka-{version}"):
         # The marker is a copy of the pom: jars of an older pom, or of an interrupted run, are brought again.
         marker = libs / "pom.xml"
         if not marker.exists() or marker.read_bytes() != pom.read_bytes():
             shutil.rmtree(libs, ignore_errors=True)
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
-            _bring(f"Kafka {version}", [tool("mvn"), "-q", "-B", "-f", str(pom), *goal])
+            bring(f"Kafka {version}", [tool("mvn"), "-q", "-B", "-f", str(pom), *goal])
             shutil.copyfile(pom, marker)
     return libs
 
@@ -68,27 +68,33 @@ def go_binary(name: str) -> Path:
     """The path of `versitygw` or `toxiproxy-server`. Raises ServerError."""
     package = _GO_PACKAGES[name]
     target = cache_directory() / "bin" / f"{name}-{package.rpartition('@')[2]}"
-    with _locked(name):
+    with locked(name):
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as gobin:
-                _bring(package, [tool("go"), "install", package], {"GOBIN": gobin})
+                bring(package, [tool("go"), "install", package], {"GOBIN": gobin})
                 (built,) = Path(gobin).iterdir()
                 built.rename(target)
     return target
 
 
 @contextmanager
-def _locked(name: str) -> Iterator[None]:
+def locked(name: str) -> Iterator[None]:
+    """While nobody else brings this. Other tests, and other runs of them, wait."""
     with (cache_directory() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _bring(what: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+def bring(
+    what: str, command: Sequence[str], environment: Mapping[str, str] | None = None, directory: Path | None = None
+) -> None:
+    """Run a client of a registry. Raises ServerError with the end of what it said."""
     merged = {**os.environ, **(environment or {})}
     try:
-        done = subprocess.run(command, env=merged, capture_output=True, text=True, timeout=_BRING_TIMEOUT_S)
+        done = subprocess.run(
+            command, cwd=directory, env=merged, capture_output=True, text=True, timeout=_BRING_TIMEOUT_S
+        )
     except subprocess.TimeoutExpired as error:
         raise ServerError(f"bringing {what} took more than {_BRING_TIMEOUT_S:.0f} s: {command}") from error
     if done.returncode != 0:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from tests.tiny_benchmarks import result_of
 
 
-@pytest.mark.parametrize(
-    ("module", "expected"),
-    [
-        ("benchmarks.heal", {"partitions": 5, "created": [50, 0]}),
-        ("benchmarks.snapshot_replay", None),
-    ],
-)
-def test_it_runs(module: str, expected: dict[str, object] | None, tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    command = [sys.executable, "-m", module, "--tiny", "--json", str(result)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(result.read_text())
-    if expected is None:
-        assert [case["batches"] > 0 and case["one_core_s"] > 0 for case in found] == [True, True]
-    else:
-        assert {name: found[name] for name in expected} == expected
+def test_heal_is_measured(tmp_path: Path) -> None:
+    found = result_of("heal", tmp_path)
+    assert [(run["partitions"], run["created"]) for run in found] == [(5, 50), (5, 0), (1, 1)]
+    assert all(20 < run["peak_mb"] < 2_000 for run in found)
+
+
+def test_replay_is_measured(tmp_path: Path) -> None:
+    found = result_of("snapshot_replay", tmp_path)
+    assert [case["batches"] > 0 and case["one_core_s"] > 0 for case in found] == [True, True]
