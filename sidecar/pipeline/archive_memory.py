@@ -9,7 +9,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,11 +22,14 @@ from sidecar.archive.keys import parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile
 from sidecar.model import ObjectKey, TopicPartition
+from sidecar.pipeline.sqlite_pages import require_sound_pages
 
 _log = structlog.get_logger(__name__)
 
 SEGMENTS_KEPT: Final = 4
 """The newest ones: enough to append, and to recognise the local log. What is remembered must not grow with the archive."""
+_FACTS_VERSION: Final = 1
+"""To be raised where a fact comes to mean something else: one that has come or gone is noticed without."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS archives (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, root TEXT NOT NULL, number INTEGER NOT NULL,
@@ -105,6 +108,7 @@ class ArchiveMemory:
 
 def _facts(remembered: Remembered) -> dict[str, Any]:
     return {
+        "version": _FACTS_VERSION,
         "largest_timestamp_ms": remembered.largest_timestamp_ms,
         "newest_checkpoint": remembered.newest_checkpoint,
         "extent": asdict(remembered.extent),
@@ -116,14 +120,18 @@ def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -
         return None
     try:
         state = decode_checkpoint(body, number, parse_root(ObjectKey(root)))
-    except CorruptFile:
-        return None  # Of another release.
-    found = json.loads(facts)
-    extent = found["extent"]
-    runs = tuple(Run(run["base_offset"], run["end_offset"], Coverage(run["coverage"])) for run in extent.pop("runs"))
-    return Remembered(
-        state, found["largest_timestamp_ms"], found["newest_checkpoint"], ArchiveExtent(runs=runs, **extent)
-    )
+        found = json.loads(facts)
+        if found["version"] != _FACTS_VERSION:
+            return None
+        extent = found["extent"]
+        runs = tuple(
+            Run(run["base_offset"], run["end_offset"], Coverage(run["coverage"])) for run in extent.pop("runs")
+        )
+        return Remembered(
+            state, found["largest_timestamp_ms"], found["newest_checkpoint"], ArchiveExtent(runs=runs, **extent)
+        )
+    except (CorruptFile, KeyError, TypeError, ValueError):
+        return None  # Of another release, whose facts are not ours.
 
 
 def _seal(body: bytes, facts: bytes) -> bytes:
@@ -143,12 +151,13 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 def _connect(name: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
-    try:
+    with ExitStack() as until_usable:
+        connection = until_usable.enter_context(
+            closing(sqlite3.connect(name, isolation_level=None, check_same_thread=False))
+        )
         # What a crash of the machine loses or damages is read from the store again.
         connection.execute("PRAGMA synchronous=OFF")
         connection.executescript(_SCHEMA)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        require_sound_pages(connection)
+        until_usable.pop_all()
+        return connection

@@ -18,6 +18,7 @@ import structlog
 
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.model import ObjectKey, SegmentFiles
+from sidecar.pipeline.sqlite_pages import require_sound_pages
 
 _log = structlog.get_logger(__name__)
 
@@ -109,7 +110,7 @@ class Journal:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.executescript(_SCHEMA)
-            _check_pages(connection)
+            require_sound_pages(connection)
             unless_sound.pop_all()
         return connection
 
@@ -226,12 +227,3 @@ def _locked(directory: Path) -> int:
             f"its own run.state_dir"
         ) from error
     return descriptor
-
-
-def _check_pages(connection: sqlite3.Connection) -> None:
-    """Raise DatabaseError for damage that SQLite would find only when it comes across it."""
-    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if finding != "ok":
-        damage = sqlite3.DatabaseError(finding)
-        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise damage
