@@ -28,9 +28,10 @@ _log = structlog.get_logger(__name__)
 
 SEGMENTS_KEPT: Final = 4
 """The newest ones: enough to append, and to recognise the local log. What is remembered must not grow with the archive."""
-_FACTS_VERSION: Final = 1
-"""To be raised where a fact comes to mean something else: one that has come or gone is noticed without."""
-_SCHEMA = """
+_VERSION: Final = 1
+"""To be raised where the table changes or a fact comes to mean something else: a fact that has come or gone is noticed without."""
+_SCHEMA = f"""
+PRAGMA user_version = {_VERSION};
 CREATE TABLE IF NOT EXISTS archives (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, root TEXT NOT NULL, number INTEGER NOT NULL,
     state BLOB NOT NULL, facts BLOB NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (topic, partition)
@@ -108,7 +109,6 @@ class ArchiveMemory:
 
 def _facts(remembered: Remembered) -> dict[str, Any]:
     return {
-        "version": _FACTS_VERSION,
         "largest_timestamp_ms": remembered.largest_timestamp_ms,
         "newest_checkpoint": remembered.newest_checkpoint,
         "extent": asdict(remembered.extent),
@@ -121,8 +121,6 @@ def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -
     try:
         state = decode_checkpoint(body, number, parse_root(ObjectKey(root)))
         found = json.loads(facts)
-        if found["version"] != _FACTS_VERSION:
-            return None
         extent = found["extent"]
         runs = tuple(
             Run(run["base_offset"], run["end_offset"], Coverage(run["coverage"])) for run in extent.pop("runs")
@@ -157,6 +155,11 @@ def _connect(name: str) -> sqlite3.Connection:
         )
         # What a crash of the machine loses or damages is read from the store again.
         connection.execute("PRAGMA synchronous=OFF")
+        connection.execute("PRAGMA journal_mode=MEMORY")
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and found != _VERSION:
+            raise sqlite3.DatabaseError(f"version {found}, this release keeps {_VERSION}")
         connection.executescript(_SCHEMA)
         require_sound_pages(connection)
         until_usable.pop_all()
