@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
+from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
@@ -15,23 +18,35 @@ _log = structlog.get_logger(__name__)
 
 
 class LogStarts:
-    """Where the leader's log began when this broker was first seen to lead, under each of its leader epochs."""
+    """Where the leader's log began when this broker was first seen to lead, under each leader epoch and in each directory.
+
+    `border`: a log start of that time that is one of the archive's borders. `unknown`: one that could not be looked into.
+    """
 
     def __init__(self) -> None:
-        self._leader_epoch = -1
+        self._seen: tuple[int, tuple[int, int]] | None = None
         self._first_start_offset: int | None = None
+        self.border: int | None = None
+        self.unknown: int | None = None
 
-    def see(self, facts: PartitionFacts) -> None:
-        """What a look at the partition told."""
-        if facts.leader_epoch != self._leader_epoch:
-            self._leader_epoch, self._first_start_offset = facts.leader_epoch, None
+    def see(self, facts: PartitionFacts, directory_id: tuple[int, int]) -> None:
+        """What a look at the partition told. A log that is moved to another log dir keeps the leader epoch, not the borders."""
+        if (facts.leader_epoch, directory_id) != self._seen:
+            self._seen = facts.leader_epoch, directory_id
+            self._first_start_offset = self.border = None
         if facts.leads and self._first_start_offset is None:
             self._first_start_offset = facts.cluster_start_offset
 
     def has_moved(self, facts: PartitionFacts) -> bool:
         """Whether the log start of these facts is higher than it was, under one and the same leader epoch of ours."""
         first, now = self._first_start_offset, facts.cluster_start_offset
-        return facts.leader_epoch == self._leader_epoch and first is not None and now is not None and now > first
+        return (
+            self._seen is not None
+            and facts.leader_epoch == self._seen[0]
+            and first is not None
+            and now is not None
+            and now > first
+        )
 
 
 def deleted_on_purpose(
@@ -41,32 +56,62 @@ def deleted_on_purpose(
     state: PartitionState,
     starts: LogStarts,
     end_offset: int,
+    read_whole: Callable[[], PartitionState],
 ) -> list[DeleteRecords]:
-    """What the next commit is to say of deleted records: one action or none. What is not known for certain is not said.
+    """What the next commit is to say of deleted records: one action or none. What is not known is not said.
 
     A leader's own retention moves the log start to the base of one of its segments; only DeleteRecords moves it into one.
     But a follower takes over its leader's log start, which may lie inside a segment of its own, and becomes leader later.
     So a start inside a segment counts only if it was moved there under this broker's leadership: it was seen to move, or a
     batch below it was written under this very leader epoch, before which no log reached up to there. A tiered topic's start
     moves to borders of segments that earlier leaders uploaded, all of them below such a batch.
+    A replica that is moved to another log dir takes over the log start of the one it replaces just so, and under the same
+    leader epoch. The segments of the replaced one were archived as they rolled: so a start where one of the archive begins
+    or ends does not count, nor one inside a segment that was merged from several. What is left is a start that retention
+    moved during such a move beyond all that was archived.
 
     Args:
-        state: the archive, or its newest part.
+        state: the archive, or its newest part, before that commit.
         end_offset: of the archive after that commit.
+        read_whole: reads all of the archive; called only where all else speaks for DeleteRecords.
 
-    Raises SegmentChanged or PartitionError where a segment cannot be read.
-    Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset, ReplicaFetcherThread.processPartitionData.
+    Raises StoreError.
+    Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset, ReplicaFetcherThread.processPartitionData,
+    ReplicaAlterLogDirsThread.processPartitionData.
     """
     start_offset = facts.cluster_start_offset
     if start_offset is None or facts.leader_epoch < 0 or min(start_offset, end_offset) <= state.deleted_before_offset:
         return []
     inside = next((found for found in files.segments if found.base_offset < start_offset < found.end_offset), None)
-    if inside is None:
+    if inside is None or start_offset == starts.border:
         return []
     is_seen = starts.has_moved(facts) and not policy.unanswered and not policy.remote_storage_enable
-    if not is_seen and leader_epoch_below(inside, start_offset) != facts.leader_epoch:
+    try:
+        if not is_seen and leader_epoch_below(inside, start_offset) != facts.leader_epoch:
+            return []
+        if _may_be_border(state, start_offset) or _may_be_border(read_whole(), start_offset):
+            starts.border = start_offset
+            return []
+    except PartitionError as error:
+        # What lies below the archive's end must not keep what lies above it from being archived.
+        if start_offset != starts.unknown:
+            starts.unknown = start_offset
+            _tell_unknown(facts, error)
         return []
     return [DeleteRecords(min(start_offset, end_offset))]
+
+
+def _may_be_border(state: PartitionState, offset: int) -> bool:
+    """Whether a segment of the logs that were archived may have begun at an offset."""
+    borders = {state.end_offset}
+    for spans in (state.segments, state.removed, state.holes):
+        borders.update(border for span in spans for border in (span.base_offset, span.end_offset))
+    if offset in borders:
+        return True
+    around = next((found for found in state.segments if found.base_offset < offset < found.end_offset), None)
+    if around is None or not around.generation:
+        return False
+    return around.compacted_from is None or around.compacted_from.base_offset != around.base_offset
 
 
 def tell_deleted(facts: PartitionFacts, said: list[DeleteRecords]) -> None:
@@ -81,3 +126,13 @@ def tell_deleted(facts: PartitionFacts, said: list[DeleteRecords]) -> None:
             reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
             action="restore leaves out what lies below; restore --deleted-records restore brings it back",
         )
+
+
+def _tell_unknown(facts: PartitionFacts, error: PartitionError) -> None:
+    _log.warning(
+        "deleted_records_unknown",
+        partition=str(facts.topic_partition),
+        log_start_offset=facts.cluster_start_offset,
+        error=str(error),
+        action="archiving goes on; if records were deleted on purpose, restore with --offset-range from the log start on",
+    )

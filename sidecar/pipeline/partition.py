@@ -99,7 +99,7 @@ class PartitionArchiver:
         if led_epoch != self._led_epoch:
             self._known.forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
             self._led_epoch = led_epoch
-        self._known.starts.see(facts)
+        self._known.starts.see(facts, files.directory_id)
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), files.segments, facts.reason or "this broker does not lead here")
         try:

@@ -198,6 +198,7 @@ class PartitionTurn:
             state,
             self._known.starts,
             entry.end_offset,
+            commits.read,
         )
         self._tools.journal.committing(entry.segment_id, state.next_number)
         self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.

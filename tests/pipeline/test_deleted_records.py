@@ -9,11 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.archive.actions import DeleteRecords
-from sidecar.archive.state import PartitionState
+from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.errors import PartitionError
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.pipeline import deleted_records
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
 from sidecar.pipeline.deleted_records import LogStarts, deleted_on_purpose
 from sidecar.ports import PartitionFacts
@@ -51,8 +53,8 @@ def recorded(
     files, state = seen
     starts = LogStarts()
     for look in (*earlier, facts):
-        starts.see(look)
-    return deleted_on_purpose(files, facts, policy, state, starts, state.end_offset or 0)
+        starts.see(look, files.directory_id)
+    return deleted_on_purpose(files, facts, policy, state, starts, state.end_offset or 0, lambda: state)
 
 
 def test_a_start_inside_a_segment_counts_above_what_this_leadership_has_written(
@@ -167,3 +169,99 @@ def test_a_start_among_older_batches_counts_only_where_it_is_seen_to_move(
             path.rename(log_dir / "orders-0" / path.name)
         assert rounds.run_once().errors == []
     assert archived_states(store)["orders-0"].deleted_before_offset == (145 if is_seen_to_move else 0)
+
+
+@pytest.fixture
+def moved(seen: tuple[PartitionFiles, PartitionState]) -> tuple[PartitionFiles, int]:
+    """The log in another log dir, where its last two segments are one, and where the second of them began."""
+    files, state = seen
+    before, last = files.segments[-2:]
+    assert last.base_offset in {segment.base_offset for segment in state.segments}
+    one = replace(before, end_offset=last.end_offset)
+    return replace(files, segments=(*files.segments[:-2], one), directory_id=(99, 99)), last.base_offset
+
+
+@pytest.mark.parametrize("is_seen_to_move", [True, False])
+def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
+    is_seen_to_move: bool, seen: tuple[PartitionFiles, PartitionState], moved: tuple[PartitionFiles, int]
+) -> None:
+    """The new log rolled elsewhere, and takes over the start of the one it replaces, under the same leader epoch."""
+    state = seen[1]
+    files, start_offset = moved
+    starts, reads = LogStarts(), []
+    if is_seen_to_move:
+        starts.see(told(0), files.directory_id)  # the broker's answer of the moment before the swap
+
+    def whole() -> PartitionState:
+        reads.append(1)
+        return state
+
+    def said(start_offset: int, known: PartitionState) -> list[DeleteRecords]:
+        starts.see(told(start_offset), files.directory_id)
+        return deleted_on_purpose(files, told(start_offset), TopicPolicy(), known, starts, state.end_offset or 0, whole)
+
+    known = replace(state, segments=())
+    assert said(start_offset, known) == said(start_offset, known) == []
+    assert len(reads) == 1
+    assert said(start_offset + 3, known) == [DeleteRecords(start_offset + 3)]
+
+
+def test_a_start_in_another_directory_is_not_compared_with_the_one_before(
+    seen: tuple[PartitionFiles, PartitionState],
+) -> None:
+    starts = LogStarts()
+    starts.see(told(0), (1, 1))
+    starts.see(told(145), (1, 1))
+    assert starts.has_moved(told(145))
+    starts.see(told(145), (1, 2))
+    assert not starts.has_moved(told(145))
+    assert starts.has_moved(told(146))
+
+
+def test_a_start_where_the_archive_may_have_lost_a_border_is_no_deletion(
+    seen: tuple[PartitionFiles, PartitionState], moved: tuple[PartitionFiles, int]
+) -> None:
+    files, start_offset = moved
+    before, last = seen[1].segments[-2:]
+    raw = last.raw_batches
+    merged = replace(before, end_offset=last.end_offset, generation=1, compacted_from=raw)
+    alone = replace(before, end_offset=last.end_offset, generation=1, compacted_from=before.raw_batches)
+    removed = RemovedSegment("", start_offset, last.end_offset, 0, "")
+    for segments, gone, expected in (
+        ((merged,), (), []),
+        ((replace(merged, compacted_from=None),), (), []),
+        ((alone,), (), [DeleteRecords(start_offset)]),
+        ((alone,), (removed,), []),
+    ):
+        state = replace(seen[1], segments=segments, removed=gone)
+        assert recorded((files, state), told(start_offset)) == expected
+    up_to_it = replace(seen[1], segments=(), removed=(), end_offset=start_offset)
+    starts = LogStarts()
+    assert not deleted_on_purpose(
+        files, told(start_offset), TopicPolicy(), up_to_it, starts, last.end_offset, lambda: up_to_it
+    )
+
+
+def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(segment: SegmentFiles, _: int) -> int:
+        raise PartitionError(f"{segment.log.path} cannot be read: Input/output error")
+
+    monkeypatch.setattr(deleted_records, "leader_epoch_below", fails)
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    directory = log_dir / "orders-0"
+    set_aside_last(directory, tmp_path / "aside")
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=EPOCH, cluster_start_offset=0)
+    with tools_for(log_dir, store, tmp_path / "state") as tools, capture_logs() as logs:
+        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+        assert rounds.run_once().errors == []
+        archived = archived_states(store)["orders-0"]
+        facts.epoch, facts.cluster_start_offset = EPOCH + 1, 145  # not seen to move: the batch below is asked
+        for path in (tmp_path / "aside").iterdir():
+            path.rename(directory / path.name)
+        assert rounds.run_once().errors == []
+    after = archived_states(store)["orders-0"]
+    assert len(after.segments) > len(archived.segments)
+    assert after.deleted_before_offset == 0
+    assert [log["log_start_offset"] for log in logs if log["event"] == "deleted_records_unknown"] == [145]
