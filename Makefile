@@ -5,7 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: setup demo test test-fast check format lock clean image image-test sbom chart soak matrix restore-matrix screenshots
+# One more than there are cores: brokers and JVMs that start leave some of them idle.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+
+.PHONY: setup demo test test-fast test-apart check conformance format lock clean image image-test sbom chart soak matrix restore-matrix screenshots
 
 setup: $(STAMP)
 
@@ -20,12 +23,18 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	@$(BIN)/python -m tests.demo
 
-# The gate's order is fixed; without CI in the environment it is another one each time. A file's tests share servers: they stay together.
+# The gate's order is fixed; without CI in the environment it is another one each time. A file's tests share servers: they stay together,
+# and the files that last longest begin (tests/conftest.py).
 test: setup check
-	$(BIN)/pytest -n auto --dist loadfile $(if $(CI),-p no:randomly)
+	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not apart" $(if $(CI),-p no:randomly)
 
 test-fast: setup check
-	$(BIN)/pytest -n auto --dist loadfile -m "not real"
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not real and not apart"
+
+# What takes long and tells little that the gate does not: benchmarks run small, the test servers by themselves, a broker behind a bad network.
+test-apart: setup
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
 
 check: setup
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[1]
-_TIMEOUT_S = 280
+_TIMEOUT_S = 550
 
 
 def result_of(benchmark: str, tmp_path: Path, *options: str) -> Any:

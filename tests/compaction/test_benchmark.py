@@ -15,6 +15,7 @@ from tests.tiny_benchmarks import result_of
 
 @pytest.mark.real
 @pytest.mark.slow
+@pytest.mark.apart
 def test_it_runs(tmp_path: Path) -> None:
     found = result_of("compaction", tmp_path, "--only", "zstd", "many")
     assert [len(times) for times in found["seconds"].values()] == [3, 2]

@@ -100,6 +100,7 @@ def test_what_is_led_here_goes_up_as_far_as_it_is_stable(cluster: KafkaCluster, 
     assert again["here"]["end_offset"] > stable
 
 
+@pytest.mark.apart
 def test_a_broker_that_falls_silent_in_the_middle_ends_it_with_nothing_lost_or_doubled(
     cluster: KafkaCluster, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from tests.servers.kafka import KafkaBroker
 from tests.servers.process import free_port
 from tests.servers.toxiproxy import Proxy, Toxiproxy
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.apart]
 
 SEGMENT_BYTES = 256 * 1024
 RECORDS_PER_SEGMENT = 850

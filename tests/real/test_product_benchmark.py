@@ -11,6 +11,7 @@ from tests.tiny_benchmarks import result_of
 
 
 @pytest.mark.real
+@pytest.mark.apart
 def test_the_product_benchmark_runs(tmp_path: Path) -> None:
     summary = result_of("backfill_product", tmp_path)
     assert [row["name"].split()[0] for row in summary["rows"]] == [OURS.split()[0], "boto3", "boto3"]

@@ -11,6 +11,7 @@ from tests.tiny_benchmarks import result_of
 
 
 @pytest.mark.real
+@pytest.mark.apart
 def test_the_restore_benchmark_runs(tmp_path: Path) -> None:
     summary = result_of("restore", tmp_path)
     assert [row["name"] for row in summary["rows"]][:2] == [FROM_S3, FROM_DIRECTORY]

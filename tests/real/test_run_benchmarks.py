@@ -8,7 +8,7 @@ import pytest
 
 from tests.tiny_benchmarks import result_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.apart]
 
 
 def test_idle(tmp_path: Path) -> None:

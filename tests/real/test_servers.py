@@ -69,6 +69,7 @@ def gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("version", KAFKA_VERSIONS)
 def test_broker_serves_stops_cleanly_and_recovers_from_a_kill(version: str, tmp_path: Path) -> None:
     with KafkaBroker(version, tmp_path / "kafka", log_dir_count=2) as broker:
@@ -100,6 +101,7 @@ def test_a_newer_broker_starts_on_the_directory_of_2_7_2(tmp_path: Path) -> None
         )
 
 
+@pytest.mark.apart
 def test_three_brokers_form_one_cluster(tmp_path: Path) -> None:
     replicated = {"default.replication.factor": "3", "min.insync.replicas": "2"}
     with KafkaCluster("3.9.1", tmp_path, 3, properties=replicated) as cluster:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.tiny_benchmarks import result_of
 
 
@@ -13,6 +15,7 @@ def test_heal_is_measured(tmp_path: Path) -> None:
     assert all(20 < run["peak_mb"] < 2_000 for run in found)
 
 
+@pytest.mark.apart
 def test_replay_is_measured(tmp_path: Path) -> None:
     found = result_of("snapshot_replay", tmp_path)
     assert [case["batches"] > 0 and case["one_core_s"] > 0 for case in found] == [True, True]

@@ -215,6 +215,7 @@ def test_run_compacts_on_the_cluster(site: Site, tmp_path: Path) -> None:
     assert site.gateway.secret_key not in site.cluster.written()
 
 
+@pytest.mark.apart
 def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(site: Site, tmp_path: Path) -> None:
     """As from a shell: packed, handed to executors whose Python has nothing, and every segment scrubbed."""
     packages, events = tmp_path / "packages.tar.gz", tmp_path / "events"
