@@ -32,7 +32,10 @@ Master = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Spark's master, spark.master: local[2], spark://host:7077, k8s://https://host …"),
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes that read. Default: one per core.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Processes that read. Default: one per core, if memory is enough."),
+]
 
 
 def spark_flags(master: str | None, name: EngineName) -> dict[str, Any]:

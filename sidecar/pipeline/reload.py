@@ -19,7 +19,8 @@ from sidecar.errors import SettingsError
 from sidecar.http import Health
 from sidecar.metrics import Metrics
 from sidecar.metrics.config import ReloadResult
-from sidecar.pipeline.doctor.machine import memory_limit_bytes, memory_needed_bytes
+from sidecar.pipeline.doctor.machine import memory_needed_bytes
+from sidecar.pipeline.memory_limit import memory_limit_bytes
 
 _log = structlog.get_logger(__name__)
 

@@ -16,6 +16,7 @@ import pytest
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.config import Settings
 from sidecar.errors import StoreDenied
+from sidecar.pipeline import memory_limit
 from sidecar.pipeline.doctor import machine
 from sidecar.pipeline.doctor import store as store_area
 from sidecar.pipeline.doctor.bucket import bucket_rules
@@ -448,7 +449,7 @@ def test_the_memory_limit_is_held_against_what_the_settings_may_take(
     log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(machine, "CGROUP_FILES", (limit,))
+    monkeypatch.setattr(memory_limit, "CGROUP_FILES", (limit,))
     settings = settings_for(log_dir)
     for text, verdict in (
         ("max\n", Verdict.NOT_CHECKED),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from sidecar.pipeline.backfill import Progress
 from sidecar.pipeline.snapshots import folding
 from sidecar.pipeline.snapshots.check import Checking, CheckReport, check
 from sidecar.pipeline.snapshots.folding import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine, WorkerDied
+from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import RebuildReport, rebuild
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.splitting import parts_of
@@ -263,40 +261,6 @@ def test_progress_ends_with_everything_read(tmp_path: Path) -> None:
     rebuild(find_targets([log_dir], TopicFilter()), tmp_path / "out", LocalEngine(1), KEEP_ALL, watcher=told.append)
     assert (told[0].segments_done, told[-1].segments_done, told[-1].segments_total) == (0, 9, 9)
     assert told[-1].bytes_done == told[-1].bytes_total > 0
-
-
-def dies(_task: int) -> bytes:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return b""
-
-
-def doubled(task: int) -> bytes:
-    return bytes([2 * task])
-
-
-def test_a_worker_that_is_killed_is_an_error_that_says_why() -> None:
-    with pytest.raises(WorkerDied, match="lack of memory"):
-        list(LocalEngine(2, alone_s=0.0).run(dies, [1, 2, 3]))
-
-
-def test_answers_come_in_the_order_of_the_tasks() -> None:
-    for alone_s in (0.0, 60.0):
-        engine = LocalEngine(2, alone_s=alone_s)
-        assert list(engine.run(doubled, range(100))) == [bytes([2 * task]) for task in range(100)]
-
-
-def where(_task: int) -> bytes:
-    time.sleep(0.02)  # noqa: TID251 - work that takes its time
-    return str(os.getpid()).encode()
-
-
-def test_a_pool_is_started_only_for_work_that_lasts() -> None:
-    here = str(os.getpid()).encode()
-    alone = list(LocalEngine(2, alone_s=60.0).run(where, range(5)))
-    helped = list(LocalEngine(2, alone_s=0.05).run(where, range(20)))
-    assert set(alone) == {here}
-    assert helped[0] == here
-    assert here not in helped[-10:]
 
 
 class Counted:

@@ -13,15 +13,13 @@ from sidecar.config import CompactionWhen, Settings
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.pipeline.held_files import HELD_MAX
+from sidecar.pipeline.memory_limit import memory_limit_bytes
 from sidecar.ports import MIB
 
-CGROUP_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Of cgroups version 2 and 1, as a container sees its own."""
 MOUNTS_FILE = Path("/proc/self/mountinfo")
 _EMPTY_DIR = "kubernetes.io~empty-dir"
 """Part of where the kubelet has such volumes on the node."""
 _WORK_BASE_BYTES = 1024 * MIB
-_UNLIMITED_BYTES = 1 << 60
 _INODES_MIN = 100
 _BASE_BYTES = 256 * MIB
 """What the sidecar takes without uploads: Python, boto3, numba's kernels, and windows of segments being read."""
@@ -91,18 +89,6 @@ def _descriptors(settings: Settings) -> Outcome:
     if soft < needed:
         return warning(f"{detail}: fewer than {HELD_MAX} segments are held open against retention", raise_it)
     return fine(detail)
-
-
-def memory_limit_bytes() -> int | None:
-    """The limit of this container, None if there is none or it cannot be read."""
-    for file in CGROUP_FILES:
-        try:
-            text = file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
-        limit = int(text) if text.isdecimal() else _UNLIMITED_BYTES
-        return limit if limit < _UNLIMITED_BYTES else None
-    return None
 
 
 def memory_needed_bytes(settings: Settings, cores: int) -> int:

@@ -135,7 +135,7 @@ class _Look:
         detail = f"put {put_ms} ms, read {read_ms} ms"
         if max(put_ms, read_ms) > _SLOW_MS:
             return warning(
-                detail, "each segment takes some six requests: use a nearer store, or raise run.uploads_ahead"
+                detail, "each segment takes some eight requests: use a nearer store, or raise run.uploads_ahead"
             )
         return fine(detail)
 

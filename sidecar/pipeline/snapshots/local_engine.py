@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SidecarError
+from sidecar.pipeline.memory_limit import memory_limit_bytes
+from sidecar.ports import MIB
 
 _AHEAD: Final = 4
 """Tasks per worker that are given out before the first answer is taken: bounds memory, and no worker waits."""
@@ -23,6 +25,9 @@ PRELOADED: Final = "sidecar.pipeline.snapshots.preloaded"
 
 ALONE_S: Final = 1.0
 """Starting a pool takes about as long."""
+_BASE_BYTES: Final = 256 * MIB
+_WORKER_BYTES: Final = 32 * MIB
+"""What a worker adds. Measured: docs/sizing.md."""
 
 
 class WorkerDied(SidecarError):
@@ -34,15 +39,20 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def workers_that_fit(cores: int, limit_bytes: int | None) -> int:
+    """A worker per core, but no more than the container's memory is enough for: nodes have many cores, init containers little."""
+    return cores if limit_bytes is None else max(1, min(cores, (limit_bytes - _BASE_BYTES) // _WORKER_BYTES))
+
+
 class LocalEngine:
     """A `TaskEngine`. The pool lives as long as one run."""
 
     def __init__(self, workers: int | None = None, *, alone_s: float = ALONE_S, clock: Clock | None = None) -> None:
         """Args:
-        workers: processes; 1: everything in this one. None: one per core.
+        workers: processes; 1: everything in this one. None: `workers_that_fit`.
         alone_s: how long this process works alone before it starts others.
         """
-        self._workers = workers or usable_cores()
+        self._workers = workers or workers_that_fit(usable_cores(), memory_limit_bytes())
         self._alone_s = alone_s
         self._clock = clock or SystemClock()
 
