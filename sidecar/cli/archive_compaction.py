@@ -45,15 +45,16 @@ def compact_archive(
     Args:
         delete_retention_ms: over what holds for the topics, None for that.
     """
-    from sidecar.cli.reporting import _chosen, _require_topic, _store
+    from sidecar.cli.archive_choice import is_chosen, require_chosen
     from sidecar.clock import SystemClock
     from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
     from sidecar.pipeline.lineages import find_all_lineages
+    from sidecar.storage import open_existing
 
-    store = _store(settings)
-    lineages = find_all_lineages(store, _chosen(settings))
+    store = open_existing(settings.store)
+    lineages = find_all_lineages(store, is_chosen(settings))
     if not lineages:
-        _require_topic(store, settings)
+        require_chosen(store, settings)
         remark("nothing is archived there: nothing to compact")
         return 0
     lineages, requests = _requests(settings, store, lineages, rules, delete_retention_ms)

@@ -40,21 +40,20 @@ def gc(
     """
     flags = {"store.url": archive, "topics.include": topic or None, "topics.exclude": exclude or None}
     settings = options.settings({**flags, "gc.grace_period_ms": grace_ms}, calm=True)
+    from sidecar.cli.archive_choice import is_chosen, require_chosen
     from sidecar.cli.output import print_json, print_table, remark
-    from sidecar.cli.reporting import _require_topic
     from sidecar.clock import SystemClock
-    from sidecar.discovery.topic_filter import TopicFilter
     from sidecar.pipeline.advice import advised
     from sidecar.pipeline.compaction.stored_parts import STAGING
     from sidecar.pipeline.garbage import collect_parts
     from sidecar.pipeline.lineages import find_all_lineages
     from sidecar.storage import open_existing
 
-    store, topics = open_existing(settings.store), TopicFilter(settings.topics.include, settings.topics.exclude)
-    clock, grace_period_ms = SystemClock(), settings.gc.grace_period_ms
-    lineages = list(find_all_lineages(store, lambda name: topics.accepts(name, internal_topics=True)))
+    store, clock = open_existing(settings.store), SystemClock()
+    grace_period_ms = settings.gc.grace_period_ms
+    lineages = list(find_all_lineages(store, is_chosen(settings)))
     if not lineages:
-        _require_topic(store, settings)
+        require_chosen(store, settings)
     parts = collect_parts(store, clock, grace_period_ms=grace_period_ms, dry_run=dry_run)
     uploads = _aborted(store, lineages, clock, grace_period_ms, dry_run=dry_run)
     rows: list[tuple[object, ...]] = []

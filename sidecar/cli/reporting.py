@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli.archive_choice import is_chosen, require_chosen
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import Engine, EngineName, Master, embedded_spark, spark_flags, wants_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import PartitionError, SettingsError, SidecarError, VerificationMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from sidecar.config import Settings
     from sidecar.pipeline.scrub import Checks
-    from sidecar.ports import ObjectStore
 
 JSON_VERSION = 1
 
@@ -27,11 +27,12 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     settings = _settings(options, archive, topic, exclude)
     from sidecar.clock import SystemClock
     from sidecar.pipeline.status import archive_status
+    from sidecar.storage import open_existing
 
-    store = _store(settings)
-    rows = archive_status(store, SystemClock(), include=_chosen(settings))
+    store = open_existing(settings.store)
+    rows = archive_status(store, SystemClock(), include=is_chosen(settings))
     if not rows:
-        _require_topic(store, settings)
+        require_chosen(store, settings)
     if options.json:
         from sidecar.cli.output import print_json
 
@@ -112,18 +113,19 @@ def verify(
     from sidecar.cli.verification_table import VerificationTable
     from sidecar.clock import SystemClock
     from sidecar.pipeline.verify import verify_archive
+    from sidecar.storage import open_existing
 
-    store = _store(settings)
+    store = open_existing(settings.store)
     table = VerificationTable()
     with _checks(settings, engine, deep=deep) as checks:
-        for partition in verify_archive(store, SystemClock(), deep=deep, include=_chosen(settings), checks=checks):
+        for partition in verify_archive(store, SystemClock(), deep=deep, include=is_chosen(settings), checks=checks):
             table.add(partition)
             if options.json:
                 from sidecar.cli.output import print_json
 
                 print_json({"kind": "partition_verification", "version": JSON_VERSION, **partition.to_json()})
     if table.is_empty:
-        _require_topic(store, settings)
+        require_chosen(store, settings)
         raise SidecarError(f"nothing is archived at {store.url}, so there is nothing to verify")
     if not options.json:
         table.show(store.url, colors=options.colors)
@@ -154,29 +156,6 @@ def _settings(
 ) -> Settings:
     flags: dict[str, Any] = {"store.url": archive, "topics.include": topics or None, "topics.exclude": excluded or None}
     return options.settings({**flags, **(spark or {})})
-
-
-def _store(settings: Settings) -> ObjectStore:
-    from sidecar.storage import open_existing
-
-    return open_existing(settings.store)
-
-
-def _require_topic(store: ObjectStore, settings: Settings) -> None:
-    """Where nothing was found: say so if it was only not asked for."""
-    from sidecar.pipeline.assembly import require_topic
-    from sidecar.pipeline.lineages import find_all_lineages
-
-    topics = {lineage.topic_partition.topic for lineage in find_all_lineages(store)}
-    require_topic(topics, settings, internal=True)
-
-
-def _chosen(settings: Settings) -> Callable[[str], bool]:
-    """Which topics are wanted. Internal ones are as good as others here: they are archived only where that was asked."""
-    from sidecar.discovery.topic_filter import TopicFilter
-
-    topics = TopicFilter(settings.topics.include, settings.topics.exclude)
-    return lambda topic: topics.accepts(topic, internal_topics=True)
 
 
 def _holes(holes: tuple[Any, ...]) -> str:
