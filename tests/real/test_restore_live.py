@@ -43,12 +43,13 @@ from tests.servers.versitygw import VersityGateway
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 VERSIONS = os.environ.get("RESTORE_MATRIX", "4.3.0").split(",")
-# Nothing is deleted by age, and the cleaner looks often.
+# Nothing is deleted by age; the cleaner and retention look often.
 PROPERTIES = {
     "log.retention.ms": "-1",
     "log.cleaner.backoff.ms": "300",
     "log.cleaner.min.cleanable.ratio": "0.001",
     "log.initial.task.delay.ms": "1000",
+    "log.retention.check.interval.ms": "1000",
 }
 
 
@@ -80,6 +81,7 @@ def test_a_fresh_broker_serves_what_was_acknowledged(version: str, gateway: Vers
         assert reads(target, [(TRIMMED, 0)], "read_uncommitted")[TRIMMED, 0] == trimmed
         assert_compacted_topic(target, written, states)
         assert_java_is_given_the_same(target, written, states)
+        assert_retention_deletes_what_was_foretold(target, settings, tmp_path)
         assert_goes_on(target, tmp_path)
     finally:
         target.close()
@@ -223,6 +225,23 @@ def assert_java_is_given_the_same(broker: KafkaBroker, written: Written, states:
     for topic, expected in ((LIVE, everything), (ACCOUNTS, accounts)):
         assert len(expected) // 2 <= len(found[FIRST_LIFE, topic]) < len(expected), topic
         assert found[FIRST_LIFE, topic] + found[SECOND_LIFE, topic] == expected, topic
+
+
+def assert_retention_deletes_what_was_foretold(broker: KafkaBroker, settings: Mapping[str, str], scratch: Path) -> None:
+    """By size, since that needs no clock: what a dry run says of the topic as it is now, the broker does."""
+    set_topic(broker, LIVE, {"retention.bytes": "50000"})
+    arguments = ["restore", "--topic", LIVE, "--to", str(scratch / "planned"), "--dry-run", "--json"]
+    done = run_program(settings, *arguments, "--bootstrap-server", broker.bootstrap)
+    assert done.returncode == 0, done.stderr
+    (row,) = json_lines(done)[0]["partitions"]
+    assert 0 < row["retention_deletes_before_offset"] < row["end_offset"]
+    directory = broker.log_dirs[0] / f"{LIVE}-0"
+
+    def first_base_offset() -> int:
+        return min(int(path.stem) for path in directory.glob("*.log"))
+
+    wait_until("retention has deleted", lambda: first_base_offset() >= row["retention_deletes_before_offset"])
+    assert first_base_offset() == row["retention_deletes_before_offset"]
 
 
 def assert_goes_on(broker: KafkaBroker, scratch: Path) -> None:
