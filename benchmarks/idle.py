@@ -3,9 +3,9 @@
 Question    CPU, memory, processes and requests of `run` beside a broker whose rolled segments are all archived, and how long it
             takes to start.
 Input       A 4.3.0 broker with 1,000 partitions of 10 rolled segments each (one batch per segment), archived once by `backfill`
-            into versitygw. Three starts: with an empty state directory, so that the archive is read from the store;
-            again, as after any restart, with the broker asked what it leads; and from files alone (`assume_leader`), with the
-            broker stopped. Default settings.
+            into versitygw, which keeps connections open, as stores do. Three starts: with an empty state directory, so that the
+            archive is read from the store; again, as after any restart, with the broker asked what it leads; and from files
+            alone (`assume_leader`), with the broker stopped. Default settings.
 Unit        start: seconds from the process's start to the first ok of /readyz. CPU: percent of one core over the idle time, from
             /proc/<pid>/stat. Memory: VmRSS after the idle time and VmHWM, of 10^6 bytes. Requests to the store per minute.
 Promise     CPU <= 1 %, resident <= 150 MB, no JVM, start <= 10 s.
@@ -111,7 +111,7 @@ def _directory(kept: Path | None) -> Iterator[Path]:
 def measure(directory: Path, partitions: int, idle_s: float) -> list[Idle]:
     """All three starts, over an input that is made where it is not there yet."""
     broker = KafkaBroker("4.3.0", directory / "broker", heap_mb=768)
-    with VersityGateway(directory / "store", options=["--quiet"]) as gateway:
+    with VersityGateway(directory / "store", options=["--quiet", "--keep-alive"]) as gateway:
         common = {
             **s3_settings(gateway),
             "store.url": f"s3://{gateway.bucket}/archive",

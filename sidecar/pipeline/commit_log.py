@@ -31,6 +31,10 @@ from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.ports import ObjectStore
 
 CHECKPOINT_EVERY = 100
+"""Commits after which a writer makes a checkpoint in any case."""
+SPARED_MIN = 8
+SPARED_SHARE = 4
+"""At the end of a turn one is worth its bytes as soon as it spares a reader so many requests, and a quarter of all commits."""
 CHECKPOINTS_TRIED = 2
 
 _log = structlog.get_logger(__name__)
@@ -159,7 +163,7 @@ class CommitLog:
                     f"{writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now"
                 )
             raise CommitConflict(f"{self._root}: another writer made commit {number}", now)
-        self._checkpoint_if_due(number)
+        self._checkpoint_if_due(number, self._checkpoint_every)
         return state
 
     def _prepare(
@@ -188,12 +192,22 @@ class CommitLog:
         except (CorruptFile, UnicodeEncodeError) as error:
             raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
 
-    def _checkpoint_if_due(self, number: int) -> None:
+    def leave_checkpoint(self, state: PartitionState, *, is_whole: bool) -> None:
+        """The writer rests: write a checkpoint if it spares the next reader much. A failure is only noted.
+
+        Args:
+            is_whole: the state has all live segments, so that it need not be read.
+        """
+        number = state.next_number - 1
+        spares = max(SPARED_MIN, min(self._checkpoint_every, number // SPARED_SHARE))
+        self._checkpoint_if_due(number, spares, state if is_whole else None)
+
+    def _checkpoint_if_due(self, number: int, every: int, whole: PartitionState | None = None) -> None:
         """Write a checkpoint where one is due. It spares readers time and nothing else: a failure is only noted."""
-        if number < max(self._newest_checkpoint + self._checkpoint_every, self._next_checkpoint_try):
+        if number < max(self._newest_checkpoint + every, self._next_checkpoint_try):
             return
         try:
-            self._write_checkpoint()
+            self._write_checkpoint(self.read() if whole is None else whole)
         except (PartitionError, StoreError) as error:
             # Each try reads the whole state: a store that refuses for good must not cost that with every commit.
             self._checkpoint_failures += 1
@@ -202,8 +216,7 @@ class CommitLog:
         else:
             self._checkpoint_failures = 0
 
-    def _write_checkpoint(self) -> None:
-        state = self.read()  # A writer keeps only the newest part.
+    def _write_checkpoint(self, state: PartitionState) -> None:
         number = state.next_number - 1
         key = below(self._root, checkpoint_key(number))
         body = encode_checkpoint(state)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
 
 from sidecar.archive.actions import Add
+from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.archive_memory import SEGMENTS_KEPT
+from sidecar.pipeline.commit_log import SPARED_MIN, CommitLog
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.verify import verify_partition
@@ -38,7 +41,7 @@ def test_an_archiver_remembers_only_what_the_local_log_still_has(tmp_path: Path)
     with tools_for(copy, store, tmp_path / "state", max_queue=5) as tools:
         rounds = rounds_over(tools, copy)
         rounds.run_once()
-        for base, _ in spans[:4]:
+        for base, _ in spans[:5]:
             for file in (copy / "orders-0").glob(f"{base:020d}.*"):
                 file.unlink()
         for _ in range(8):
@@ -47,7 +50,7 @@ def test_an_archiver_remembers_only_what_the_local_log_still_has(tmp_path: Path)
     whole = archived_states(store)["orders-0"]
     assert ranges(whole) == spans
     assert remembered is not None
-    assert ranges(remembered) == spans[4:]
+    assert ranges(remembered) == spans[5:]
     found = verify_partition(store, ObjectKey(whole.lineage.root), ManualClock(0), deep=True)
     assert (found.problems, found.orphans) == ((), ())
 
@@ -63,6 +66,61 @@ def test_a_checkpoint_holds_the_whole_state_though_its_writer_did_not(tmp_path: 
     assert len(read.read().segments) == 15
     assert read.passed_over == []
     assert any("/checkpoints/" in key for key in store.objects)
+
+
+def test_a_turn_leaves_a_checkpoint_of_the_whole_state_and_reads_nothing_for_it(tmp_path: Path) -> None:
+    read: list[str] = []
+    copy = copy_partitions(tmp_path, "orders-0")
+    store = MemoryStore(before=lambda operation, key: read.append(key) if operation == "read" else None)
+    with tools_for(copy, store, tmp_path / "state") as tools:
+        assert rounds_over(tools, copy).run_once().errors == []
+    commits = [key for key in read if "/commits/" in key]
+    assert len(commits) == len(set(commits)), "each was read back after it was put, and no more"
+    spans = rolled_ranges(copy, "orders-0")
+    assert len(spans) >= SPARED_MIN
+    (key,) = [key for key in store.objects if "/checkpoints/" in key]
+    state = archived_states(store)["orders-0"]
+    assert key.endswith(f"/{len(spans) - 1:020d}.json")
+    assert store.objects[key] == encode_checkpoint(state)
+
+
+def test_of_a_long_local_log_too_only_the_newest_segments_are_remembered(tmp_path: Path) -> None:
+    copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(copy, store, tmp_path / "state") as tools:
+        for _ in range(2):
+            rounds = rounds_over(tools, copy)
+            assert rounds.run_once().errors == []
+            (archiver,) = rounds._archivers.values()
+            assert archiver._known.state is not None
+            assert ranges(archiver._known.state) == rolled_ranges(copy, "orders-0")[-SEGMENTS_KEPT:]
+
+
+def test_what_is_known_of_an_archive_is_kept_where_attempts_are_left(tmp_path: Path) -> None:
+    copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(copy, store, tmp_path / "state") as tools:
+        rounds_over(tools, copy).run_once()
+        state = archived_states(store)["orders-0"]
+        keys = ObjectKey("segments/left.log"), ObjectKey("segments/left.indexes")
+        tools.journal.begin(Attempt("left", state.lineage.root, 10**9, 10**9 + 1, *keys, 1, 1, 1, 1, 5, 10**6))
+        rounds = rounds_over(tools, copy)
+        rounds.run_once()
+        (archiver,) = rounds._archivers.values()
+        assert archiver._known.state == state, "its commit number is not taken yet: the attempt stays"
+        assert len(state.segments) > SEGMENTS_KEPT
+
+
+def test_small_archives_get_a_checkpoint_soon_and_large_ones_no_more_than_before() -> None:
+    store = MemoryStore()
+    log, state = CommitLog(store, LINEAGE.root, store.clock, checkpoint_every=20), empty_state(LINEAGE)
+    left: list[int] = []
+    for number in range(150):
+        state = log.append([Add(a_segment(100 * number))], WRITER, state)
+        log.leave_checkpoint(state, is_whole=True)
+        if log.newest_checkpoint not in (-1, *left[-1:]):
+            left.append(log.newest_checkpoint)
+    assert left[:6] == [7, 15, 23, 31, 41, 54]
+    assert [later - earlier for earlier, later in pairwise(left)][-2:] == [20, 20]
+    assert CommitLog(store, LINEAGE.root, store.clock).read() == state
 
 
 def test_checkpoints_that_always_fail_cost_less_and_less(tmp_path: Path) -> None:
