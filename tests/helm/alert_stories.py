@@ -19,6 +19,7 @@ class Story:
     labels: dict[str, str] = field(default_factory=dict)
     """Those that the alert has besides the target's and the severity."""
     eval_minute: int = 2 * HOUR_MIN
+    also_quiet: tuple[dict[str, str], ...] = ()
 
 
 COMMITTED = 'tiered_sidecar_segments_total{{T}, stage="committed", result="ok"}'
@@ -59,6 +60,11 @@ STORIES: dict[str, Story] = {
         quiet={AGE: "0x3 600000-20x597"},
         summary="kafka-0: the same segment waits since 8h 20m 0s",
         eval_minute=500,
+        # A week's backlog that came three hours ago or less, and is worked off: after 20 minutes, and after 100.
+        also_quiet=(
+            {AGE: "0x480 600000-3000x120", COMMITTED: "0x480 5+20x120"},
+            {AGE: "0x400 600000-3000x200", COMMITTED: "0x400 5+20x200"},
+        ),
     ),
     "TieredSidecarDataAtRisk": Story(
         firing={"tiered_sidecar_data_at_risk_in_seconds{{T}}": "9000-60x200"},
