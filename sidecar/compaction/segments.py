@@ -15,6 +15,8 @@ from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.kernels import walk_batches
+from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES
+from sidecar.logformat.time_index import ENTRY as TIME_ENTRY
 from sidecar.logformat.walk_stop import Stop
 from sidecar.logformat.window import ReadAt, Window
 
@@ -52,6 +54,11 @@ class Split:
     segment: int
     begin: int
     end: int
+
+
+def largest_index_bytes(size_bytes: int) -> int:
+    """What the larger index of a log of so many bytes may need: its own size tells nothing, files may be allocated in advance."""
+    return TIME_ENTRY.itemsize * (size_bytes // INDEX_INTERVAL_BYTES + 1)
 
 
 def splits_of(segments: Sequence[SegmentInput], split_bytes: int = SPLIT_BYTES) -> list[Split]:

@@ -9,8 +9,7 @@ from typing import Final
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
-from sidecar.compaction.segments import SegmentInput
-from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES
+from sidecar.compaction.segments import SegmentInput, largest_index_bytes
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline import process_store
@@ -20,7 +19,6 @@ from sidecar.store_settings import StoreSettings
 LAST_MODIFIED: Final = "last_modified_ms"
 """Strategy parameter of compacted segments: the file time of the newest source, as a cleaner passes it on."""
 
-_TIME_ENTRY_BYTES = 12
 _NS_PER_MS = 1_000_000
 
 
@@ -83,7 +81,7 @@ class ArchivedLog:
             read_at,
             file=self.key,
             last_modified_ms=self.last_modified_ms,
-            index_bytes=_TIME_ENTRY_BYTES * (self.size_bytes // INDEX_INTERVAL_BYTES + 1),
+            index_bytes=largest_index_bytes(self.size_bytes),
         )
 
 

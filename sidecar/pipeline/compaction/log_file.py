@@ -7,12 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.compaction.segments import SegmentInput
-from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES
+from sidecar.compaction.segments import SegmentInput, largest_index_bytes
 from sidecar.logformat.window import ReadAt
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
-
-_TIME_ENTRY_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +46,7 @@ class LogFile:
             read_at,
             file=str(self.path),
             last_modified_ms=self.mtime_ns // 1_000_000,
-            # What the larger index may need: files on disk may be allocated in advance.
-            index_bytes=_TIME_ENTRY_BYTES * (self.size_bytes // INDEX_INTERVAL_BYTES + 1),
+            index_bytes=largest_index_bytes(self.size_bytes),
         )
 
     def unread(self) -> SegmentInput:
