@@ -1,4 +1,4 @@
-"""Settings: precedence, sources, refusals, secrets."""
+"""Settings: precedence, files, refusals, schema."""
 
 from __future__ import annotations
 
@@ -17,20 +17,7 @@ from sidecar.config import Settings, load_settings, read_assignments
 from sidecar.config.environment import variable_of
 from sidecar.config.paths import all_sections, all_settings
 from sidecar.errors import SettingsError
-
-URL = {"store.url": "s3://bucket/prefix"}
-
-
-def a_file(directory: Path, text: str) -> Path:
-    path = directory / "sidecar.yaml"
-    path.write_text(text)
-    return path
-
-
-def refusal(**arguments: Any) -> str:
-    with pytest.raises(SettingsError) as raised:
-        load_settings(**arguments)
-    return str(raised.value)
+from tests.loading_settings import URL, a_file, refusal
 
 
 def test_a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default(tmp_path: Path) -> None:
@@ -85,71 +72,6 @@ def test_every_wrong_value_is_named_at_once_with_its_source(tmp_path: Path) -> N
 
 def test_a_missing_archive_is_said_with_the_ways_to_set_it() -> None:
     assert refusal().startswith("store.url: not set, and there is no default")
-
-
-def test_secrets_are_never_shown(tmp_path: Path) -> None:
-    secret = "wJalrXUtnFEMI-K7MDENG"
-    secret_file = tmp_path / "key"
-    secret_file.write_text(f"{secret}\n")
-    environment = {
-        "TIERED_SIDECAR__STORE__S3__ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
-        "TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY_FILE": str(secret_file),
-    }
-    loaded = load_settings(flags=URL, environment=environment)
-    found = loaded.settings.store.s3.secret_access_key
-    assert found is not None
-    assert found.get_secret_value() == secret
-    shown = json.dumps(loaded.shown()) + repr(loaded) + str(loaded.settings.model_dump(mode="json"))
-    assert secret not in shown
-    assert "AKIA" not in shown
-    assert set(loaded.secrets()) == {secret, "AKIAIOSFODNN7EXAMPLE"}
-    assert loaded.shown()["store.s3.secret_access_key"] == {
-        "value": "********",
-        "source": "environment TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY_FILE",
-    }
-
-
-def test_a_wrong_secret_is_refused_without_being_repeated(tmp_path: Path) -> None:
-    file = a_file(tmp_path, "store: {url: /archive, s3: {secret_access_key: [hunter22]}}")
-    assert "hunter22" not in refusal(config_file=file)
-    assert "hunter22" not in refusal(flags={"store.url": "s3://user:hunter22@bucket/prefix"})
-
-
-def test_a_secret_given_twice_is_refused(tmp_path: Path) -> None:
-    secret_file = tmp_path / "key"
-    secret_file.write_text("x")
-    name = variable_of("store.s3.access_key_id")
-    assert "set twice" in refusal(flags=URL, environment={name: "a", f"{name}_FILE": str(secret_file)})
-
-
-@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", b"x" * 70_000])
-def test_a_file_that_holds_no_secret_is_refused(content: bytes, tmp_path: Path) -> None:
-    secret_file = tmp_path / "key"
-    secret_file.write_bytes(content)
-    variable = f"{variable_of('store.s3.access_key_id')}_FILE"
-    assert str(secret_file) in refusal(flags=URL, environment={variable: str(secret_file)})
-    assert "nowhere" in refusal(flags=URL, environment={variable: str(tmp_path / "nowhere")})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("a,b", ("a", "b")), ('["a{1,2}", "b"]', ("a{1,2}", "b")), ("a", ("a",)), ("a, b", ("a", "b"))],
-)
-def test_lists_in_variables(text: str, expected: tuple[str, ...]) -> None:
-    environment = {"TIERED_SIDECAR__TOPICS__INCLUDE": text}
-    assert load_settings(flags=URL, environment=environment).settings.topics.include == expected
-
-
-def test_null_unsets_and_empty_is_not_set() -> None:
-    environment = {
-        "TIERED_SIDECAR__HTTP__BIND": "null",
-        "TIERED_SIDECAR__RUN__WORKERS": "",
-        "TIERED_SIDECAR_CONFIG": "x",
-    }
-    settings = load_settings(flags=URL, environment=environment).settings
-    assert settings.http.bind is None
-    assert settings.http.address is None
-    assert settings.run.workers == 2
 
 
 @pytest.mark.parametrize(
@@ -300,22 +222,6 @@ def test_quantities_carry_their_unit() -> None:
             assert {"ms", "s", "bytes", "percent", "concurrency"} & set(name.split("_")), path
 
 
-@given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=4))
-def test_any_environment_is_taken_or_refused(variables: dict[str, str]) -> None:
-    environment = {f"TIERED_SIDECAR__{name}": value for name, value in variables.items()}
-    try:
-        loaded = load_settings(flags=URL, environment=environment)
-    except SettingsError:
-        return
-    assert loaded.settings.store.url == URL["store.url"]
-
-
-@given(st.sampled_from(sorted(all_settings())), st.text(max_size=20))
-def test_any_text_for_any_setting_is_taken_or_refused(path: str, text: str) -> None:
-    with suppress(SettingsError):
-        load_settings(flags=URL, environment={variable_of(path): text})
-
-
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
@@ -365,50 +271,3 @@ def test_links_in_a_circle_are_no_crash(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert load_settings(flags={"store.url": str(tmp_path / "a"), "broker.log_dirs": [tmp_path / "b"]})
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("TIERED_SIDECAR_STORE_URL", "did you mean TIERED_SIDECAR__STORE__URL?"),
-        ("TIERED_SIDECAR_STORE_S3_REGION", "did you mean TIERED_SIDECAR__STORE__S3__REGION?"),
-        ("TIERED_SIDECAR_NONSENSE", "settings begin with TIERED_SIDECAR__"),
-    ],
-)
-def test_variables_that_almost_set_something_are_refused(name: str, hint: str) -> None:
-    assert hint in refusal(flags=URL, environment={name: "x"})
-    assert load_settings(flags=URL, environment={name: ""}).sources == {"store.url": "flag"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("TIERED_SIDECAR_CONFIG", "TIERED_SIDECAR_SERVICE_HOST", "TIERED_SIDECAR_SERVICE_PORT_METRICS"),
-        *("TIERED_SIDECAR_PORT", "TIERED_SIDECAR_PORT_9308_TCP_ADDR", "TIERED_SIDECAR_METRICS_SERVICE_HOST"),
-    ],
-)
-def test_variables_that_kubernetes_sets_for_services_are_passed_over(name: str) -> None:
-    assert load_settings(flags=URL, environment={name: "tcp://10.0.0.1:9308"}).sources == {"store.url": "flag"}
-
-
-def test_secrets_that_stand_in_files_are_secrets_too(tmp_path: Path) -> None:
-    names = ("password", "key-password", "token")
-    files = {name: tmp_path / name for name in names}
-    for name, file in files.items():
-        file.write_text(f"{name}-of-the-broker\n")
-    loaded = load_settings(
-        flags={
-            **URL,
-            "broker.connection.bootstrap_servers": ["localhost:9092"],
-            "broker.connection.security_protocol": "SASL_SSL",
-            "broker.connection.sasl_mechanism": "PLAIN",
-            "broker.connection.sasl_username": "me",
-            "broker.connection.sasl_password_file": files["password"],
-            "broker.connection.ssl_key_password_file": files["key-password"],
-            "http.token_file": files["token"],
-        }
-    )
-    assert set(loaded.secrets()) == {f"{name}-of-the-broker" for name in names}
-    for file in files.values():
-        file.unlink()
-    assert loaded.secrets() == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,14 @@ from sidecar.pipeline.doctor import store as store_area
 from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.findings import Area, Report, Verdict
 from tests.cli.running import command, environment
+from tests.doctor.examined import found_in, troubles
 from tests.golden import golden
-from tests.pipeline.test_doctor import found_in, troubles
 from tests.servers.kafka import KafkaBroker
 from tests.servers.toxiproxy import Toxiproxy
 from tests.servers.versitygw import VersityGateway
 from tests.storage.s3_servers import new_bucket, versitygw_server
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
-    with VersityGateway(tmp_path_factory.mktemp("doctor-s3")) as found:
-        yield found
 
 
 def settings_for(tmp_path: Path, endpoint: str, bucket: str = "archive", **broker: Any) -> Settings:

@@ -1,0 +1,105 @@
+"""What `doctor` says of log directories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sidecar.clock import SystemClock
+from sidecar.pipeline.doctor.doctor import doctor
+from sidecar.pipeline.doctor.findings import Area, Verdict
+from tests.cli import unprivileged
+from tests.doctor.examined import found_in, settings_for, troubles
+
+
+def _gone(log_dir: Path) -> None:
+    shutil.rmtree(log_dir)
+
+
+def _of_something_else(log_dir: Path) -> None:
+    _gone(log_dir)
+    (log_dir / "photos").mkdir(parents=True)
+
+
+def _empty_log_dir(log_dir: Path, name: str) -> Path:
+    """A second one of the same broker."""
+    (log_dir.parent / name).mkdir()
+    return Path(shutil.copy(log_dir / "meta.properties", log_dir.parent / name)).parent
+
+
+def _of_two_clusters(log_dir: Path) -> None:
+    second = _empty_log_dir(log_dir, "second")
+    text = (second / "meta.properties").read_text()
+    (second / "meta.properties").write_text(text.replace("cluster.id=", "cluster.id=x"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "check", "words"),
+    [
+        (_gone, "logs", "No such file"),
+        (_of_something_else, "logs", "not a log dir of Kafka's"),
+        (_of_two_clusters, "ids in meta.properties", "different brokers or clusters"),
+    ],
+)
+def test_log_dirs_that_are_none_are_told_and_the_store_is_looked_at_all_the_same(
+    spoil: Callable[[Path], None], check: str, words: str, log_dir: Path
+) -> None:
+    spoil(log_dir)
+    second = log_dir.parent / "second"
+    log_dirs = [log_dir, second] if second.exists() else [log_dir]
+    report = doctor(settings_for(log_dir, broker={"log_dirs": log_dirs}))
+    (name, detail) = next((name, text) for name, text in troubles(report).items() if Path(name).name == check)
+    assert words in detail
+    assert found_in(report, name).outcome.verdict is Verdict.PROBLEM
+    assert report.exit_code == 2
+    assert found_in(report, "write").outcome.verdict is Verdict.OK
+
+
+def test_what_is_worth_knowing_of_log_dirs_is_a_warning(log_dir: Path) -> None:
+    for snapshot in sorted(log_dir.glob("plain-0/*.snapshot")) or sorted(log_dir.glob("*/*.snapshot")):
+        snapshot.unlink()
+    (log_dir / "somebody-s").mkdir()
+    other = _empty_log_dir(log_dir, "other")
+    future_s = SystemClock().now_ms() / 1000 + 3600
+    os.utime(max(log_dir.glob("append-time-0/*.log")), (future_s, future_s))
+    report = doctor(settings_for(log_dir, broker={"log_dirs": [log_dir, other]}), areas=[Area.LOG_DIRS])
+    found = troubles(report)
+    assert set(found) == {str(log_dir), "disks", "producer snapshots", "times of files"}
+    assert "somebody-s" in found[str(log_dir)]
+    assert "lie on one disk" in found["disks"]
+    assert report.exit_code == 0
+
+
+def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> None:
+    arguments = ["doctor", "--json", "--area", "log_dirs", "--log-dir", str(log_dir)]
+    arguments += ["--archive", str(log_dir.parent / "archive")]
+    segment = min(log_dir.glob("append-time-0/*.log"))
+    segment.chmod(0)
+    active = max(log_dir.glob("append-time-0/*.log"))
+    active.chmod(0)
+    (answer,) = unprivileged.tiered_sidecar(*arguments).lines()
+    (denied,) = [check for check in answer["checks"] if check["verdict"] == "problem"]
+    assert (denied["check"], answer["exit_code"]) == ("files can be read", 3)
+    assert "append-time-0" in denied["detail"]
+    assert "broker's user" in denied["advice"]
+    log_dir.chmod(0)
+    try:
+        (answer,) = unprivileged.tiered_sidecar(*arguments).lines()
+    finally:
+        log_dir.chmod(0o755)
+    assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 7]
+
+
+def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_dir: Path) -> None:
+    (log_dir / "odd-0").mkdir()
+    os.mkfifo(log_dir / "odd-0" / "00000000000000000000.log")
+    for snapshot in log_dir.glob("*/*.snapshot"):
+        snapshot.unlink()
+    report = doctor(settings_for(log_dir), areas=[Area.LOG_DIRS])
+    assert set(troubles(report)) == {"partitions", "producer snapshots"}
+    assert "odd-0" in troubles(report)["partitions"]
+    assert found_in(report, "files can be read").outcome.verdict is Verdict.OK

@@ -1,0 +1,93 @@
+"""What `doctor` says of disks, descriptors and memory of this machine, and of compaction on it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sidecar.pipeline import memory_limit
+from sidecar.pipeline.doctor import machine
+from sidecar.pipeline.doctor.doctor import doctor
+from sidecar.pipeline.doctor.findings import Area, Verdict
+from tests.doctor.examined import found_in, settings_for, troubles
+
+
+def test_a_place_that_cannot_be_written_to_says_what_to_do(log_dir: Path) -> None:
+    report = doctor(settings_for(log_dir, store={"url": "file:///proc/nowhere"}), areas=[Area.STORE])
+    assert "the place that store.url names" in found_in(report, "write").outcome.advice
+
+
+def test_a_full_disk_a_place_that_is_none_and_too_few_descriptors(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_for(log_dir, compaction={"topics": ["plain"], "max_job_bytes": 1 << 60, "engine": "local"})
+    report = doctor(settings, areas=[Area.MACHINE])
+    assert list(troubles(report)) == ["compaction.staging_dir"]
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 10**6, 50, 50, 0, 255))
+    monkeypatch.setattr(machine.os, "statvfs", lambda _path: full)
+    report = doctor(settings, areas=[Area.MACHINE])
+    assert "50 inodes free" in troubles(report)["run.state_dir"]
+    assert report.exit_code == 3
+    monkeypatch.undo()
+    (log_dir.parent / "file").write_text("")
+    report = doctor(settings_for(log_dir, run={"state_dir": log_dir.parent / "file" / "state"}), areas=[Area.MACHINE])
+    assert (list(troubles(report)), report.exit_code) == (["run.state_dir"], 2)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _what: (96, 4096))
+    report = doctor(settings_for(log_dir), areas=[Area.MACHINE])
+    assert "96 file descriptors" in troubles(report)["file descriptors"]
+
+
+def test_compaction_that_meets_no_topic_or_has_no_java_is_told(log_dir: Path) -> None:
+    spark = {"java_home": log_dir.parent / "no-java"}
+    settings = settings_for(log_dir, compaction={"topics": ["order"]}, spark=spark)
+    report = doctor(settings, areas=[Area.COMPACTION])
+    assert set(troubles(report)) == {"topics", "java"}
+    assert "match whole names" in found_in(report, "topics").outcome.advice
+    assert "no-java" in troubles(report)["java"]
+    assert report.exit_code == 1
+    here = settings_for(log_dir, compaction={"topics": ["orders"], "engine": "local"}, spark=spark)
+    assert troubles(doctor(here, areas=[Area.COMPACTION])) == {}
+
+
+def test_a_volume_that_evicts_the_broker_when_it_is_full_is_named(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    monkeypatch.setattr(machine, "MOUNTS_FILE", mounts)
+    compaction = {"topics": ["plain"], "staging_dir": str(tmp_path / "work" / "staging")}
+    compacting = settings_for(log_dir, compaction=compaction)
+    node = "/var/lib/kubelet/pods/1-2/volumes"
+    empty_dir, claim = f"{node}/kubernetes.io~empty-dir/work", f"{node}/kubernetes.io~csi/pvc-1/mount"
+    for root, settings, verdict in (
+        (empty_dir, compacting, Verdict.WARNING),
+        (empty_dir, settings_for(log_dir), Verdict.OK),
+        (claim, compacting, Verdict.OK),
+    ):
+        mounts.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 8:1 {root} {tmp_path / 'work'} rw - ext4 a rw\n")
+        outcome = found_in(doctor(settings, areas=[Area.MACHINE]), "work volume").outcome
+        assert outcome.verdict is verdict
+        assert ("the kubelet evicts the whole pod" in outcome.detail) is (verdict is Verdict.WARNING)
+    mounts.unlink()
+    outcome = found_in(doctor(compacting, areas=[Area.MACHINE]), "work volume").outcome
+    assert outcome.verdict is Verdict.NOT_CHECKED
+
+
+def test_the_memory_limit_is_held_against_what_the_settings_may_take(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory_limit, "CGROUP_FILES", (limit,))
+    settings = settings_for(log_dir)
+    for text, verdict in (
+        ("max\n", Verdict.NOT_CHECKED),
+        ("536870912\n", Verdict.OK),
+        ("134217728\n", Verdict.WARNING),
+    ):
+        limit.write_text(text)
+        report = doctor(settings, areas=[Area.MACHINE])
+        assert found_in(report, "memory").outcome.verdict is verdict
+    limit.write_text("1073741824\n")
+    with_spark = settings_for(log_dir, compaction={"topics": ["plain"]})
+    assert "spark" in found_in(doctor(with_spark, areas=[Area.MACHINE]), "memory").outcome.advice
