@@ -170,7 +170,7 @@ class Metrics(Declarations):
             self._last_success.set(self._clock.now_ms() / 1000)
 
     def round_goes_on(self, stopped: int, *, archived: bool = False) -> None:
-        """A round, which may last for hours, has got on; so many stopped in it so far. Those of the round before may again.
+        """A round, which may last for minutes, has got on; so many stopped in it so far. Those of the round before may again.
 
         Args:
             archived: by a segment that is in the archive now.

@@ -32,6 +32,8 @@ from sidecar.storage import open_store, probe_store
 from sidecar.storage.bandwidth import BandwidthLimit
 
 TOPICS_SHOWN_MAX = 20
+ROUND_S = 120.0
+"""What rolls while a round lasts is planned by the next one: retention may be faster than a backlog is archived."""
 
 
 def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
@@ -97,7 +99,7 @@ def policy_of(settings: Settings, *, repeats: bool) -> Policy:
     )
     if not repeats:
         return policy
-    return replace(policy, max_queue=settings.run.max_queue, retry_wait_s=settings.run.retry_wait_s)
+    return replace(policy, max_queue=settings.run.max_queue, round_s=ROUND_S, retry_wait_s=settings.run.retry_wait_s)
 
 
 def journal_directory(settings: Settings) -> Path:

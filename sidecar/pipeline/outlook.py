@@ -1,4 +1,4 @@
-"""What is lost unless it is archived in time: told anew as segments are archived, since a round may last for hours."""
+"""What is lost unless it is archived in time: told anew as segments are archived, since a round may last for minutes."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Container
 from concurrent.futures import Executor
@@ -20,7 +21,7 @@ from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_look import look_of
 from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.partition_turn import Done, PartitionTurn
+from sidecar.pipeline.partition_turn import ROUND_IS_OVER, Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
@@ -158,8 +159,8 @@ class PartitionArchiver:
 
     def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
         """Rolled segments above what is known to be archived, for a partition that cannot be planned now."""
-        last_end_offset = self._known.last_end_offset
-        end_offset = -1 if last_end_offset is None else last_end_offset
+        known = (self._known.end_offset, self._known.last_end_offset, -1)
+        end_offset = next(offset for offset in known if offset is not None)
         return tuple(segment for segment in files.segments if segment.end_offset > end_offset)
 
     def led(self, plan: PartitionPlan) -> LedPartition | None:
@@ -169,12 +170,22 @@ class PartitionArchiver:
             return None
         return LedPartition(self._topic_partition, state.lineage.root, facts.leader_epoch, state.end_offset, plan.files)
 
-    def archive(self, plan: PartitionPlan, uploads: Executor, done: Done = lambda _: None) -> PartitionOutcome:
+    def not_reached(self, plan: PartitionPlan) -> PartitionOutcome:
+        """The outcome where the round was over before the plan's turn came."""
+        waiting = len(plan.segments) + len(plan.waiting)
+        return PartitionOutcome(
+            plan.files, end_offset=self._known.end_offset, waiting=waiting, reason=ROUND_IS_OVER, look_again_ms=0
+        )
+
+    def archive(
+        self, plan: PartitionPlan, uploads: Executor, done: Done = lambda _: None, *, round_end_s: float = math.inf
+    ) -> PartitionOutcome:
         """Archive the planned segments. Never raises a SidecarError: it stands in the outcome.
 
         Args:
             uploads: runs the transfers; segments are prepared here while earlier ones are on their way.
             done: called after each commit.
+            round_end_s: on the monotonic clock; no segment but the first is begun after it.
         """
         outcome = PartitionOutcome(
             plan.files,
@@ -185,7 +196,9 @@ class PartitionArchiver:
         )
         known = self._known
         try:
-            PartitionTurn(self._tools, known, self._held_back, self.before_upload, plan, outcome, done).run(uploads)
+            PartitionTurn(
+                self._tools, known, self._held_back, self.before_upload, plan, outcome, done, round_end_s
+            ).run(uploads)
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
             known.overtaken(error.state, plan.files)
@@ -195,7 +208,7 @@ class PartitionArchiver:
             known.forget()
         outcome.end_offset = known.last_end_offset = known.end_offset
         if outcome.archived:
-            known.rest()
+            known.remember()
         outcome.waiting += len(plan.segments) - len(outcome.archived)
         if self._standing is not None and self._standing.plan is plan:
             self._standing.is_settled = outcome.error is None

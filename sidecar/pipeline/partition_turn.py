@@ -7,8 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeAlias
 
-import structlog
-
 from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, Fenced, SidecarError
@@ -24,6 +22,7 @@ from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
+from sidecar.pipeline.lost_offsets import NOT_ON_DISK, tell_lost
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
@@ -35,10 +34,7 @@ from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
 from sidecar.pipeline.upload import discard_quietly, upload_segment
 
-_log = structlog.get_logger(__name__)
-
-OFFSETS_LOST = "OffsetsLost"
-NOT_ON_DISK = "no longer on the broker's disk when it was to be archived"
+ROUND_IS_OVER = "the round is over; the next one goes on"
 
 Done: TypeAlias = Callable[[ArchivedSegment], None]
 
@@ -55,8 +51,15 @@ class PartitionTurn:
         plan: PartitionPlan,
         outcome: PartitionOutcome,
         done: Done,
+        round_end_s: float,
     ) -> None:
-        """Args: before_upload: has the compacted copies; None where there are none. done: called after each commit."""
+        """Take up a plan.
+
+        Args:
+            before_upload: has the compacted copies; None where there are none.
+            done: called after each commit.
+            round_end_s: on the monotonic clock; no segment but the first is begun after it.
+        """
         self._tools = tools
         self._known = known
         self._held_back = held_back
@@ -64,6 +67,7 @@ class PartitionTurn:
         self._plan = plan
         self._outcome = outcome
         self._done = done
+        self._round_end_s = round_end_s
         self._in_flight: InFlight = deque()
 
     def run(self, uploads: Executor) -> None:
@@ -100,8 +104,8 @@ class PartitionTurn:
     def _archive_segments(
         self, uploads: Executor, position: LogPosition, checkpoint: LeaderEpochs | None, resumed: dict[int, Attempt]
     ) -> None:
-        for segment in self._plan.segments:
-            if self._is_draining():
+        for number, segment in enumerate(self._plan.segments):
+            if self._is_draining() or (number and self._is_round_over()):
                 break
             try:
                 prepared, position, blocker = self._prepare(segment, position, checkpoint, resumed)
@@ -160,6 +164,12 @@ class PartitionTurn:
             self._outcome.reason = "draining: the process was asked to stop"
         return self._tools.stop.is_set()
 
+    def _is_round_over(self) -> bool:
+        is_over = self._tools.clock.monotonic_s() >= self._round_end_s
+        if is_over:
+            self._outcome.reason, self._outcome.look_again_ms = ROUND_IS_OVER, 0
+        return is_over
+
     def _commit_all(self) -> None:
         while self._in_flight:
             self._commit_next()
@@ -173,7 +183,7 @@ class PartitionTurn:
         self._outcome.archived.append(entry)
         self._outcome.conformance[prepared.snapshot.result] += 1
         if prepared.lost is not None:
-            self._tell_lost(prepared.lost)
+            tell_lost(self._tools, self._plan.facts, prepared.lost)
         report_commit(self._tools, prepared, entry)
         self._done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
@@ -223,23 +233,7 @@ class PartitionTurn:
         state, commits = self._known.opened()
         require_leadership(self._tools, plan.files, plan.facts)
         after = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
-        self._tell_lost(hole)
+        tell_lost(self._tools, plan.facts, hole)
         self._tools.board.grown(plan.files.topic_partition, after.segments, after.holes)
         self._known.position = None
         return self._known.keep(after, plan.files)
-
-    def _tell_lost(self, hole: tuple[int, int]) -> None:
-        """A hole has been recorded: nobody may find that out by reading the archive only."""
-        facts = self._plan.facts
-        _log.error(
-            "offsets_lost",
-            partition=str(facts.topic_partition),
-            from_offset=hole[0],
-            to_offset=hole[1],
-            log_start_offset=facts.cluster_start_offset,
-            reason=NOT_ON_DISK,
-            action="find out why uploads were late, or who removed files; status and verify will go on to name the hole",
-        )
-        self._tools.metrics.broker.offsets_lost(hole[1] - hole[0])
-        lost = f"offsets {hole[0]} to {hole[1] - 1} were recorded as LOST: {NOT_ON_DISK}"
-        self._tools.board.failed(str(facts.topic_partition), OFFSETS_LOST, lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -22,6 +22,8 @@ from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.queue_room import Work, within_queue
+from sidecar.pipeline.retention_race import is_urgent
+from sidecar.pipeline.round_pools import pools, releasing
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
 
@@ -52,6 +54,7 @@ class Rounds:
         self._scan = scan
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
+        self._not_reached: set[TopicPartition] = set()
         self._outlook = Outlook(tools)
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
@@ -96,8 +99,14 @@ class Rounds:
         self._outlook.looked(looks)
         self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
-        in_order = sorted(work, key=lambda item: item[1].deletion_order)
+        in_order = sorted(work, key=self._turn_order)
         return within_queue(in_order, self._tools.policy.max_queue), report
+
+    def _turn_order(self, item: Work) -> tuple[bool, bool, tuple[int, int, str, int]]:
+        """What retention is about to take; then whom the last round did not reach, so that no backlog keeps others waiting."""
+        plan = item[1]
+        can_wait = not is_urgent(plan.deadline_ms, self._tools.clock)
+        return (can_wait, plan.files.topic_partition not in self._not_reached, plan.deletion_order)
 
     def _planned(self, partitions: Iterable[PartitionFiles]) -> Iterator[Planned]:
         """A plan for each partition that does not rest, or why there is none."""
@@ -141,6 +150,8 @@ class Rounds:
     ) -> RoundReport:
         """Archive what was planned. One partition's fault never stops another's work."""
         self._tools.held.hold(segment.log for _, plan in work for segment in plan.segments)
+        round_end_s = self._tools.clock.monotonic_s() + self._tools.policy.round_s
+        self._not_reached = set()
         unfinished = self._tools.journal.roots()
         turns: list[Work] = []
         idle: list[PartitionOutcome] = []
@@ -150,10 +161,15 @@ class Rounds:
                 turns.append((archiver, plan))
             else:
                 idle.append(outcome)
-        with _releasing(self._tools), _pools(self._tools) as (partitions, uploads):
+        with releasing(self._tools), pools(self._tools) as (partitions, uploads):
             futures = [
                 partitions.submit(
-                    self._archive_one, archiver, plan, uploads, self._committed(archiver, plan, report, done)
+                    self._archive_one,
+                    archiver,
+                    plan,
+                    uploads,
+                    self._committed(archiver, plan, report, done),
+                    round_end_s,
                 )
                 for archiver, plan in turns
             ]
@@ -203,14 +219,18 @@ class Rounds:
         plan: PartitionPlan,
         uploads: Executor,
         committed: Callable[[ArchivedSegment], None],
+        round_end_s: float,
     ) -> PartitionOutcome:
-        outcome = archiver.archive(plan, uploads, committed)
+        if plan.segments and self._tools.clock.monotonic_s() >= round_end_s:
+            self._not_reached.add(plan.files.topic_partition)
+            return archiver.not_reached(plan)
+        outcome = archiver.archive(plan, uploads, committed, round_end_s=round_end_s)
         for _ in range(CONFLICTS_IN_A_ROW):
             if not isinstance(outcome.error, CommitConflict) or self._tools.stop.is_set():
                 break
             before = outcome
             try:
-                outcome = archiver.archive(archiver.plan(plan.files), uploads, committed)
+                outcome = archiver.archive(archiver.plan(plan.files), uploads, committed, round_end_s=round_end_s)
             except SidecarError as error:
                 outcome = PartitionOutcome(plan.files, reason=str(error), error=error)
             outcome.archived[:0] = before.archived
@@ -229,23 +249,3 @@ class Rounds:
             self._tools.board.failed(partition, type(outcome.error).__name__, advised(outcome.error))
         elif outcome.reason:
             _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=outcome.reason)
-
-
-@contextmanager
-def _releasing(tools: Tools) -> Iterator[None]:
-    """Close the descriptors that were held for this round and that nobody took."""
-    try:
-        yield
-    finally:
-        tools.held.release()
-
-
-@contextmanager
-def _pools(tools: Tools) -> Iterator[tuple[Executor, Executor]]:
-    workers = tools.policy.workers
-    ahead = workers * tools.policy.uploads_ahead
-    with (
-        ThreadPoolExecutor(ahead, thread_name_prefix="upload") as uploads,
-        ThreadPoolExecutor(workers, thread_name_prefix="partition") as partitions,
-    ):
-        yield partitions, uploads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ class Policy:
     `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never; what the broker itself says counts
     instead, unless `expiration_is_given`. See `expiration_ms`.
     `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
-    `max_queue`: segments that one round may plan. `retry_wait_s`: how long a partition rests after an error.
+    `max_queue`: segments that one round may plan. `round_s`: when this has passed, a round begins no further segments.
+    `retry_wait_s`: how long a partition rests after an error.
     `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
     `record_lost`: go on above a hole and record it, instead of stopping the partition.
     """
@@ -42,6 +44,7 @@ class Policy:
     index_interval_bytes: int = 4096
     record_lost: bool = False
     max_queue: int = 1_000_000
+    round_s: float = math.inf
     retry_wait_s: float = 0.0
     spares_cache: bool = True
     readers_per_disk: int = 1
