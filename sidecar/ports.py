@@ -162,6 +162,10 @@ class BrokerFacts(Protocol):
         """What holds for a topic, as far as it is known."""
         ...
 
+    def topics(self) -> frozenset[str] | None:
+        """All topics of the cluster that we may know of, None where no broker is asked. Raises BrokerUnavailable."""
+        ...
+
     def state(self) -> FactsState:
         """How fresh all of this is."""
         ...

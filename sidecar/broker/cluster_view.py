@@ -74,6 +74,14 @@ def describe_topics(connection: BrokerConnection, topics: Collection[str], node_
     return ClusterView(answer.cluster_id, brokers, leaders, topic_ids, problems)
 
 
+def all_topics(connection: BrokerConnection) -> frozenset[str]:
+    """Names of the cluster's topics; a broker passes over those that this user may not describe. Raises BrokerUnavailable."""
+    from kafka.protocol.metadata import MetadataRequest
+
+    answer = connection.send(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    return frozenset(topic.name for topic in answer.topics)
+
+
 def list_offsets(
     connection: BrokerConnection,
     node_id: int,

@@ -127,6 +127,10 @@ class FileBrokerFacts:
             reason=reason or ("" if leads else NOT_LEADING),
         )
 
+    def topics(self) -> None:
+        """See `BrokerFacts`: files know of no more than what lies here."""
+        return
+
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`. Reads the leader epochs anew."""
         return self._partition(files, latest_epoch(files.directory))

@@ -20,6 +20,7 @@ from sidecar.broker.cluster_view import (
     READ_UNCOMMITTED,
     ClusterView,
     PartitionOffset,
+    all_topics,
     describe_topics,
     list_offsets,
     require_broker,
@@ -38,6 +39,8 @@ from sidecar.topic_policy import TopicPolicy
 _log = structlog.get_logger(__name__)
 
 NOT_ASKED_YET = "the broker has not answered yet"
+TOPICS_MAX_AGE_S = 300.0
+"""All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class LiveBrokerFacts:
         self._look: _Look | None = None
         self._state = FactsState(None, NOT_ASKED_YET)
         self._other = 0
+        self._topics: tuple[float, frozenset[str]] | None = None
         self._lock = threading.Lock()
 
     def cluster_id(self) -> str:
@@ -94,6 +98,13 @@ class LiveBrokerFacts:
     def policy(self, topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
         return self._configs.policy(topic)
+
+    def topics(self) -> frozenset[str]:
+        """See `BrokerFacts`. Asked anew from time to time."""
+        now_s = self._clock.monotonic_s()
+        if self._topics is None or now_s - self._topics[0] >= TOPICS_MAX_AGE_S:
+            self._topics = now_s, all_topics(self._connection)
+        return self._topics[1]
 
     def refresh(self) -> None:
         """Read the files and ask the broker anew. A broker that is away is no error: `state` and every reason tell it.

@@ -15,11 +15,10 @@ from threading import Event
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.listing_cache import ListingCache
-from sidecar.discovery.scan import ScanResult, scan_log_dirs, topics_of
-from sidecar.discovery.topic_filter import NEVER, TopicFilter
+from sidecar.discovery.scan import ScanResult, scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.http import Board
-from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.workplace import work_directory
@@ -50,23 +49,6 @@ def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool |
     more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
     hint = "" if internal_topics else " (those that begin with __ only with topics.internal: true)"
     raise SettingsError(f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}")
-
-
-def nothing_chosen(settings: Settings) -> str:
-    """Why nothing in the log dirs is archived although topics lie there, "" if that is not so.
-
-    Internal topics count only where they are wanted: a new cluster has nothing else yet.
-    """
-    wanted = [
-        topic
-        for topic in topics_of(settings.broker.log_dirs)
-        if topic not in NEVER and (settings.topics.internal or not is_internal_topic(topic))
-    ]
-    try:
-        require_topic(wanted, settings)
-    except SettingsError as error:
-        return f"{error}; nothing is archived: correct topics.include and topics.exclude"
-    return ""
 
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:

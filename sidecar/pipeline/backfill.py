@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import structlog
+
 from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import Settings
@@ -20,6 +22,10 @@ from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
+from sidecar.pipeline.topic_choice import nothing_chosen
+from sidecar.ports import BrokerFacts
+
+_log = structlog.get_logger(__name__)
 
 ANSWER_WAIT_S: Final = 60.0
 ANSWER_POLL_S: Final = 1.0
@@ -90,11 +96,13 @@ def backfill(
     """
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
-    require_topic(topics_of(settings.broker.log_dirs), settings)
+    if not settings.broker.connection.is_configured:
+        require_topic(topics_of(settings.broker.log_dirs), settings)
     _require_leadership(settings)
     with open_tools(settings, read_only=dry_run) as tools:
         rounds = Rounds(tools, scanner(settings))
         work, report = plan_answered(rounds, tools.clock)
+        _require_choice(settings, tools.facts, report.found_nothing and not work)
         totals = [segment for _, plan in work for segment in plan.segments]
         planned = {
             str(plan.files.topic_partition): [
@@ -138,6 +146,15 @@ def _is_unanswered(plan: PartitionPlan) -> bool:
 def _with_error(plan: PartitionPlan) -> PartitionPlan:
     what = f"{plan.files.topic_partition}: {plan.reason}; run again when the broker is up"
     return replace(plan, error=PartitionError(what), reason=what)
+
+
+def _require_choice(settings: Settings, facts: BrokerFacts, found_nothing: bool) -> None:
+    """A broker need not hold a chosen topic, but the cluster must have one. Raises SettingsError."""
+    found = nothing_chosen(settings, facts) if found_nothing else None
+    if found is not None and found.is_slip:
+        raise SettingsError(found.reason)
+    if found is not None:
+        _log.warning("no_topic_is_chosen", reason=found.reason)
 
 
 def _require_leadership(settings: Settings) -> None:

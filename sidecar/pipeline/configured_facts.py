@@ -45,6 +45,10 @@ class ConfiguredFacts:
         """See `BrokerFacts`."""
         return self._facts.policy(topic)
 
+    def topics(self) -> frozenset[str] | None:
+        """See `BrokerFacts`."""
+        return self._facts.topics()
+
     def state(self) -> FactsState:
         """See `BrokerFacts`."""
         return self._facts.state()

@@ -17,13 +17,14 @@ from sidecar.errors import BrokerUnavailable, LogDirsUnformatted, SettingsError,
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.advice import advised
-from sidecar.pipeline.assembly import ChangingSettings, nothing_chosen, open_tools, policy_of, scanner
+from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
+from sidecar.pipeline.topic_choice import TopicChoice, nothing_chosen
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +73,7 @@ class RoundLoop:
         self._engines = engines or LocalEngines()
         self._board = board or Board(clock)
         self._cleaner_stalled = False
-        self._nothing_chosen = ""
+        self._choice = TopicChoice(health, self._board)
         self._changing = ChangingSettings(settings, clock)
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
 
@@ -157,6 +158,10 @@ class RoundLoop:
                     rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
                 report = self._round(rounds)
+                if report.found_nothing:
+                    self._choice.show(nothing_chosen(self._settings, tools.facts))
+                elif report.is_complete:
+                    self._choice.show(None)
                 if report.is_complete:
                     compaction.offer(report.led)
                 compaction.require_sound()
@@ -240,20 +245,8 @@ class RoundLoop:
                 self._health.met(condition)
         for reason in away:
             self._board.failed("broker", BrokerUnavailable.__name__, reason)
-        self._show_choice("" if outcomes or report.problems else nothing_chosen(self._settings))
         for right in report.missing_rights:
             self._board.failed("broker", RIGHT_MISSING, right)
         problems = [str(problem.error) for problem in report.problems]
         status = {"round_ended_ms": self._clock.now_ms(), "problems": problems}
         self._health.publish({**status, "missing_rights": list(report.missing_rights)})
-
-    def _show_choice(self, nothing_chosen_because: str) -> None:
-        """Patterns that match nothing of what is there are a slip of the pen, which nobody would notice."""
-        if not nothing_chosen_because:
-            self._health.met("topics")
-        else:
-            self._health.unmet("topics", nothing_chosen_because)
-            if nothing_chosen_because != self._nothing_chosen:
-                _log.error("no_topic_is_chosen", reason=nothing_chosen_because)
-                self._board.failed("topics", SettingsError.__name__, nothing_chosen_because)
-        self._nothing_chosen = nothing_chosen_because

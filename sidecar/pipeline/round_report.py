@@ -33,6 +33,11 @@ class RoundReport:
     missing_rights: tuple[str, ...] = ()
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether the look was a whole one, and there was no partition to look at."""
+        return self.is_complete and not (self.broker_away or self.outcomes or self.resting or self.problems)
+
+    @property
     def errors(self) -> list[SidecarError]:
         """Everything that needs a person or another try."""
         found = [outcome.error for outcome in self.outcomes if outcome.error is not None]

@@ -37,6 +37,7 @@ class Leadership:
     ask_before_away: int | None = None
     epoch: int | None = None
     missing_rights: tuple[str, ...] = ()
+    in_cluster: frozenset[str] | None = None
 
     def cluster_id(self) -> str:
         return self.files.cluster_id()
@@ -49,6 +50,9 @@ class Leadership:
 
     def state(self) -> FactsState:
         return FactsState(None, self.away, self.missing_rights)
+
+    def topics(self) -> frozenset[str] | None:
+        return self.in_cluster
 
     def policy(self, topic: str) -> TopicPolicy:
         return self.files.policy(topic)

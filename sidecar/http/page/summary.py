@@ -71,6 +71,9 @@ def summary_of(
     if quarantined:
         troubles.append(Trouble(f"{plural(quarantined, 'partition')} not compacted", "#compaction", is_grave=False))
     tone, headline = _headline(states, troubles, is_starting=is_starting)
+    nothing_chosen = status.get("topics", {}).get("nothing_chosen")
+    if tone == "busy" and nothing_chosen and not states:
+        headline = f"Nothing to do: {nothing_chosen}"
     return Summary(tone, headline, tuple(troubles), _tiles(rows, states, figures, now_ms))
 
 

@@ -25,6 +25,7 @@ _AHEAD_S_MAX = 60
 _OF_NOBODY = {"lost+found", "remote-log-index-cache"}
 """Directories that may lie in a log dir, and are no partition's."""
 _AS_THE_BROKER = "run as the broker's user, or as a group that may read its files"
+_CHOICE = "correct topics.include and topics.exclude; none needed if no chosen topic has a replica on this broker"
 _LOG_DIRS = "set broker.log_dirs, or --log-dir, to the broker's log.dirs as this process sees them"
 
 
@@ -81,7 +82,10 @@ class _Look:
             more = f", and {len(self.found.problems) - 1} more" if len(self.found.problems) > 1 else ""
             return problem(f"{first.error}{more}", exit_code=first.error.exit_code)
         if not self.found.partitions:
-            require_topic(topics_of(self.settings.broker.log_dirs), self.settings)
+            try:
+                require_topic(topics_of(self.settings.broker.log_dirs), self.settings)
+            except SettingsError as error:
+                return warning(str(error), _CHOICE)
             return warning("no partition of the accepted topics is here yet", "none needed if topics are still to come")
         rolled = sum(len(files.segments) for files in self.found.partitions)
         return fine(f"{len(self.found.partitions)} of the accepted topics, {rolled} rolled segments")
