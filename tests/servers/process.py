@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from typing import Self
 
 _POLL_S = 0.05
 _TAIL_LINES = 40
+_PORTS = range(10_240, 32_768)
+_PORT_TRIES = 200
 
 
 class ServerError(RuntimeError):
@@ -24,10 +27,21 @@ class ServerError(RuntimeError):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 on which nobody listened a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of 127.0.0.1 on which nobody listened a moment ago.
+
+    Not one of those that the system gives to outgoing connections (ip_local_port_range, from 32768): a client would take it
+    before its server does, and a client that asks whether the server is there would in the end connect to itself.
+    """
+    for _ in range(_PORT_TRIES):
+        # Not by the seeded `random`: workers that draw the same numbers would want the same ports.
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ServerError(f"no free port found between {_PORTS[0]} and {_PORTS[-1]} in {_PORT_TRIES} tries")
 
 
 def port_answers(port: int) -> bool:
