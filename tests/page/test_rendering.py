@@ -123,7 +123,7 @@ def test_a_thousand_partitions_are_rendered_in_no_time(rig: Rig) -> None:
         rig.page.render("page=2")
         took_s.append(time.thread_time() - began_s)
     print("seconds of processor time:", [round(seconds, 4) for seconds in took_s])
-    assert min(took_s) < 0.05
+    assert min(took_s) < 0.15
 
 
 def test_who_asks_while_the_pipeline_works_holds_nobody_up(rig: Rig) -> None:

@@ -68,7 +68,7 @@ def test_a_storm_of_file_events_does_not_make_a_storm_of_scans(tmp_path: Path, m
 
     def note(_rounds: Rounds, _done: object) -> RoundReport:
         begun_s.append(clock.monotonic_s())
-        return RoundReport(scan_s=0.3)
+        return RoundReport(scan_s=0.3 if len(begun_s) < 3 else 6.0)
 
     monkeypatch.setattr(assembly, "open_store", lambda *_: MemoryStore())
     monkeypatch.setattr(Rounds, "run_once", note)
@@ -84,4 +84,4 @@ def test_a_storm_of_file_events_does_not_make_a_storm_of_scans(tmp_path: Path, m
         stopped_s = clock.monotonic_s()
     # Five times the duration of a scan; but who is asked to stop does not wait for that.
     assert [later - earlier >= 1.5 for earlier, later in pairwise(begun_s)] == [True, True]
-    assert clock.monotonic_s() - stopped_s < 1.0
+    assert clock.monotonic_s() - stopped_s < 15

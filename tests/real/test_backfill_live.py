@@ -44,7 +44,6 @@ def settings_for(broker: KafkaBroker, archive: Path, topics: str) -> dict[str, s
         "broker.settle_ms": "0",
         "broker.snapshot_grace_ms": "0",
         "broker.connection.bootstrap_servers": broker.bootstrap,
-        "broker.connection.request_timeout_s": "2",
         "run.state_dir": str(archive.parent / "state"),
         "topics.include": topics,
     }
@@ -107,7 +106,8 @@ def test_a_broker_that_falls_silent_in_the_middle_ends_it_with_nothing_lost_or_d
     broker = cluster.brokers[0]
     produce(broker, "slow", 1000)
     archive = tmp_path / "archive"
-    settings = settings_for(broker, archive, "slow") | {"store.bandwidth_bytes_per_s": str(64 * 1024)}
+    settings = settings_for(broker, archive, "slow")
+    settings |= {"store.bandwidth_bytes_per_s": str(64 * 1024), "broker.connection.request_timeout_s": "2"}
     process = subprocess.Popen(
         [str(PROGRAM), "backfill", "--json"],
         env=environment(settings),

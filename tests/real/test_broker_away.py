@@ -54,7 +54,7 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
         "broker.log_dirs": str(broker.log_dirs[0]),
         "broker.assume_leader": "false",
         "broker.connection.bootstrap_servers": f"127.0.0.1:{proxy.port}",
-        "broker.connection.request_timeout_s": "1",
+        "broker.connection.request_timeout_s": "3",
         "topics.include": "orders",
         "run.scan_interval_s": "0.3",
     }
@@ -81,7 +81,7 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
         bases = [name.partition("-")[0] for name in objects(archive, "segments/*.log")]
         assert uploaded <= objects(archive, "segments/*.log")
         assert sorted(bases) == sorted(set(bases))
-        for kind, attributes in (("latency", {"latency": 3000}), ("timeout", {"timeout": 0})):
+        for kind, attributes in (("latency", {"latency": 9000}), ("timeout", {"timeout": 0})):
             eventually(daemon.is_ready)
             toxic = proxy.add_toxic(kind, **attributes)
             eventually(is_told)

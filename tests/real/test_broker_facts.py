@@ -173,7 +173,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         open_one.commit_transaction(60)
         took_s = eventually(lambda: (daemon.archived_end("payments-0") or 0) > stable)
         print(f"{broker.version}: archived {took_s:.2f} s after the transaction ended")
-        assert took_s < 10
+        assert took_s < 30
         eventually(daemon.is_ready)
         broker.stop()
         eventually(lambda: not daemon.is_ready())

@@ -87,7 +87,7 @@ def test_segments_are_archived_soon_after_they_rolled_without_a_jvm_and_sigterm_
     assert not (tmp_path / "imported").exists()
     # The scan comes every 30 s: without the file-system's hint most of these would take longer.
     print("seconds until archived:", [round(seconds, 2) for seconds in took_s])
-    assert sorted(took_s)[len(took_s) // 2] < 5, took_s
+    assert sorted(took_s)[len(took_s) // 2] < 10, took_s
     assert_whole(settings, {"orders-0": rolled_ranges(LOGS, "orders-0")})
 
 
@@ -184,7 +184,8 @@ def test_a_drain_that_a_store_holds_up_is_ended_and_the_next_start_goes_on(
         if how == "a second signal":
             daemon.process.send_signal(signal.SIGTERM)
         eventually(lambda: not daemon.process.alive)
-        assert now_s() - started_s < 10
+        # The other limit is 60 s, and a request to the silent store lasts for 120.
+        assert now_s() - started_s < 40
         assert daemon.process.stop() == 143
         gateway.process.send_signal(signal.SIGCONT)
     with Daemon(tmp_path, settings) as daemon:
@@ -273,7 +274,7 @@ def test_ctrl_c_ends_a_backfill_at_the_next_segment(tmp_path: Path) -> None:
     settings = {**FAST, **directory(tmp_path, log_dir), "run.state_dir": str(tmp_path / "state")}
     backfill = ServerProcess(
         "backfill",
-        [str(PROGRAM), "backfill", "--set", f"store.bandwidth_bytes_per_s={4 * MIB}"],
+        [str(PROGRAM), "backfill", "--set", f"store.bandwidth_bytes_per_s={2 * MIB}"],
         tmp_path / "log",
         environment(settings),
     )
@@ -285,7 +286,7 @@ def test_ctrl_c_ends_a_backfill_at_the_next_segment(tmp_path: Path) -> None:
     eventually(lambda: "segment_committed" in backfill.output())
     os.kill(backfill.pid, signal.SIGINT)
     took_s = eventually(lambda: not backfill.alive)
-    assert took_s < 10
+    assert took_s < 15  # All of it would take 30 s.
     assert backfill.stop() == 130
     assert "Traceback" not in backfill.output()
     done = run_program(settings, "backfill", "--json")
