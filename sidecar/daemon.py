@@ -28,7 +28,8 @@ from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.reload import SettingsReload, lacks_memory
-from sidecar.pipeline.round_loop import ALL_CONDITIONS, CONDITIONS, RoundLoop
+from sidecar.pipeline.round_loop import RoundLoop
+from sidecar.pipeline.round_signs import ALL_CONDITIONS, CONDITIONS
 
 _log = structlog.get_logger(__name__)
 

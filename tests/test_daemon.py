@@ -23,7 +23,7 @@ from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import summary_of
 from sidecar.http.status_json import board_json
 from sidecar.metrics import Metrics
-from sidecar.pipeline import assembly, reload, round_loop
+from sidecar.pipeline import assembly, reload, round_loop, round_signs
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
@@ -65,7 +65,7 @@ class Loop:
 
     def __init__(self, settings: Settings) -> None:
         clock = SystemClock()
-        self.health = Health(clock, conditions=round_loop.CONDITIONS)
+        self.health = Health(clock, conditions=round_signs.CONDITIONS)
         self.metrics = Metrics(clock)
         self.stop, self.wake = threading.Event(), threading.Event()
         self.board = Board(clock)
@@ -87,7 +87,7 @@ def not_ready(loop: Loop) -> set[str]:
     """Conditions whose gauge is 1."""
     return {
         condition
-        for condition in round_loop.ALL_CONDITIONS
+        for condition in round_signs.ALL_CONDITIONS
         if loop.metrics.registry.get_sample_value("tiered_sidecar_not_ready", {"condition": condition})
     }
 
@@ -182,7 +182,7 @@ def test_with_nobody_to_say_who_leads_nothing_is_well(tmp_path: Path, store: Mem
     settings = settings_for(tmp_path)
     alone = settings.model_copy(update={"broker": settings.broker.model_copy(update={"assume_leader": False})})
     with looping(alone) as loop:
-        loop.metrics.watch_readiness(loop.health.not_ready, round_loop.ALL_CONDITIONS)
+        loop.metrics.watch_readiness(loop.health.not_ready, round_signs.ALL_CONDITIONS)
         eventually(lambda: "first_round" not in loop.health.not_ready())
         assert "--assume-leader" in loop.health.not_ready()["leadership"]
         assert not_ready(loop) == {"leadership"}
@@ -193,7 +193,7 @@ def test_patterns_that_match_no_topic_are_told_until_they_match_one(tmp_path: Pa
     settings = settings_for(tmp_path)
     slip = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("order",)})})
     with structlog.testing.capture_logs() as logs, looping(settings) as loop:
-        loop.metrics.watch_readiness(loop.health.not_ready, round_loop.ALL_CONDITIONS)
+        loop.metrics.watch_readiness(loop.health.not_ready, round_signs.ALL_CONDITIONS)
         eventually(lambda: not loop.health.not_ready())
         loop.loop.adopt(slip)
         eventually(lambda: "append-time" in loop.health.status()["topics"]["nothing_chosen"])
@@ -242,7 +242,7 @@ def test_a_store_that_comes_later_is_waited_for(
 
 def test_a_right_that_is_missing_is_told_on_the_page_and_in_status(tmp_path: Path) -> None:
     loop = Loop(settings_for(tmp_path))
-    loop.loop._show(RoundReport(missing_rights=("allow it Describe on topic orders",)))
+    loop.loop._signs.round_ended(RoundReport(missing_rights=("allow it Describe on topic orders",)))
     (error,) = loop.board.figures().errors
     assert (error.where, error.kind, error.text) == ("broker", "RightMissing", "allow it Describe on topic orders")
     assert loop.health.status()["missing_rights"] == ["allow it Describe on topic orders"]
@@ -311,7 +311,7 @@ def test_only_a_hang_outside_of_the_store_is_a_stall(
 
     monkeypatch.setattr(daemon, "Health", Watched)
     if where == "in the store":
-        monkeypatch.setattr(RoundLoop, "_show", lambda loop, _report: loop._stop.set())
+        monkeypatch.setattr(RoundLoop, "_pause", lambda loop, *_seconds, **_options: loop._stop.set())
         assert daemon.run(settings_for(tmp_path)) == 0
         assert ages_s[0] <= 2 * daemon.TICK_S
     else:

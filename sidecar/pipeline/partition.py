@@ -208,7 +208,7 @@ class PartitionArchiver:
             known.forget()
         outcome.end_offset = known.last_end_offset = known.end_offset
         if outcome.archived:
-            known.remember()
+            known.rest()
         outcome.waiting += len(plan.segments) - len(outcome.archived)
         if self._standing is not None and self._standing.plan is plan:
             self._standing.is_settled = outcome.error is None

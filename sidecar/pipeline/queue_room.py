@@ -1,11 +1,12 @@
-"""How many segments of each plan one round takes on; the rest is planned again by the next."""
+"""What of its plans one round takes on: whose turn it is at all, and with how many segments; the next round plans the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 
 Work = tuple[PartitionArchiver, PartitionPlan]
@@ -31,3 +32,16 @@ def within_queue(work: Sequence[Work], room: int) -> list[Work]:
             plan = replace(plan, segments=kept, waiting=(*later, *plan.waiting), reason=reason, look_again_ms=0)
         cut.append((archiver, plan))
     return cut
+
+
+def turns_and_idle(work: Iterable[Work], unfinished: Container[str]) -> tuple[list[Work], list[PartitionOutcome]]:
+    """Work that takes a turn, and the outcomes of what needs none. `unfinished`: roots of which attempts are left."""
+    turns: list[Work] = []
+    idle: list[PartitionOutcome] = []
+    for archiver, plan in work:
+        outcome = archiver.idle_outcome(plan, unfinished)
+        if outcome is None:
+            turns.append((archiver, plan))
+        else:
+            idle.append(outcome)
+    return turns, idle

@@ -7,33 +7,22 @@ from contextlib import ExitStack
 from functools import partial
 from threading import Event
 
-import structlog
-
-from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
-from sidecar.errors import BrokerUnavailable, LogDirsUnformatted, SettingsError, SidecarError, StoreError, StoreUnsafe
+from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
-from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
 from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.round_signs import RoundSigns
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.topic_choice import TopicChoice, nothing_chosen
 
-_log = structlog.get_logger(__name__)
-
-CLEANER_STALLED = "CleanerStalled"
-RIGHT_MISSING = "RightMissing"
-CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
-"""What `run` waits for at its start."""
-ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics")
-"""Together with what it finds out: nobody says who leads, or no topic is chosen."""
 START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
 BEAT_S = 1.0
@@ -72,7 +61,7 @@ class RoundLoop:
         self._wake = wake
         self._engines = engines or LocalEngines()
         self._board = board or Board(clock)
-        self._cleaner_stalled = False
+        self._signs = RoundSigns(clock, metrics, health, self._board)
         self._choice = TopicChoice(health, self._board)
         self._changing = ChangingSettings(settings, clock)
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
@@ -94,9 +83,7 @@ class RoundLoop:
         wait_s = START_WAIT_S_FIRST
         self._board.about(self._settings.store.url, "")
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
-            _log.error("nothing_will_be_archived", reason=NOT_LEADING)
-            self._health.unmet("leadership", NOT_LEADING)
-            self._board.failed("leadership", SettingsError.__name__, NOT_LEADING)
+            self._signs.nobody_leads()
         while not self._stop.is_set():
             taken_over = self._take_over()
             if taken_over is not None:
@@ -119,18 +106,13 @@ class RoundLoop:
                 return
             except LogDirsUnformatted as error:
                 # Beside a new broker we may be first; and a disk may be mounted late.
-                self._metrics.failed(type(error).__name__)
-                self._health.unmet("log_dirs", str(error))
-                self._board.failed("log_dirs", type(error).__name__, str(error))
-                _log.error("log_dirs_not_usable", error=str(error), next_try_s=wait_s)
+                self._signs.not_usable("log_dirs", error, wait_s)
             except StoreError as error:
                 # The store may come back; a process that ends would only be started again.
-                self._metrics.failed(type(error).__name__)
-                self._health.unmet("store", str(error))
-                self._board.failed("store", type(error).__name__, str(error))
-                if isinstance(error, StoreUnsafe) or (not error.retryable and wait_s >= START_WAIT_S_MAX):
+                is_hopeless = isinstance(error, StoreUnsafe) or (not error.retryable and wait_s >= START_WAIT_S_MAX)
+                self._signs.not_usable("store", error, None if is_hopeless else wait_s)
+                if is_hopeless:
                     raise
-                _log.error("store_not_usable", error=str(error), next_try_s=wait_s)
             self._pause(wait_s)
             wait_s = min(2 * wait_s, START_WAIT_S_MAX)
 
@@ -157,7 +139,7 @@ class RoundLoop:
                         compaction = self._compaction(beside, tools)
                     rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
-                report = self._round(rounds)
+                report = self._round(rounds, tools)
                 if report.found_nothing:
                     self._choice.show(nothing_chosen(self._settings, tools.facts))
                 elif report.is_complete:
@@ -165,7 +147,8 @@ class RoundLoop:
                 if report.is_complete:
                     compaction.offer(report.led)
                 compaction.require_sound()
-                self._watch(cleaner)
+                if cleaner.is_due():
+                    self._signs.cleaner(cleaner.look())
                 self._pause(
                     min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
                     deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
@@ -188,25 +171,6 @@ class RoundLoop:
         self._settings, taken_over = self._handed_in.pop()
         return taken_over
 
-    def _watch(self, cleaner: CleanerWatch) -> None:
-        """Look after the broker's own cleaner, from time to time."""
-        if not cleaner.is_due():
-            return
-        was_stalled = self._cleaner_stalled
-        report = cleaner.look()
-        self._cleaner_stalled = bool(report.stalled)
-        self._metrics.broker.cleaner(
-            len(report.stalled),
-            report.max_stalled_s,
-            report.dirty_bytes,
-            report.max_dirty_ratio,
-            report.beyond_max_lag,
-        )
-        self._health.publish_section("broker_cleaner", report.as_json())
-        if self._cleaner_stalled and not was_stalled:
-            _log.error("broker_cleaner_stalled", finding=report.line)
-            self._board.failed("broker", CLEANER_STALLED, report.line)
-
     def _pause(self, seconds: float, deaf_s: float = 0.0) -> None:
         """Wait for that long, or until woken, but not woken within the first `deaf_s` except to stop."""
         begun_s = self._clock.monotonic_s()
@@ -218,35 +182,13 @@ class RoundLoop:
             if deaf_left_s <= 0 or self._stop.wait(min(deaf_left_s, BEAT_S)):
                 return
 
-    def _round(self, rounds: Rounds) -> RoundReport:
+    def _round(self, rounds: Rounds, tools: Tools) -> RoundReport:
         self._health.beat()
         try:
             report = rounds.run_once(lambda _partition, _segment: self._health.beat())
         except SidecarError as error:
             # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
-            self._metrics.failed(type(error).__name__)
-            self._health.unmet("log_dirs", str(error))
-            self._board.failed("log_dirs", type(error).__name__, advised(error))
-            _log.error("round_failed", error=str(error))
+            self._signs.round_failed(error, tools.facts.state().away)
             return RoundReport(is_complete=False)
-        self._health.met("first_round")
-        self._show(report)
+        self._signs.round_ended(report)
         return report
-
-    def _show(self, report: RoundReport) -> None:
-        outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
-        away = [report.broker_away] if report.broker_away else []
-        unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
-        store_errors = [str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)]
-        for condition, reasons in (("log_dirs", unreadable), ("store", store_errors), ("broker", away)):
-            if reasons:
-                self._health.unmet(condition, reasons[0])
-            else:
-                self._health.met(condition)
-        for reason in away:
-            self._board.failed("broker", BrokerUnavailable.__name__, reason)
-        for right in report.missing_rights:
-            self._board.failed("broker", RIGHT_MISSING, right)
-        problems = [str(problem.error) for problem in report.problems]
-        status = {"round_ended_ms": self._clock.now_ms(), "problems": problems}
-        self._health.publish({**status, "missing_rights": list(report.missing_rights)})

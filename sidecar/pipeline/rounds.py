@@ -21,7 +21,7 @@ from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.queue_room import Work, within_queue
+from sidecar.pipeline.queue_room import Work, turns_and_idle, within_queue
 from sidecar.pipeline.retention_race import is_urgent
 from sidecar.pipeline.round_pools import pools, releasing
 from sidecar.pipeline.round_report import RoundReport
@@ -66,7 +66,11 @@ class Rounds:
     def plan(self) -> tuple[list[Work], RoundReport]:
         """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest."""
         begun_s = self._tools.clock.monotonic_s()
-        self._tools.facts.refresh()
+        try:
+            self._tools.facts.refresh()
+        finally:
+            # At once: the look may take its time, and there is none where this is the broker of another cluster.
+            self._tools.metrics.broker.facts(self._tools.facts.state())
         found = self._scan()
         for problem in found.problems:
             _log.error("scan_problem", path=str(problem.path), error=str(problem.error))
@@ -95,7 +99,6 @@ class Rounds:
         self._tools.board.looked(looks)
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
-        self._tools.metrics.broker.facts(state)
         self._outlook.looked(looks)
         self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
@@ -152,15 +155,7 @@ class Rounds:
         self._tools.held.hold(segment.log for _, plan in work for segment in plan.segments)
         round_end_s = self._tools.clock.monotonic_s() + self._tools.policy.round_s
         self._not_reached = set()
-        unfinished = self._tools.journal.roots()
-        turns: list[Work] = []
-        idle: list[PartitionOutcome] = []
-        for archiver, plan in work:
-            outcome = archiver.idle_outcome(plan, unfinished)
-            if outcome is None:
-                turns.append((archiver, plan))
-            else:
-                idle.append(outcome)
+        turns, idle = turns_and_idle(work, self._tools.journal.roots())
         with releasing(self._tools), pools(self._tools) as (partitions, uploads):
             futures = [
                 partitions.submit(

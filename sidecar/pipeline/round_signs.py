@@ -1,0 +1,91 @@
+"""What `run` meets between and in its rounds, told to everybody who may want to know: probes, metrics, page and log."""
+
+from __future__ import annotations
+
+import structlog
+
+from sidecar.broker.files import NOT_LEADING
+from sidecar.clock import Clock
+from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StoreError
+from sidecar.http import Board, Health
+from sidecar.metrics import Metrics
+from sidecar.pipeline.advice import advised
+from sidecar.pipeline.cleaner_watch import CleanerReport
+from sidecar.pipeline.round_report import RoundReport
+
+_log = structlog.get_logger(__name__)
+
+CLEANER_STALLED = "CleanerStalled"
+RIGHT_MISSING = "RightMissing"
+CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
+"""What `run` waits for at its start."""
+ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics")
+"""Together with what it finds out: nobody says who leads, or no topic is chosen."""
+
+
+class RoundSigns:
+    """Conditions of readiness, errors for people, and lines in the log. Of one loop, in its thread."""
+
+    def __init__(self, clock: Clock, metrics: Metrics, health: Health, board: Board) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._health = health
+        self._board = board
+        self._cleaner_stalled = False
+
+    def nobody_leads(self) -> None:
+        """The settings name nobody who could tell what this broker leads."""
+        _log.error("nothing_will_be_archived", reason=NOT_LEADING)
+        self._health.unmet("leadership", NOT_LEADING)
+        self._board.failed("leadership", SettingsError.__name__, NOT_LEADING)
+
+    def not_usable(self, condition: str, error: SidecarError, next_try_s: float | None) -> None:
+        """The store or the log dirs keep the work from beginning. `next_try_s`: None where there will be none."""
+        self._metrics.failed(type(error).__name__)
+        self._health.unmet(condition, str(error))
+        self._board.failed(condition, type(error).__name__, str(error))
+        if next_try_s is not None:
+            _log.error(f"{condition}_not_usable", error=str(error), next_try_s=next_try_s)
+
+    def round_failed(self, error: SidecarError, broker_away: str) -> None:
+        """Not even a look was possible. `broker_away`: why the broker could not be asked, "" if that is not the reason."""
+        condition = "broker" if broker_away else "log_dirs"
+        self._metrics.failed(type(error).__name__)
+        self._health.unmet(condition, str(error))
+        self._board.failed(condition, type(error).__name__, advised(error))
+        _log.error("round_failed", error=str(error))
+
+    def round_ended(self, report: RoundReport) -> None:
+        """A round is over, and this is what it met."""
+        self._health.met("first_round")
+        outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
+        away = [report.broker_away] if report.broker_away else []
+        unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
+        store_errors = [str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)]
+        for condition, reasons in (("log_dirs", unreadable), ("store", store_errors), ("broker", away)):
+            if reasons:
+                self._health.unmet(condition, reasons[0])
+            else:
+                self._health.met(condition)
+        for reason in away:
+            self._board.failed("broker", BrokerUnavailable.__name__, reason)
+        for right in report.missing_rights:
+            self._board.failed("broker", RIGHT_MISSING, right)
+        problems = [str(problem.error) for problem in report.problems]
+        status = {"round_ended_ms": self._clock.now_ms(), "problems": problems}
+        self._health.publish({**status, "missing_rights": list(report.missing_rights)})
+
+    def cleaner(self, report: CleanerReport) -> None:
+        """A look at the broker's own cleaner is over."""
+        was_stalled, self._cleaner_stalled = self._cleaner_stalled, bool(report.stalled)
+        self._metrics.broker.cleaner(
+            len(report.stalled),
+            report.max_stalled_s,
+            report.dirty_bytes,
+            report.max_dirty_ratio,
+            report.beyond_max_lag,
+        )
+        self._health.publish_section("broker_cleaner", report.as_json())
+        if self._cleaner_stalled and not was_stalled:
+            _log.error("broker_cleaner_stalled", finding=report.line)
+            self._board.failed("broker", CLEANER_STALLED, report.line)

@@ -1,0 +1,62 @@
+"""What a round that cannot even begin tells: probes and metrics name the reason, not that of the round before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import ManualClock
+from sidecar.errors import SettingsError
+from sidecar.http import Board, Health
+from sidecar.metrics import Metrics
+from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.round_signs import RoundSigns
+from sidecar.ports import FactsState
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
+
+
+class ChangingCluster(FileBrokerFacts):
+    """A broker whose address leads to another cluster from some moment on, until it does not any more."""
+
+    problem = ""
+
+    def state(self) -> FactsState:
+        """See `BrokerFacts`."""
+        return replace(super().state(), away=self.problem)
+
+    def refresh(self) -> None:
+        """See `BrokerFacts`."""
+        super().refresh()
+        if self.problem:
+            raise SettingsError(self.problem)
+
+
+def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as made:
+        facts = ChangingCluster([log_dir], assume_leader=True)
+        tools = replace(made, facts=facts)
+        rounds = rounds_over(tools, log_dir)
+        for problem, away in (("", 0), ("the servers are of another cluster", 1), ("", 0)):
+            facts.problem = problem
+            if problem:
+                with pytest.raises(SettingsError):
+                    rounds.run_once()
+            else:
+                rounds.run_once()
+            assert tools.metrics.registry.get_sample_value("tiered_sidecar_broker_away") == away
+
+
+def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
+    clock = ManualClock(0)
+    health = Health(clock)
+    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs.round_failed(SettingsError("servers of another cluster"), "servers of another cluster")
+    assert health.not_ready() == {"broker": "servers of another cluster"}
+    signs.round_ended(RoundReport())
+    signs.round_failed(SettingsError("no log dir can be read"), "")
+    assert health.not_ready() == {"log_dirs": "no log dir can be read"}
