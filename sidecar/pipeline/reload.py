@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
@@ -19,6 +18,7 @@ from sidecar.errors import SettingsError
 from sidecar.http import Health
 from sidecar.metrics import Metrics
 from sidecar.metrics.config import ReloadResult
+from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.doctor.machine import memory_needed_bytes
 from sidecar.pipeline.memory_limit import memory_limit_bytes
 
@@ -40,7 +40,7 @@ class _Pending:
 def lacks_memory(settings: Settings) -> str:
     """Why these settings may need more memory than this container has, "" if they do not or there is no limit."""
     limit = memory_limit_bytes()
-    needed = memory_needed_bytes(settings, len(os.sched_getaffinity(0)))
+    needed = memory_needed_bytes(settings, processors())
     if limit is None or needed <= limit:
         return ""
     return (
@@ -148,5 +148,5 @@ class SettingsReload:
 
 def _needs_more(old: Settings, new: Settings) -> bool:
     """Whether the new settings may take more memory than the old ones."""
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     return memory_needed_bytes(new, cores) > memory_needed_bytes(old, cores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from sidecar.config.loading import LoadedSettings, load_settings
 from sidecar.http import Board, Health
 from sidecar.http.page.rendering import StatusPage
 from sidecar.metrics import Metrics
-from sidecar.pipeline import reload
+from sidecar.pipeline import cpu_limit, reload
+from sidecar.pipeline.doctor.machine import memory_needed_bytes
 from sidecar.pipeline.reload import SettingsReload
 
 
@@ -200,3 +202,43 @@ def test_compaction_is_not_begun_in_a_container_that_is_too_small_for_it(
     operator.write_text(text)
     operator.reload.look(asked=True)
     assert len(operator.adopted) == 2
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [
+        (["200000 100000\n"], 2),
+        (["150000 100000\n"], 2),
+        (["1000 100000\n"], 1),
+        (["6400000 100000\n"], 32),
+        (["max 100000\n"], 32),
+        (["what\n"], 32),
+        (["200000\n", "100000\n"], 2),
+        (["-1\n", "100000\n"], 32),
+    ],
+)
+def test_a_container_has_as_many_processors_as_its_quota(
+    quota: list[str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tuple(tmp_path / str(number) for number in range(len(quota)))
+    for file, text in zip(files, quota, strict=True):
+        file.write_text(text)
+    monkeypatch.setattr(cpu_limit, "CGROUP_FILES", ((tmp_path / "none",), files))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
+    assert cpu_limit.processors() == expected
+
+
+def test_a_large_node_is_no_reason_to_refuse_compaction_in_a_small_container(
+    operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`local[*]` is as many workers as the JVM counts processors, and that are those of the quota."""
+    quota = tmp_path / "cpu.max"
+    quota.write_text("200000 100000\n")
+    monkeypatch.setattr(cpu_limit, "CGROUP_FILES", ((quota,),))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
+    store = f"store: {{url: {operator.file.parent}/archive}}"
+    operator.write_text(f"{store}\ncompaction: {{topics: [orders]}}\nspark: {{master: 'local[*]'}}\n")
+    needed = memory_needed_bytes(load_settings(config_file=operator.file).settings, 2)
+    monkeypatch.setattr(reload, "memory_limit_bytes", lambda: needed)
+    operator.reload.look(asked=True)
+    assert len(operator.adopted) == 1, operator.shown

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sidecar.config import CompactionWhen, Settings
 from sidecar.errors import SettingsError, StagingFull
+from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.pipeline.held_files import HELD_MAX
 from sidecar.pipeline.memory_limit import memory_limit_bytes
@@ -152,7 +153,7 @@ def _memory(settings: Settings) -> Outcome:
     limit = memory_limit_bytes()
     if limit is None:
         return not_checked("no memory limit is set for this container, or none can be read")
-    needed = memory_needed_bytes(settings, len(os.sched_getaffinity(0)))
+    needed = memory_needed_bytes(settings, processors())
     detail = f"limit {limit // MIB} MiB, these settings may take {needed // MIB} MiB"
     if limit < needed:
         smaller = "store.s3.concurrency, store.s3.part_bytes"
