@@ -16,7 +16,10 @@ _BY_PART_OF_NAME = (
     (f"/{SEGMENTS}", _OBJECT),
     (INDEXES_SUFFIX, _OBJECT),
     (f".{Suffix.LOG}", "restore it from a replica of the partition; the partition goes on after that"),
-    (f".{Suffix.SNAPSHOT}", "`tiered-sidecar snapshots rebuild` writes it anew from the log"),
+    (
+        f".{Suffix.SNAPSHOT}",
+        "for a stopped broker `tiered-sidecar snapshots heal --replace-corrupt` writes it anew from the log",
+    ),
     (LEADER_EPOCH_CHECKPOINT, "restore it from a replica of the partition"),
     (
         "-offset-checkpoint",
