@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -28,12 +28,6 @@ SMALL = 9_000
 VERSION = "version"
 VERSIONED = "changes-0"
 KEYS = 40
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
-    with VersityGateway(tmp_path_factory.mktemp("versitygw"), options=["--quiet"]) as server:
-        yield server
 
 
 def add_versioned(log_dir: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,6 @@ from tests.servers.kafka_java import dump_log_segments
 from tests.servers.versitygw import VersityGateway
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
-    with VersityGateway(tmp_path_factory.mktemp("versitygw"), options=["--quiet"]) as server:
-        yield server
 
 
 @pytest.fixture(params=["s3", "file"])
@@ -60,8 +54,11 @@ def test_every_part_comes_back_byte_for_byte_and_kafka_reads_it(
         assert {name: count for name, count in uploaded.items() if count} == {
             name: len(state.segments) for name, state in states.items()
         }
-        compared = compare_with_stored_dumps(version, tmp_path / "cut", [Path("logs") / path for path in written])
-        assert {suffix for suffix, count in compared.items() if count > 3} == set(DUMP_OPTIONS)
+        if settings["store.url"].startswith(
+            "s3:"
+        ):  # Four JVMs a version; of a directory the bytes are as compared above.
+            compared = compare_with_stored_dumps(version, tmp_path / "cut", [Path("logs") / path for path in written])
+            assert {suffix for suffix, count in compared.items() if count > 3} == set(DUMP_OPTIONS)
     assert_commands_agree(settings, {name: ranges(state) for name, state in states.items()}, version)
 
 

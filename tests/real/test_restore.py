@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,6 @@ send filler {PAYMENTS} 0 600
 """
 # Golden records are as old as the golden directories: no retention may remove them while the test runs.
 PROPERTIES = {"log.retention.ms": "-1"}
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
-    with VersityGateway(tmp_path_factory.mktemp("versitygw"), options=["--quiet"]) as server:
-        yield server
 
 
 def archive(gateway: VersityGateway, log_dir: Path, scratch: Path) -> dict[str, str]:
