@@ -62,5 +62,5 @@ def test_where_only_one_worker_fits_nothing_is_started(tmp_path: Path, monkeypat
     limit = tmp_path / "memory.max"
     limit.write_text(f"{300 * MIB}\n")
     monkeypatch.setattr(memory_limit, "CGROUP_FILES", (limit,))
-    monkeypatch.setattr(local_engine, "usable_cores", lambda: 64)
+    monkeypatch.setattr(local_engine, "processors", lambda: 64)
     assert set(LocalEngine(alone_s=0.0).run(where, range(5))) == {str(os.getpid()).encode()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SidecarError
+from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.memory_limit import memory_limit_bytes
 from sidecar.ports import MIB
 
@@ -34,11 +34,6 @@ class WorkerDied(SidecarError):
     """A process of the pool ended without an answer."""
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def workers_that_fit(cores: int, limit_bytes: int | None) -> int:
     """A worker per core, but no more than the container's memory is enough for: nodes have many cores, init containers little."""
     return cores if limit_bytes is None else max(1, min(cores, (limit_bytes - _BASE_BYTES) // _WORKER_BYTES))
@@ -52,7 +47,7 @@ class LocalEngine:
         workers: processes; 1: everything in this one. None: `workers_that_fit`.
         alone_s: how long this process works alone before it starts others.
         """
-        self._workers = workers or workers_that_fit(usable_cores(), memory_limit_bytes())
+        self._workers = workers or workers_that_fit(processors(), memory_limit_bytes())
         self._alone_s = alone_s
         self._clock = clock or SystemClock()
 
