@@ -34,7 +34,7 @@ def configure_logging(
     """Set up logging for this process: ours, and the warnings of the libraries.
 
     Args:
-        secrets: values that are blotted out wherever they turn up, e.g. in a library's error text.
+        secrets: values that are blotted out wherever they turn up, e.g. in a library's error text; asked for at each event.
         stream: default stderr as it is now.
         colors: allow them, on a terminal.
     """
@@ -80,12 +80,19 @@ class Redaction:
     """A processor that takes secrets and raw bytes out of an event, at any depth."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = tuple(
-            sorted({text for text in secrets if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
-        )
+        """Args: secrets: iterated at each event, for those that change."""
+        self._source = secrets
+        self._secrets: tuple[str, ...] = ()
+        self._look()
+
+    def _look(self) -> None:
+        known = {text for text in self._source if len(text) >= _SHORTEST_SECRET}
+        if len(known) != len(self._secrets) or not known.issuperset(self._secrets):
+            self._secrets = tuple(sorted(known, key=len, reverse=True))
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """See structlog's processors."""
+        self._look()
         return {name: self._clean(name, value) for name, value in event.items()}
 
     def _clean(self, name: str, value: Any) -> Any:
@@ -99,10 +106,14 @@ class Redaction:
             return {str(key): self._clean(str(key), inner) for key, inner in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self._clean("", inner) for inner in value]
-        return self.text(str(value))
+        return self._text(str(value))
 
     def text(self, text: str) -> str:
         """The text without secrets."""
+        self._look()
+        return self._text(text)
+
+    def _text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return _IN_TEXT.sub(lambda found: f"{found['keep'] or found['query']}{REDACTED}", text)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sidecar.config import load_settings
 from sidecar.config.environment import variable_of
 from sidecar.config.paths import all_settings
+from sidecar.config.secrets import EARLIER_MAX, Secrets
 from sidecar.errors import SettingsError
 from tests.loading_settings import URL, a_file, refusal
 
@@ -142,4 +143,22 @@ def test_secrets_that_stand_in_files_are_secrets_too(tmp_path: Path) -> None:
     assert set(loaded.secrets()) == {f"{name}-of-the-broker" for name in names}
     for file in files.values():
         file.unlink()
-    assert loaded.secrets() == ()
+    assert tuple(loaded.secrets()) == ()
+
+
+def test_a_secret_that_is_replaced_in_its_file_is_one_too_and_the_earlier_ones_remain_some(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("token-of-monday")
+    secrets = Secrets(("given",), [file])
+    for day in ("monday", "tuesday"):
+        fresh = tmp_path / "fresh"
+        fresh.write_text(f"token-of-{day}\n")
+        fresh.rename(file)
+        assert f"token-of-{day}" in secrets
+    assert set(secrets) == {"given", "token-of-monday", "token-of-tuesday"}
+    file.unlink()
+    assert set(secrets) == {"given", "token-of-monday", "token-of-tuesday"}
+    for number in range(2 * EARLIER_MAX):
+        file.write_text(f"token {number:09}" + " " * number)
+        assert f"token {number:09}" in secrets
+    assert len(set(secrets)) == EARLIER_MAX + 1

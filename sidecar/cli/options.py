@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -105,7 +105,7 @@ class GlobalOptions:
         self.set_up_logs(log, loaded.secrets())
         return loaded.settings
 
-    def set_up_logs(self, settings: LogSettings, secrets: tuple[str, ...] = ()) -> None:
+    def set_up_logs(self, settings: LogSettings, secrets: Iterable[str] = ()) -> None:
         """Logs of this process go to stderr."""
         from sidecar.cli.output import CurrentStderr
         from sidecar.logs import configure_logging

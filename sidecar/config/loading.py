@@ -10,10 +10,11 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from sidecar.config.environment import SECRET_BYTES_MAX, read_environment, variable_of
+from sidecar.config.environment import read_environment, variable_of
 from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean, value_at
+from sidecar.config.secrets import Secrets
 from sidecar.config.wording import expectation
 from sidecar.errors import SettingsError
 
@@ -38,14 +39,13 @@ class LoadedSettings:
             shown[path] = {"value": _jsonable(value), "source": self.sources.get(path, DEFAULT)}
         return shown
 
-    def secrets(self) -> tuple[str, ...]:
-        """The values that must never be shown, also those that stand in files now."""
+    def secrets(self) -> Secrets:
+        """The values that must never be shown, also those that stand in files, whenever they are asked for."""
         values = [value_at(self.settings, path) for path, setting in all_settings().items() if setting.is_secret]
         given = [value.get_secret_value() for value in values if value is not None]
         connection = self.settings.broker.connection
         files = (connection.ssl_key_password_file, connection.sasl_password_file, connection.sasl_oauth_token_file)
-        texts = [_text_of(file) for file in (*files, self.settings.http.token_file) if file is not None]
-        return (*given, *(text for text in texts if text))
+        return Secrets(given, [file for file in (*files, self.settings.http.token_file) if file is not None])
 
 
 def load_settings(
@@ -79,15 +79,6 @@ def load_settings(
         lines = dict.fromkeys(_problem(details, sources) for details in error.errors(include_url=False))
         raise SettingsError("\n".join(lines)) from error
     return LoadedSettings(settings, {path: source for path, source in sources.items() if path in all_settings()})
-
-
-def _text_of(file: Path) -> str:
-    """The secret in a file, "" if it cannot be read: who uses it says so."""
-    try:
-        with file.open(encoding="utf-8") as opened:
-            return opened.read(SECRET_BYTES_MAX).strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
