@@ -31,7 +31,8 @@ class PartitionState:
     first segment. `highest_leader_epoch`: of all writers so far, -1 if none knew its own. `last_sha256`: of the exact
     bytes of commit `next_number - 1`, None before the first. `clean`: what the last compaction covered, cut off where
     something was put in since; None before the first. `deleted_before_offset`: records below it were deleted on purpose on
-    the broker, though segments may still hold them; 0 for none.
+    the broker, though segments may still hold them; 0 for none. `is_whole`: False where older segments were left out to
+    save memory, so that this must never be taken for what the archive holds.
     """
 
     lineage: Lineage
@@ -46,6 +47,7 @@ class PartitionState:
     removed: tuple[RemovedSegment, ...] = ()
     clean: Clean | None = None
     deleted_before_offset: int = 0
+    is_whole: bool = True
 
     @property
     def start_offset(self) -> int | None:
@@ -87,4 +89,4 @@ def newest_part(state: PartitionState, from_offset: int) -> PartitionState:
     """
     first = bisect_right(state.segments, from_offset, key=lambda segment: segment.end_offset)
     first = min(first, max(0, len(state.segments) - 1))
-    return replace(state, segments=state.segments[first:]) if first else state
+    return replace(state, segments=state.segments[first:], is_whole=False) if first else state

@@ -58,7 +58,7 @@ def newest_segments(state: PartitionState) -> PartitionState:
     segments = state.segments[-SEGMENTS_KEPT:]
     start_offset = segments[0].base_offset if segments else state.end_offset or 0
     holes = tuple(hole for hole in state.holes if hole.base_offset >= start_offset)
-    return replace(state, segments=segments, holes=holes, removed=(), clean=None)
+    return replace(state, segments=segments, holes=holes, removed=(), clean=None, is_whole=False)
 
 
 class ArchiveMemory:
@@ -119,7 +119,7 @@ def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -
     if _seal(body, facts) != sha256:
         return None
     try:
-        state = decode_checkpoint(body, number, parse_root(ObjectKey(root)))
+        state = replace(decode_checkpoint(body, number, parse_root(ObjectKey(root))), is_whole=False)
         found = json.loads(facts)
         extent = found["extent"]
         runs = tuple(

@@ -163,7 +163,7 @@ class CommitLog:
                     f"{writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now"
                 )
             raise CommitConflict(f"{self._root}: another writer made commit {number}", now)
-        self._checkpoint_if_due(number, self._checkpoint_every)
+        self._checkpoint_if_due(number, self._checkpoint_every, state)
         return state
 
     def _prepare(
@@ -192,22 +192,18 @@ class CommitLog:
         except (CorruptFile, UnicodeEncodeError) as error:
             raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
 
-    def leave_checkpoint(self, state: PartitionState, *, is_whole: bool) -> None:
-        """The writer rests: write a checkpoint if it spares the next reader much. A failure is only noted.
-
-        Args:
-            is_whole: the state has all live segments, so that it need not be read.
-        """
+    def leave_checkpoint(self, state: PartitionState) -> None:
+        """The writer rests: write a checkpoint if it spares the next reader much. A failure is only noted."""
         number = state.next_number - 1
         spares = max(SPARED_MIN, min(self._checkpoint_every, number // SPARED_SHARE))
-        self._checkpoint_if_due(number, spares, state if is_whole else None)
+        self._checkpoint_if_due(number, spares, state)
 
-    def _checkpoint_if_due(self, number: int, every: int, whole: PartitionState | None = None) -> None:
+    def _checkpoint_if_due(self, number: int, every: int, state: PartitionState) -> None:
         """Write a checkpoint where one is due. It spares readers time and nothing else: a failure is only noted."""
         if number < max(self._newest_checkpoint + every, self._next_checkpoint_try):
             return
         try:
-            self._write_checkpoint(self.read() if whole is None else whole)
+            self._write_checkpoint(state if state.is_whole else self.read())
         except (PartitionError, StoreError) as error:
             # Each try reads the whole state: a store that refuses for good must not cost that with every commit.
             self._checkpoint_failures += 1

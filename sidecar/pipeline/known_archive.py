@@ -28,7 +28,6 @@ class KnownArchive:
         self._commits: CommitLog | None = None
         self._largest_archived_ms = -1
         self._may_resume = True
-        self._is_whole = False
         self._seen = (files.topic_id, files.directory_id)
         self._newest: FileIdentity | None = None
         self._reached: FileIdentity | None = None
@@ -67,7 +66,7 @@ class KnownArchive:
                 self._tools.board.opened(self._topic_partition, opened.state)
             else:
                 self._tools.board.resumed(self._topic_partition, remembered.extent, opened.state)
-            state = self.keep(opened.state, files, is_whole=remembered is None)
+            state = self.keep(opened.state, files)
             if remembered is None or remembered.state.next_number != state.next_number:
                 self.remember()
             return self._newest_of(state)
@@ -81,7 +80,7 @@ class KnownArchive:
     def rest(self) -> None:
         """A turn has committed, and is over: leave what spares others and the next process many requests."""
         if self.state is not None and self._commits is not None:
-            self._commits.leave_checkpoint(self.state, is_whole=self._is_whole)
+            self._commits.leave_checkpoint(self.state)
             self.remember()
             self._newest_of(self.state)
 
@@ -90,7 +89,6 @@ class KnownArchive:
         # Which attempts are committed only the segments tell.
         if len(state.segments) > SEGMENTS_KEPT and not self._tools.journal.attempts(state.lineage.root):
             state = self.state = newest_part(state, state.segments[-SEGMENTS_KEPT].base_offset)
-            self._is_whole = False
         return state
 
     def remember(self) -> None:
@@ -107,12 +105,8 @@ class KnownArchive:
         self.state, self._commits, self.position = None, None, None
         self._newest, self._reached = None, None
 
-    def keep(self, state: PartitionState, files: PartitionFiles, *, is_whole: bool | None = None) -> PartitionState:
-        """Remember this state, as far as local files reach down. Returns what is remembered.
-
-        Args:
-            is_whole: whether it has all live segments. Default: if what was remembered had.
-        """
+    def keep(self, state: PartitionState, files: PartitionFiles) -> PartitionState:
+        """Remember this state, as far as local files reach down. Returns what is remembered."""
         known_end_offset = -1 if self.state is None or self.state.end_offset is None else self.state.end_offset
         for segment in reversed(state.segments):
             if segment.end_offset <= known_end_offset:
@@ -120,13 +114,12 @@ class KnownArchive:
             self._largest_archived_ms = max(self._largest_archived_ms, segment.max_timestamp_ms)
         local_start_offset = files.segments[0].base_offset if files.segments else files.active_base_offset
         self.state = newest_part(state, local_start_offset or 0)
-        self._is_whole = self.state is state and (self._is_whole if is_whole is None else is_whole)
         return self.state
 
     def overtaken(self, state: PartitionState, files: PartitionFiles) -> None:
         """Another writer has committed, and this is the state now."""
         self._tools.board.opened(self._topic_partition, state)
-        self.keep(state, files, is_whole=True)
+        self.keep(state, files)
         self.position, self._reached = None, None
 
     def committed(self, state: PartitionState, files: PartitionFiles, log: FileIdentity, position: LogPosition) -> bool:

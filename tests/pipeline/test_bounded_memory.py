@@ -115,7 +115,7 @@ def test_small_archives_get_a_checkpoint_soon_and_large_ones_no_more_than_before
     left: list[int] = []
     for number in range(150):
         state = log.append([Add(a_segment(100 * number))], WRITER, state)
-        log.leave_checkpoint(state, is_whole=True)
+        log.leave_checkpoint(state)
         if log.newest_checkpoint not in (-1, *left[-1:]):
             left.append(log.newest_checkpoint)
     assert left[:6] == [7, 15, 23, 31, 41, 54]
