@@ -13,10 +13,10 @@ from sidecar.pipeline import assembly
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
+from tests.daemon.looping import eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, rolled_ranges, rounds_over, tools_for
-from tests.test_daemon import eventually, looping, settings_for
 
 PARTITION = "orders-0"
 NOW_MS = wall_clock_ms("4.3.0")

@@ -14,22 +14,13 @@ import pytest
 from sidecar.config import Settings
 from sidecar.errors import SidecarError
 from sidecar.http.status_json import board_json
-from sidecar.pipeline import assembly, round_loop
+from sidecar.pipeline import round_loop
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import StagedRun, StageEngine, Stages
+from tests.daemon.looping import WAIT_S, Loop, eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
-from tests.test_daemon import WAIT_S, Loop, eventually, looping, settings_for
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    """What every settings' URL leads to."""
-    found = MemoryStore()
-    monkeypatch.setattr(assembly, "open_store", lambda *_arguments: found)
-    return found
-
 
 EAGER = {"topics": ["compacted"], "check_interval_s": 0.05, "min_cleanable_dirty_ratio": 0.0}
 

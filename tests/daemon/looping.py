@@ -1,0 +1,101 @@
+"""A loop in this process, and what is to be seen of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sidecar.clock import SystemClock
+from sidecar.config import Settings
+from sidecar.http import Board, Health
+from sidecar.http.page.rows import row_of
+from sidecar.http.page.summary import summary_of
+from sidecar.http.status_json import board_json
+from sidecar.metrics import Metrics
+from sidecar.pipeline import round_signs
+from sidecar.pipeline.round_loop import RoundLoop
+from tests.golden import golden
+
+LOGS = golden("4.3.0") / "logs"
+WAIT_S = 30.0
+
+
+def settings_for(tmp_path: Path, **run: Any) -> Settings:
+    return Settings.model_validate(
+        {
+            "store": {"url": str(tmp_path / "archive")},
+            "broker": {"log_dirs": [LOGS], "assume_leader": True, "settle_ms": 0, "snapshot_grace_ms": 0},
+            "topics": {"include": ["append-time"]},
+            "run": {"state_dir": tmp_path / "state", "watch": False, "scan_interval_s": 0.05, **run},
+            "http": {"bind": None},
+        }
+    )
+
+
+def over_log_dirs(settings: Settings, *log_dirs: Path) -> Settings:
+    """The same over other log dirs."""
+    return settings.model_copy(update={"broker": settings.broker.model_copy(update={"log_dirs": log_dirs})})
+
+
+class Loop:
+    """A loop in a thread of its own, and what it tells."""
+
+    def __init__(self, settings: Settings) -> None:
+        clock = SystemClock()
+        self.health = Health(clock, conditions=round_signs.CONDITIONS)
+        self.metrics = Metrics(clock)
+        self.stop, self.wake = threading.Event(), threading.Event()
+        self.board = Board(clock)
+        self.loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake, board=self.board)
+        self.thread = threading.Thread(target=self.loop.run)
+
+    def sample(self, name: str) -> float:
+        return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}") or 0.0
+
+    def labelled(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels) or 0.0
+
+    def row(self, partition: int = 0) -> dict[str, Any]:
+        rows = [row for row in board_json(self.board)["partitions"] if row["partition"] == partition]
+        return rows[0] if rows else {}
+
+
+def not_ready(loop: Loop) -> set[str]:
+    """Conditions whose gauge is 1."""
+    return {
+        condition
+        for condition in round_signs.ALL_CONDITIONS
+        if loop.metrics.registry.get_sample_value("tiered_sidecar_not_ready", {"condition": condition})
+    }
+
+
+def headline(loop: Loop) -> str:
+    """What the status page says of all this."""
+    figures = loop.board.figures()
+    rows = [row_of(found, {}) for found in figures.partitions]
+    status = {**loop.health.status(), "not_ready": loop.health.not_ready()}
+    return summary_of(rows, figures, status, None, SystemClock().now_ms()).headline
+
+
+@contextmanager
+def looping(settings: Settings) -> Iterator[Loop]:
+    loop = Loop(settings)
+    loop.thread.start()
+    try:
+        yield loop
+    finally:
+        loop.stop.set()
+        loop.wake.set()
+        loop.thread.join(WAIT_S)
+        assert not loop.thread.is_alive()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S  # noqa: TID251 - threads have no other clock
+    while not condition():
+        assert time.monotonic() < deadline_s  # noqa: TID251
+        time.sleep(0.01)  # noqa: TID251

@@ -1,0 +1,153 @@
+"""What ends the process and with which code, and what is waited for instead."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import structlog
+
+from sidecar import daemon
+from sidecar.errors import SettingsError, StoreUnavailable, StoreUnsafe
+from sidecar.pipeline import reload, round_loop, round_signs
+from sidecar.pipeline.round_loop import RoundLoop
+from sidecar.pipeline.rounds import Rounds
+from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import copy_partitions
+
+
+def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_self: Rounds, *_arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Rounds, "plan", fail)
+    with structlog.testing.capture_logs() as logs:
+        assert daemon.run(settings_for(tmp_path)) == 1
+    (crash,) = [entry for entry in logs if entry["event"] == "crashed"]
+    assert crash["log_level"] == "critical"
+    assert isinstance(crash["exc_info"], ZeroDivisionError)
+
+
+def test_a_fault_in_the_thread_of_a_transfer_is_not_passed_over_either(tmp_path: Path, store: MemoryStore) -> None:
+    def fail(operation: str, key: str) -> None:
+        if operation == "upload" and "_probe" not in key:
+            raise ZeroDivisionError("a bug")
+
+    store.before = fail
+    with structlog.testing.capture_logs() as logs:
+        assert daemon.run(settings_for(tmp_path)) == 1
+    assert "crashed" in [entry["event"] for entry in logs]
+
+
+def test_settings_that_can_never_work_end_the_process(tmp_path: Path, store: MemoryStore) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "meta.properties").write_text("version=1\ncluster.id=AnotherClustersIdAAAAA\nnode.id=1\n")
+    settings = over_log_dirs(settings_for(tmp_path), LOGS, tmp_path / "logs")
+    with pytest.raises(SettingsError, match="different brokers or clusters"):
+        daemon.run(settings)
+
+
+def test_log_dirs_that_the_broker_formats_later_are_waited_for(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
+    with looping(over_log_dirs(settings_for(tmp_path), tmp_path / "logs")) as loop:
+        eventually(lambda: "does not exist" in loop.health.not_ready().get("log_dirs", ""))
+        copy_partitions(tmp_path, "append-time-0")
+        eventually(lambda: not loop.health.not_ready() and loop.row().get("segments_waiting") == 0)
+    assert store.objects
+
+
+def test_a_log_dir_whose_disk_was_unmounted_is_told_and_hides_nothing_else(tmp_path: Path, store: MemoryStore) -> None:
+    log_dir = copy_partitions(tmp_path, "append-time-0")
+    (tmp_path / "other").mkdir()
+    other = copy_partitions(tmp_path / "other", "orders-0")
+    (other / "meta.properties").rename(log_dir / "meta.properties")
+    settings = over_log_dirs(settings_for(tmp_path), log_dir, other)
+    with looping(settings) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        other.rename(tmp_path / "unmounted")
+        other.mkdir()
+        eventually(lambda: "mount its disk" in loop.health.not_ready().get("log_dirs", ""))
+        assert loop.row()["error"] is None
+
+
+def test_with_nobody_to_say_who_leads_nothing_is_well(tmp_path: Path, store: MemoryStore) -> None:
+    settings = settings_for(tmp_path)
+    alone = settings.model_copy(update={"broker": settings.broker.model_copy(update={"assume_leader": False})})
+    with looping(alone) as loop:
+        loop.metrics.watch_readiness(loop.health.not_ready, round_signs.ALL_CONDITIONS)
+        eventually(lambda: "first_round" not in loop.health.not_ready())
+        assert "--assume-leader" in loop.health.not_ready()["leadership"]
+        assert not_ready(loop) == {"leadership"}
+        assert "All is well" not in headline(loop)
+
+
+def test_patterns_that_match_no_topic_are_told_until_they_match_one(tmp_path: Path, store: MemoryStore) -> None:
+    settings = settings_for(tmp_path)
+    slip = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("order",)})})
+    with structlog.testing.capture_logs() as logs, looping(settings) as loop:
+        loop.metrics.watch_readiness(loop.health.not_ready, round_signs.ALL_CONDITIONS)
+        eventually(lambda: not loop.health.not_ready())
+        loop.loop.adopt(slip)
+        eventually(lambda: "append-time" in loop.health.status()["topics"]["nothing_chosen"])
+        # Without a broker to ask nobody knows whether another broker has the topic.
+        assert not loop.health.not_ready()
+        assert headline(loop).startswith("Nothing to do: of what lies here no topic matches; there are: append-time")
+        loop.loop.adopt(settings)
+        eventually(lambda: not loop.health.status()["topics"]["nothing_chosen"])
+        assert headline(loop).startswith("All is well")
+    assert [entry["log_level"] for entry in logs if entry["event"] == "no_topic_is_chosen"] == ["warning"]
+
+
+def test_a_store_that_is_not_safe_is_not_waited_for(tmp_path: Path, store: MemoryStore) -> None:
+    store.ignore_if_none_match = True
+    with pytest.raises(StoreUnsafe, match="create-only put"):
+        daemon.run(settings_for(tmp_path))
+
+
+def test_a_store_that_comes_later_is_waited_for(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
+    is_there = threading.Event()
+
+    def refuse(_operation: str, _key: str) -> None:
+        if not is_there.is_set():
+            raise StoreUnavailable("not yet")
+
+    store.before = refuse
+    with looping(settings_for(tmp_path)) as loop:
+        eventually(lambda: "not yet" in loop.health.not_ready().get("store", ""))
+        assert loop.board.figures().archive == str(tmp_path / "archive")
+        is_there.set()
+        eventually(lambda: not loop.health.not_ready())
+
+
+def test_a_queue_that_is_full_is_gone_on_with_at_once(tmp_path: Path, store: MemoryStore) -> None:
+    with looping(settings_for(tmp_path, max_queue=1, scan_interval_s=3000.0)) as loop:
+        eventually(lambda: loop.row().get("segments_waiting") == 0 and loop.row()["reason"] == "")
+        assert sum("/commits/" in key for key in store.objects) == 2
+
+
+def test_an_idle_loop_beats_however_long_its_interval(tmp_path: Path, store: MemoryStore) -> None:
+    with looping(settings_for(tmp_path, scan_interval_s=3000.0)) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        time.sleep(2 * round_loop.BEAT_S)  # noqa: TID251
+        assert loop.health.heartbeat_age_s() < 2 * round_loop.BEAT_S
+
+
+def test_a_container_that_is_too_small_for_the_settings_is_told_at_the_start(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RoundLoop, "run", lambda _loop: None)
+    for limit_bytes, expected in ((64 << 20, ["error"]), (64 << 30, [])):
+        monkeypatch.setattr(reload, "memory_limit_bytes", lambda limit=limit_bytes: limit)
+        with structlog.testing.capture_logs() as logs:
+            assert daemon.run(settings_for(tmp_path)) == 0
+        assert [entry["log_level"] for entry in logs if entry["event"] == "memory_limit_too_low"] == expected

@@ -1,0 +1,188 @@
+"""What the loop tells of itself while it works: rows, headline, conditions, stalls, successes, and no secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar import daemon
+from sidecar.config import Settings
+from sidecar.errors import StoreUnavailable
+from sidecar.http import Board, Health
+from sidecar.http.status_json import board_json
+from sidecar.pipeline.round_loop import RoundLoop
+from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.rounds import Rounds
+from tests.daemon.looping import WAIT_S, Loop, eventually, headline, looping, over_log_dirs, settings_for
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.pipeline.rig import copy_partitions
+
+
+def test_a_partition_that_cannot_be_looked_at_has_a_row(tmp_path: Path, store: MemoryStore) -> None:
+    log_dir = copy_partitions(tmp_path, "append-time-0")
+    with looping(over_log_dirs(settings_for(tmp_path), log_dir)) as loop:
+        eventually(lambda: loop.row().get("state") == "archived")
+        os.mkfifo(log_dir / "append-time-0" / f"{10**12:020d}.log")
+        eventually(lambda: loop.row().get("state") == "stopped")
+        assert "is no regular file; move it out" in loop.row()["reason"]
+        assert headline(loop) == "Needs attention"
+
+
+def test_a_right_that_is_missing_is_told_on_the_page_and_in_status(tmp_path: Path) -> None:
+    loop = Loop(settings_for(tmp_path))
+    loop.loop._signs.round_ended(RoundReport(missing_rights=("allow it Describe on topic orders",)))
+    (error,) = loop.board.figures().errors
+    assert (error.where, error.kind, error.text) == ("broker", "RightMissing", "allow it Describe on topic orders")
+    assert loop.health.status()["missing_rights"] == ["allow it Describe on topic orders"]
+
+
+def test_a_partition_that_rests_after_a_fault_stays_visible_and_counts_as_pending(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    denied = Fault("upload", 0, FaultKind.DENIED, key_part="append-time")
+    store.faults.append(denied)
+    with looping(settings_for(tmp_path, retry_wait_s=1.0)) as loop:
+        eventually(lambda: loop.row().get("error") == "StoreDenied")
+        for _ in range(3):
+            ended_ms = loop.health.status().get("round_ended_ms", 0)
+            eventually(lambda: loop.health.status().get("round_ended_ms", 0) > ended_ms)  # noqa: B023
+            if loop.row()["error"] is None:
+                break  # Its rest was over.
+            assert "store" in loop.health.not_ready()
+            assert loop.sample("pending_segments") > 0
+            assert loop.sample("oldest_pending_segment_age_seconds") > 0
+        eventually(lambda: not loop.health.not_ready())
+        assert loop.row()["error"] is None
+        assert loop.sample("pending_segments") == 0
+
+
+@pytest.mark.parametrize("where", ["in the store", "on the disk"])
+def test_only_a_hang_outside_of_the_store_is_a_stall(
+    where: str, tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, released = threading.Event(), threading.Event()
+
+    def hang(*_arguments: object) -> None:
+        hanging.set()
+        released.wait(WAIT_S)
+
+    if where == "in the store":
+        store.before = lambda operation, key: hang() if operation == "upload" and "_probe" not in key else None
+    else:
+        monkeypatch.setattr(Rounds, "plan", hang)
+    ages_s: list[float] = []
+    beaten = Health.heartbeat_age_s
+
+    def look(health: Health) -> None:
+        hanging.wait(WAIT_S)
+        time.sleep(4 * daemon.TICK_S)  # noqa: TID251
+        ages_s.append(beaten(health))
+        released.set()
+
+    class Watched(Health):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            threading.Thread(target=look, args=(self,)).start()
+
+    monkeypatch.setattr(daemon, "Health", Watched)
+    if where == "in the store":
+        monkeypatch.setattr(RoundLoop, "_pause", lambda loop, *_seconds, **_options: loop._stop.set())
+        assert daemon.run(settings_for(tmp_path)) == 0
+        assert ages_s[0] <= 2 * daemon.TICK_S
+    else:
+        assert daemon.run(settings_for(tmp_path)) == 1  # What `hang` returns is no plan.
+        assert ages_s[0] >= 3 * daemon.TICK_S
+
+
+def test_status_is_json(tmp_path: Path, store: MemoryStore) -> None:
+    with looping(settings_for(tmp_path)) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        (row,) = json.loads(json.dumps(board_json(loop.board)))["partitions"]
+    assert (row["topic"], row["partition"], row["error"], row["reason"]) == ("append-time", 0, None, "")
+
+
+def test_a_round_that_lasts_tells_what_it_has_done(tmp_path: Path, store: MemoryStore) -> None:
+    released = threading.Event()
+
+    def hang(operation: str, key: str) -> None:
+        if operation == "upload" and "/orders/" in key:
+            released.wait(WAIT_S)
+        if operation == "upload" and "/compacted/" in key:
+            raise StoreUnavailable("not for this one")
+
+    store.before = hang
+    settings = settings_for(tmp_path, workers=6).model_dump()
+    settings["topics"] |= {
+        "include": ["append-time", "compacted", "orders"],
+        "policies": [{"pattern": "append-time", "retention_ms": 3_600_000}, {"pattern": "orders", "retention_ms": -1}],
+    }
+    with looping(Settings.model_validate(settings)) as loop:
+        try:
+            eventually(lambda: sum("/append-time/" in key and "/commits/" in key for key in list(store.objects)) == 2)
+            # The round goes on, and yet nothing of what is done counts as threatened, and what failed is known.
+            eventually(lambda: loop.sample("data_at_risk_in_seconds") != 0.0)
+            eventually(lambda: loop.labelled("errors_total", kind="StoreUnavailable") == 2)
+            eventually(lambda: loop.labelled("partitions", state="stopped") == 2)
+            assert loop.health.status().get("round_ended_ms") is None
+            rows = [row for row in board_json(loop.board)["partitions"] if row["topic"] == "append-time"]
+            assert [row["deadline_ms"] for row in rows] == [None]
+        finally:
+            released.set()
+
+
+def test_a_long_round_is_a_success_as_long_as_it_gets_on(tmp_path: Path, store: MemoryStore) -> None:
+    released = threading.Event()
+    store.before = lambda operation, key: (
+        released.wait(WAIT_S) and None if operation == "upload" and "/orders/" in key else None
+    )
+    settings = settings_for(tmp_path, workers=6).model_dump()
+    settings["topics"] |= {"include": ["append-time", "orders"]}
+    with looping(Settings.model_validate(settings)) as loop:
+        try:
+            eventually(lambda: loop.sample("last_success_timestamp_seconds") > 0)
+            assert loop.health.status().get("round_ended_ms") is None
+        finally:
+            released.set()
+
+
+def test_a_secret_in_a_librarys_words_is_on_no_page(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "hunter2-of-the-store"
+    tree = settings_for(tmp_path).model_dump()
+    tree["store"]["s3"] |= {"access_key_id": "someone", "secret_access_key": secret}
+    told: list[tuple[Health, Board]] = []
+
+    class Seen(Board):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            told.append((healths[0], self))
+
+    class SeenHealth(Health):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            healths.append(self)
+
+    healths: list[Health] = []
+    monkeypatch.setattr(daemon, "Board", Seen)
+    monkeypatch.setattr(daemon, "Health", SeenHealth)
+
+    def refuse(operation: str, key: str) -> None:
+        if operation == "upload" and "_probe" not in key:
+            raise StoreUnavailable(f"refused, signed with {secret}")
+
+    store.before = refuse
+    monkeypatch.setattr(RoundLoop, "_pause", lambda loop, *_waits, **_options: loop._stop.set())
+    assert daemon.run(Settings.model_validate(tree)) == 0
+    ((health, board),) = told
+    texts = [json.dumps(board_json(board)), json.dumps(health.status()), json.dumps(dict(health.not_ready()))]
+    assert "refused, signed with ****" in texts[0]
+    assert board_json(board)["partitions"][0]["reason"].startswith("refused, signed with ****")
+    assert "refused, signed with ****" in texts[2]
+    assert not [text for text in texts if secret in text]
