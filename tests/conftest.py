@@ -19,11 +19,15 @@ LONGEST_FILES = (
     "tests/real/test_leadership.py",
     "tests/spark/test_cluster.py",
     "tests/real/test_run_daemon.py",
-    "tests/real/test_heal_end_to_end.py",
     "tests/real/test_backfill_versitygw.py",
-    "tests/real/test_soak_versions.py",
+    "tests/real/test_snapshot_danger.py",
+    "tests/real/test_heal_end_to_end.py",
     "tests/real/test_restore_live.py",
     "tests/real/test_restore.py",
+    "tests/compaction/test_against_kafka.py",
+    "tests/real/test_soak_versions.py",
+    "tests/real/test_compaction_in_run.py",
+    "tests/real/test_archive_compaction.py",
     "tests/pipeline/test_crashes.py",
 )
 """A file's tests run on one worker: one that lasts minutes and begins last leaves the others idle."""

@@ -28,7 +28,7 @@ from tests.servers.process import Server, ServerProcess, free_port, port_answers
 Mode = Literal["kraft", "zookeeper"]
 
 START_TIMEOUT_S = 120.0
-_QUORUM_STOP_GRACE_S = 10.0
+_QUORUM_STOP_GRACE_S = 3.0
 # Short, because a ZooKeeper broker cannot come back after kill -9 before its old session has expired.
 _ZOOKEEPER_SESSION_S = 6.0
 # The broker's own last line. On KRaft a shorter "started (kafka.server" also matches the controller, seconds too soon.
