@@ -1,6 +1,7 @@
 """Brings the servers' files, once, by the ordinary clients of Maven and Go, into a cache below the repository root.
 
-The cache is `.cache/` (git-ignored); the environment variable TIERED_SIDECAR_TEST_CACHE names another directory.
+The cache is `.cache/` (git-ignored); the environment variable SIDECAR_TEST_CACHE names another directory. (The program takes no variable
+that begins with its own name and is no setting.)
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DEBIAN_PACKAGES = {"java": "openjdk-17-jdk-headless", "mvn": "maven", "go": "go
 
 def cache_directory() -> Path:
     """Where brought files are kept; created when absent."""
-    configured = os.environ.get("TIERED_SIDECAR_TEST_CACHE")
+    configured = os.environ.get("SIDECAR_TEST_CACHE")
     path = Path(configured) if configured else Path(__file__).resolve().parents[2] / ".cache"
     path.mkdir(parents=True, exist_ok=True)
     return path
