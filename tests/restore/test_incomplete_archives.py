@@ -52,6 +52,14 @@ def test_the_targets_directories_and_the_cluster_tell_of_more(tmp_path: Path) ->
     assert (named.not_archived, named.exit_code) == ([], 0)
 
 
+def test_a_stray_folder_far_above_the_topics_numbers_costs_no_memory(tmp_path: Path) -> None:
+    store = without("/orders/0/")
+    cluster_id, _, below = first_commit(store).partition("/orders/1/")
+    store.objects[f"{cluster_id}/orders/2147483647/{below.split('/')[0]}/what"] = b""
+    report = run(store, own_log_dir(tmp_path))
+    assert (report.not_archived, report.exit_code) == ([0, 2147483647], 3)
+
+
 def first_commit(store: MemoryStore, partition: int = 1) -> str:
     return min(key for key in store.objects if f"/orders/{partition}/" in key and "/commits/" in key)
 

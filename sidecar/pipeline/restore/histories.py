@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
@@ -21,6 +22,7 @@ from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.ports import ObjectStore
 
 READERS = 8
+GAP_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,12 @@ class Histories:
         """The partitions that are missing between these, or among those that are known of elsewhere."""
         there = {state.lineage.topic_partition.partition for state in self.states}
         there |= {found.topic_partition.partition for found in self.unreadable}
-        last = max(there | self.numbers, default=-1)
-        return sorted(({*range(last + 1)} | set(known)) - there)
+        missing = {*self.numbers, *known} - there
+        for before, number in pairwise((-1, *sorted(there | self.numbers))):
+            # No topic has such a gap: the number above it is of a folder that no sidecar made.
+            if number - before <= GAP_MAX:
+                missing.update(range(before + 1, number))
+        return sorted(missing)
 
 
 def read_histories(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Histories:
