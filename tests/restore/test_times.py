@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore_report import show
 from sidecar.errors import SettingsError
+from sidecar.pipeline.restore.first_batch import refuse_time_before_all
+from sidecar.pipeline.restore.outcome import PartitionOutcome
+from sidecar.pipeline.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.restore import plan_restore, restore
 from tests.golden import golden
+from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, own_log_dir, restored
 
 
@@ -53,6 +59,37 @@ def test_a_partition_that_begins_later_is_empty_beside_others(
     assert not batches_of(log_dir / f"orders-{late}")
     show(report, colors=False, dry_run=False)
     assert f"orders-{late}: nothing archived of it is as old" in capsys.readouterr().err
+
+
+def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_partitions_at_once() -> None:
+    """Where records were deleted a log begins anywhere in a large segment, which is not read from its beginning."""
+    store = archived()
+    states = [state for state in archived_states(store).values() if state.lineage.topic_partition.topic == "orders"]
+    segments = [state.segments[0] for state in states]
+    assert len(segments) == 2
+    outcomes = [
+        PartitionOutcome(PartitionPlan(state, (SegmentPlan(found, last, last + 1, 1),), last, None, (), False))
+        for state, found in zip(states, segments, strict=True)
+        if (last := found.end_offset - 1)
+    ]
+    both, sizes_bytes, read = Barrier(2, timeout=10), list[int](), store.read
+
+    def counted(key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+        if not sizes_bytes:
+            both.wait()
+        data = read(key, position, size_bytes)
+        sizes_bytes.append(len(data))
+        return data
+
+    store.read = counted  # type: ignore[method-assign]
+    with pytest.raises(SettingsError, match="nothing archived of orders is as old"):
+        refuse_time_before_all(store, request_for(Path(), 1), outcomes)
+    logs = golden("4.3.0") / "logs"
+    for outcome, found in zip(outcomes, segments, strict=True):
+        batches = batches_of(logs / str(outcome.plan.topic_partition))
+        last = [batch for batch in batches if batch.first_offset < found.end_offset][-1]
+        assert outcome.empty_before_ms == last.max_timestamp_ms
+    assert sum(sizes_bytes) < sum(map(log_size_bytes, segments)) / 2
 
 
 def test_a_plan_says_that_its_end_is_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 
-from sidecar.archive.bundle import log_size_bytes
+from sidecar.archive.bundle import cut_part, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.batches import SegmentScanner
+from sidecar.logformat.offset_index import read_offset_index
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.pipeline.restore.histories import READERS
 from sidecar.pipeline.restore.outcome import PartitionOutcome
 from sidecar.pipeline.restore.plan import PartitionPlan
 from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.ports import ObjectStore
+from sidecar.ports import MIB, ObjectStore
 
 _WINDOW_BYTES = 64 * 1024
+_SEARCH_WINDOW_BYTES = 4 * MIB
+"""Where no index tells the place in the segment."""
 _SECONDS_BELOW = 100_000_000_000
 """As milliseconds the year 1973, as seconds the year 5138."""
 
@@ -26,8 +33,9 @@ def refuse_time_before_all(store: ObjectStore, request: RestoreRequest, outcomes
     until_ms = request.until_timestamp_ms
     if until_ms is None:
         return
-    for outcome in outcomes:
-        found = _first_timestamp_ms(store, outcome.plan)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-first") as pool:
+        first_ms_of = list(pool.map(lambda outcome: _first_timestamp_ms(store, outcome.plan), outcomes))
+    for outcome, found in zip(outcomes, first_ms_of, strict=True):
         outcome.empty_before_ms = found if found is not None and found > until_ms else None
     later = {found: outcome for outcome in outcomes if (found := outcome.empty_before_ms) is not None}
     if any(outcome.empty_before_ms is None for outcome in outcomes):
@@ -45,16 +53,25 @@ def _first_timestamp_ms(store: ObjectStore, plan: PartitionPlan) -> int | None:
     wanted = plan.segments[0]
     if wanted.until_timestamp_ms is None:
         return None
-    key = below(plan.state.lineage.root, wanted.segment.log_key)
+    root, segment = plan.state.lineage.root, wanted.segment
+    key = below(root, segment.log_key)
 
     def read_at(position: int, buffer: memoryview) -> int:
         data = store.read(key, position, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
-    size_bytes = log_size_bytes(wanted.segment)
-    scanner = SegmentScanner(read_at, size_bytes, file=key, check_crc=False, window_bytes=_WINDOW_BYTES)
     try:
+        position = _indexed_position(store, root, segment, wanted.first_offset)
+        is_near = position > 0 or wanted.first_offset <= segment.base_offset
+        scanner = SegmentScanner(
+            read_at,
+            log_size_bytes(segment),
+            file=key,
+            check_crc=False,
+            start_position=position,
+            window_bytes=_WINDOW_BYTES if is_near else _SEARCH_WINDOW_BYTES,
+        )
         for columns in scanner:
             rows = np.flatnonzero(columns.last_offset >= wanted.first_offset)
             if rows.size:
@@ -62,6 +79,17 @@ def _first_timestamp_ms(store: ObjectStore, plan: PartitionPlan) -> int | None:
     except (ObjectMissing, ObjectDamaged, PartitionError):
         return None  # Told when it is fetched.
     return None
+
+
+def _indexed_position(store: ObjectStore, root: ObjectKey, segment: ArchivedSegment, offset: int) -> int:
+    """Where a batch begins that ends at or below an offset, as near as the archived index tells; 0 for the segment's first."""
+    part = segment.part(PartName.OFFSET_INDEX)
+    if offset <= segment.base_offset or part is None or part.size_bytes == 0:
+        return 0
+    key = below(root, segment.indexes_key)
+    data = store.read(key, part.position, part.size_bytes)
+    cut = cut_part(data, replace(part, position=0), key)
+    return read_offset_index(cut, segment.base_offset, key).lookup(offset)[1]
 
 
 def _shown(timestamp_ms: int) -> str:
