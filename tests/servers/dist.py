@@ -1,7 +1,7 @@
 """Brings the servers' files, once, by the ordinary clients of Maven and Go, into a cache below the repository root.
 
-The cache is `.cache/` (git-ignored); the environment variable SIDECAR_TEST_CACHE names another directory. (The program takes no variable
-that begins with its own name and is no setting.)
+The cache is `.cache/` (git-ignored); the environment variable SIDECAR_TEST_CACHE names another directory. (Of variables that
+begin with its own name the program takes settings only.)
 """
 
 from __future__ import annotations
