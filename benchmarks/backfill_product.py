@@ -21,15 +21,24 @@ import os
 import sys
 import tempfile
 import time
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.backfill_throughput import BOTO3, Contestant
-from benchmarks.product_runs import PROGRAM, Run, conclude, input_as_told, measured, medians, options, variables_of
+from benchmarks.product_runs import (
+    PROGRAM,
+    Run,
+    conclude,
+    empty,
+    input_as_told,
+    measured,
+    medians,
+    options,
+    variables_of,
+)
 from benchmarks.segments import MIB, write_log_dir
+from benchmarks.uploaders import BOTO3, Contestant, worker_command
 
 PROMISED_RATIO = 0.95
 PROMISED_PEAK_MB = 300
@@ -55,17 +64,8 @@ class Bench:
         return measured(command, variables, self.gateway, self.size_bytes, lambda _, log: _transfer_s(log))
 
     def boto3(self, contestant: Contestant) -> Run:
-        """The same files by `upload_file`, in the worker of `backfill_throughput`."""
-        task = {
-            "contestant": asdict(contestant),
-            "sources": self.sources,
-            "endpoint_url": self.gateway.endpoint,
-            "bucket": self.gateway.bucket,
-            "region_name": self.gateway.region,
-            "access_key": self.gateway.access_key,
-            "secret_key": self.gateway.secret_key,
-        }
-        command = [sys.executable, "-m", "benchmarks.backfill_throughput", "--worker", json.dumps(task)]
+        """The same files by `upload_file`, in a worker."""
+        command = worker_command(contestant, self.gateway, self.sources)
         return measured(
             command,
             {},
@@ -105,15 +105,8 @@ def measure(rounds: int, segments: int, segment_bytes: int, contestants: list[Co
                 name = OURS if entry is None else entry.name
                 results[name].append(run)
                 print(f"{turn + 1}/{rounds} {name:60s} {run.mb_per_s:7.0f} MB/s", file=sys.stderr)
-                _empty(gateway)
+                empty(gateway)
     return summarise(results, input_as_told(segments, segment_bytes, rounds, load))
-
-
-def _empty(gateway: Any) -> None:
-    with closing(gateway.client()) as client:
-        while listed := client.list_objects_v2(Bucket=gateway.bucket).get("Contents", []):
-            keys = [{"Key": entry["Key"]} for entry in listed]
-            client.delete_objects(Bucket=gateway.bucket, Delete={"Objects": keys, "Quiet": True})
 
 
 def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:

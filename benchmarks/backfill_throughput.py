@@ -13,61 +13,22 @@ On a machine that does other work the MB/s mean little; compare the CPU seconds 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
+from benchmarks.product_runs import empty, input_as_told, options, process_cpu_s
+from benchmarks.segments import MIB
+from benchmarks.uploaders import BOTO3, OURS, TUNING, Contestant, worker_command
 
-MIB = 1024 * 1024
 PROMISED_RATIO = 0.95
 PROMISED_PEAK_MB = 300
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """One way to upload: which code, with which part size and threads, and how many files at once."""
-
-    code: str
-    part_mib: int
-    threads: int
-    files_at_once: int = 1
-    signed: bool = False
-    checksum: bool = True
-
-    @property
-    def name(self) -> str:
-        kind = (
-            ""
-            if self.code == "sidecar"
-            else f"{', signed' if self.signed else ''}{', CRC-32' if self.checksum else ''}"
-        )
-        return f"{self.code} {self.part_mib} MiB x {self.threads}, {self.files_at_once} file(s) at once{kind}"
-
-
-OURS = [Contestant("sidecar", 16, 4, files_at_once=2), Contestant("sidecar", 16, 4)]  # the defaults of S3Settings
-BOTO3 = [
-    Contestant("boto3", 8, 10, signed=True),  # what upload_file does when nothing is set
-    Contestant("boto3", 8, 4, checksum=False),
-    Contestant("boto3", 8, 10, checksum=False),
-    Contestant("boto3", 16, 4, checksum=False),
-    Contestant("boto3", 64, 4, checksum=False),
-    Contestant("boto3", 16, 2, files_at_once=2, checksum=False),
-    Contestant("boto3", 8, 4, files_at_once=3, checksum=False),
-]
-TUNING = [Contestant("sidecar", part, threads) for part in (5, 8, 16, 32) for threads in (2, 3, 4, 8)]
 
 
 @dataclass(frozen=True)
@@ -82,11 +43,9 @@ class Run:
 
 def main() -> int:
     """Run the comparison, print the table; 1 if a promise is broken (never with --tiny: that measures nothing)."""
-    arguments = _arguments()
-    if arguments.worker:
-        measured = _upload_all(json.loads(arguments.worker))
-        print(json.dumps({"mb_per_s": measured.mb_per_s, "peak_mb": measured.peak_mb, "cpu_s": measured.cpu_s}))
-        return 0
+    parser = options("Upload throughput of the sidecar's S3 adapter and of boto3.")
+    parser.add_argument("--tune", action="store_true", help="also try other part sizes and thread counts of ours")
+    arguments = parser.parse_args()
     from tests.servers.versitygw import VersityGateway
 
     files, size_mib, rounds = (2, 11, 1) if arguments.tiny else (7, 256, arguments.rounds)
@@ -99,11 +58,11 @@ def main() -> int:
             for contestant in contestants[turn % len(contestants) :] + contestants[: turn % len(contestants)]:
                 run = _run_worker(contestant, gateway, sources)
                 results[contestant].append(run)
-                _empty(gateway)
+                empty(gateway)
                 print(f"{turn + 1}/{rounds} {contestant.name:60s} {run.mb_per_s:7.0f} MB/s", file=sys.stderr)
     summary = summarise(
         results,
-        input_text=f"{files} x {size_mib} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}",
+        input_as_told(files, size_mib * MIB, rounds, load),
     )
     _print(summary)
     if arguments.json:
@@ -144,16 +103,6 @@ def _cpu(row: dict[str, Any]) -> float:
     return float(row["cpu_s"] + row["server_cpu_s"])
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Upload throughput of the sidecar's S3 adapter and of boto3.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tiny", action="store_true", help="a few MiB, one round: shows that the benchmark runs")
-    parser.add_argument("--tune", action="store_true", help="also try other part sizes and thread counts of ours")
-    parser.add_argument("--json", help="write the summary to this file")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
 def _write_sources(directory: Path, files: int, size_bytes: int) -> list[str]:
     directory.mkdir()
     paths = []
@@ -168,108 +117,9 @@ def _write_sources(directory: Path, files: int, size_bytes: int) -> list[str]:
 
 
 def _run_worker(contestant: Contestant, gateway: Any, sources: list[str]) -> Run:
-    task = {
-        "contestant": asdict(contestant),
-        "sources": sources,
-        "endpoint_url": gateway.endpoint,
-        "bucket": gateway.bucket,
-        "region_name": gateway.region,
-        "access_key": gateway.access_key,
-        "secret_key": gateway.secret_key,
-    }
-    command = [sys.executable, "-m", "benchmarks.backfill_throughput", "--worker", json.dumps(task)]
-    before_s = _cpu_seconds(gateway.process.pid)
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return Run(**json.loads(done.stdout), server_cpu_s=_cpu_seconds(gateway.process.pid) - before_s)
-
-
-def _cpu_seconds(pid: int) -> float:
-    used = psutil.Process(pid).cpu_times()
-    return used.user + used.system
-
-
-def _empty(gateway: Any) -> None:
-    with closing(gateway.client()) as client:
-        while listed := client.list_objects_v2(Bucket=gateway.bucket).get("Contents", []):
-            client.delete_objects(
-                Bucket=gateway.bucket, Delete={"Objects": [{"Key": entry["Key"]} for entry in listed], "Quiet": True}
-            )
-
-
-def _upload_all(task: dict[str, Any]) -> Run:
-    contestant = Contestant(**task["contestant"])
-    prepare = {"sidecar": _sidecar_uploader, "boto3": _boto3_uploader}[contestant.code]
-    upload = prepare(contestant, task)
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    started_s = time.perf_counter()
-    with ThreadPoolExecutor(contestant.files_at_once) as pool:
-        list(pool.map(upload, task["sources"]))
-    elapsed_s = time.perf_counter() - started_s
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    size_bytes = sum(Path(source).stat().st_size for source in task["sources"])
-    return Run(
-        mb_per_s=size_bytes / elapsed_s / 1e6,
-        peak_mb=after.ru_maxrss * 1024 / 1e6,
-        cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-    )
-
-
-def _sidecar_uploader(contestant: Contestant, task: dict[str, Any]) -> Callable[[str], None]:
-    from sidecar.model import ObjectKey
-    from sidecar.storage import FileSource, open_store
-    from sidecar.store_settings import StoreSettings
-
-    settings = StoreSettings.model_validate(
-        {
-            "url": f"s3://{task['bucket']}/benchmark",
-            "s3": {
-                "endpoint_url": task["endpoint_url"],
-                "region": task["region_name"],
-                "addressing_style": "path",
-                "access_key_id": task["access_key"],
-                "secret_access_key": task["secret_key"],
-                "part_bytes": contestant.part_mib * MIB,
-                "concurrency": contestant.threads,
-            },
-        }
-    )
-    store = open_store(settings)
-
-    def upload(source: str) -> None:
-        with Path(source).open("rb") as file:
-            store.upload(
-                ObjectKey(Path(source).name), FileSource(file.fileno(), os.fstat(file.fileno()).st_size, source)
-            )
-
-    return upload
-
-
-def _boto3_uploader(contestant: Contestant, task: dict[str, Any]) -> Callable[[str], None]:
-    import boto3
-    from boto3.s3.transfer import TransferConfig
-    from botocore.config import Config
-
-    client = boto3.client(
-        "s3",
-        endpoint_url=task["endpoint_url"],
-        region_name=task["region_name"],
-        aws_access_key_id=task["access_key"],
-        aws_secret_access_key=task["secret_key"],
-        config=Config(
-            max_pool_connections=contestant.threads * contestant.files_at_once,
-            s3={"addressing_style": "path", **({} if contestant.signed else {"payload_signing_enabled": False})},
-            request_checksum_calculation="when_supported" if contestant.checksum else "when_required",
-        ),
-    )
-    part_bytes = contestant.part_mib * MIB
-    transfer = TransferConfig(
-        multipart_threshold=part_bytes, multipart_chunksize=part_bytes, max_concurrency=contestant.threads
-    )
-
-    def upload(source: str) -> None:
-        client.upload_file(source, task["bucket"], f"benchmark/{Path(source).name}", Config=transfer)
-
-    return upload
+    before_s = process_cpu_s(gateway.process.pid)
+    done = subprocess.run(worker_command(contestant, gateway, sources), stdout=subprocess.PIPE, text=True, check=True)
+    return Run(**json.loads(done.stdout), server_cpu_s=process_cpu_s(gateway.process.pid) - before_s)
 
 
 def _print(summary: dict[str, Any]) -> None:
