@@ -98,7 +98,9 @@ def run(
     single_writer: SingleWriter = False,
     http_bind: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Address and port of /metrics, /healthz, /readyz and /status."),
+        typer.Option(
+            metavar="HOST:PORT", help="Address and port of the status page, /metrics, /healthz, /readyz and /status."
+        ),
     ] = None,
 ) -> int:
     """Archive segment after segment as the broker rolls them, until SIGTERM."""
