@@ -177,6 +177,7 @@ def test_an_archive_whose_compaction_loses_an_executor(site: Site, spark: Embedd
     assert staged == []
 
 
+@pytest.mark.apart
 def test_a_task_that_runs_twice_at_once_leaves_one_result(site: Site, spark: EmbeddedSpark, tmp_path: Path) -> None:
     """A straggler is begun again elsewhere while it still runs; both write their parts, and only one's are used."""
     urls = [f"s3://{site.gateway.bucket}/{name}" for name in ("once", "copy")]

@@ -114,6 +114,7 @@ def test_a_jvm_that_is_killed_between_the_stages_is_told_and_leaves_nothing(tmp_
     assert left == "[] []"
 
 
+@pytest.mark.apart
 def test_a_jvm_that_ends_leaves_no_stacks_on_stderr(tmp_path: Path) -> None:
     """Its workers may still be about to answer: that is the end of a good run, not news."""
     source = golden("4.3.0") / "logs" / "compacted-0"
