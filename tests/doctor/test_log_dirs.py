@@ -74,6 +74,14 @@ def test_what_is_worth_knowing_of_log_dirs_is_a_warning(log_dir: Path) -> None:
     assert report.exit_code == 0
 
 
+def test_patterns_that_match_no_topic_that_lies_here_are_a_warning(log_dir: Path) -> None:
+    """Another broker may have the topic."""
+    report = doctor(settings_for(log_dir, topics={"include": ["payments"]}), areas=[Area.LOG_DIRS])
+    (told,) = (text for text in troubles(report).values() if "no topic matches" in text)
+    assert "append-time" in told
+    assert report.exit_code == 0
+
+
 def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> None:
     arguments = ["doctor", "--json", "--area", "log_dirs", "--log-dir", str(log_dir)]
     arguments += ["--archive", str(log_dir.parent / "archive")]

@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.config import Settings, load_settings
-from sidecar.errors import BrokerUnavailable
+from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.http import Board, Health
+from sidecar.pipeline.backfill import _require_choice
 from sidecar.pipeline.topic_choice import NothingChosen, TopicChoice, nothing_chosen
 from tests.pipeline.rig import copy_partitions
 from tests.pipeline.test_asking_the_broker import Leadership
@@ -61,6 +62,15 @@ def test_a_cluster_that_does_not_answer_makes_no_slip_of_it(log_dir: Path) -> No
     assert found is not None
     assert not found.is_slip
     assert "127.0.0.1:9092: no answer" in found.reason
+
+
+def test_a_back_fill_of_a_broker_without_a_replica_ends_well_and_that_of_a_slip_does_not(log_dir: Path) -> None:
+    settings, files = settings_with(log_dir, "payments"), FileBrokerFacts([log_dir], assume_leader=True)
+    with capture_logs() as logs:
+        _require_choice(settings, Leadership(files, in_cluster=frozenset({"orders", "payments"})), True)
+    assert [log["event"] for log in logs] == ["no_topic_is_chosen"]
+    with pytest.raises(SettingsError, match="no topic matches; there are: orders"):
+        _require_choice(settings, Leadership(files, in_cluster=frozenset({"orders"})), True)
 
 
 def test_it_is_told_once_and_only_a_slip_keeps_from_being_ready() -> None:

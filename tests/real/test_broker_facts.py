@@ -93,6 +93,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         assert (found.leads, found.leader_epoch, found.reason) == (True, 0, "")
         assert (found.stable_end_offset, found.cluster_start_offset) == (20, 0)
         assert found.transactions_decided
+        assert "orders" in (facts.topics() or ())
         assert found.topic_id == files.topic_id
         assert (found.topic_id is None) == (broker.version == "2.7.2")
         policy = facts.policy("orders")
