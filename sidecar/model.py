@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -24,12 +25,26 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """A file as it was when it was listed. Same name with other numbers means other content (compaction, truncation)."""
+    """A file as it was when it was listed. Same name with other numbers means other content (compaction, truncation).
 
-    path: Path
+    Fifty thousand of them may be held: the files of a directory share its path.
+    """
+
+    directory: Path
+    name: str
     inode: int
     size_bytes: int
     mtime_ns: int
+
+    @classmethod
+    def of(cls, directory: Path, name: str, status: os.stat_result) -> FileIdentity:
+        """From what the file system says of it."""
+        return cls(directory, name, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.directory / self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def facts(*, leads: bool = True) -> PartitionFacts:
 
 
 def a_segment(age_s: float = 0) -> SegmentFiles:
-    log = FileIdentity(Path("/logs/orders-0/0.log"), 1, 10, int((NOW_MS / 1000 - age_s) * 1e9))
+    log = FileIdentity(Path("/logs/orders-0"), "0.log", 1, 10, int((NOW_MS / 1000 - age_s) * 1e9))
     return SegmentFiles(ORDERS, Path("/logs"), 0, 10, log, None, None, None, None)
 
 

@@ -153,7 +153,7 @@ def _identity(directory: Path, entry: os.DirEntry[str]) -> FileIdentity | None:
         return None
     if not stat.S_ISREG(found.st_mode):
         raise PartitionError(f"{entry.path} is no regular file; move it out of the broker's directory")
-    return FileIdentity(directory / entry.name, found.st_ino, found.st_size, found.st_mtime_ns)
+    return FileIdentity.of(directory, entry.name, found)
 
 
 def _topic_id(path: Path) -> str | None:

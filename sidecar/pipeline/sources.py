@@ -18,7 +18,7 @@ SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
 
 def identity_of(path: Path, status: os.stat_result) -> FileIdentity:
     """The identity of a file from its status."""
-    return FileIdentity(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    return FileIdentity.of(path.parent, path.name, status)
 
 
 def open_listed(file: FileIdentity) -> int:

@@ -35,7 +35,7 @@ def look(**changes: object) -> PartitionLook:
 
 
 def files(base_offset: int) -> SegmentFiles:
-    log = FileIdentity(LOG_DIR / "orders-0" / f"{base_offset:020d}.log", 1, 100, 0)
+    log = FileIdentity(LOG_DIR / "orders-0", f"{base_offset:020d}.log", 1, 100, 0)
     return SegmentFiles(ORDERS, LOG_DIR, base_offset, base_offset + 10, log, None, None, None, None)
 
 

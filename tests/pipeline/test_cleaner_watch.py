@@ -28,7 +28,7 @@ def a_log(*sizes_and_ages: tuple[int, int]) -> PartitionFiles:
             Path("/logs"),
             number * 10,
             number * 10 + 10,
-            FileIdentity(Path(f"/logs/orders-0/{number}.log"), number, size_bytes, (NOW_MS - age_ms) * 1_000_000),
+            FileIdentity(Path("/logs/orders-0"), f"{number}.log", number, size_bytes, (NOW_MS - age_ms) * 1_000_000),
             None,
             None,
             None,

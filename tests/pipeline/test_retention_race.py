@@ -29,12 +29,12 @@ ORDERS = TopicPartition("orders", 0)
 
 
 def a_segment(number: int, size_bytes: int, age_ms: int) -> SegmentFiles:
-    log = FileIdentity(Path(f"/logs/orders-0/{number}.log"), number, size_bytes, (NOW_MS - age_ms) * 1_000_000)
+    log = FileIdentity(Path("/logs/orders-0"), f"{number}.log", number, size_bytes, (NOW_MS - age_ms) * 1_000_000)
     return SegmentFiles(ORDERS, Path("/logs"), number * 10, number * 10 + 10, log, None, None, None, None)
 
 
 def a_log(*segments: SegmentFiles, active_bytes: int = 0) -> PartitionFiles:
-    active = FileIdentity(Path("/logs/orders-0/99.log"), 99, active_bytes, NOW_MS * 1_000_000)
+    active = FileIdentity(Path("/logs/orders-0"), "99.log", 99, active_bytes, NOW_MS * 1_000_000)
     return PartitionFiles(
         ORDERS, Path("/logs"), Path("/logs/orders-0"), None, segments, 990, (), False, active_log=active
     )
@@ -111,7 +111,7 @@ def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_bac
     path = tmp_path / "0.log"
     path.write_bytes(b"0123456789")
     status = path.stat()
-    file = FileIdentity(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    file = FileIdentity.of(path.parent, path.name, status)
     before = len(list(Path("/proc/self/fd").iterdir()))
     held = HeldFiles(limit=1)
     held.hold([file, replace(file, inode=1)])
