@@ -23,7 +23,7 @@ from sidecar.errors import (
     Fenced,
     ObjectExists,
     PartitionError,
-    StoreError,
+    SidecarError,
 )
 from sidecar.model import ObjectKey
 from sidecar.pipeline.create_once import create_once
@@ -204,7 +204,7 @@ class CommitLog:
             return
         try:
             self._write_checkpoint(state if state.is_whole else self.read())
-        except (PartitionError, StoreError) as error:
+        except SidecarError as error:
             # Each try reads the whole state: a store that refuses for good must not cost that with every commit.
             self._checkpoint_failures += 1
             self._next_checkpoint_try = number + min(2 ** (self._checkpoint_failures - 1), self._checkpoint_every)

@@ -28,9 +28,14 @@ from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timest
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 
+NEVER = -1
+
 
 class PartitionArchiver:
-    """Plans and archives one partition, scan after scan; keeps what it learned of it between them."""
+    """Plans and archives one partition, scan after scan; keeps what it learned of it between them.
+
+    `last_turn`: number of the last round in which segments of it were taken on; `NEVER` before the first.
+    """
 
     def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
         """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
@@ -44,6 +49,7 @@ class PartitionArchiver:
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._standing: StandingPlan | None = None
+        self.last_turn = NEVER
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now, and until when. Reads the archive only the first time."""
@@ -207,8 +213,13 @@ class PartitionArchiver:
             outcome.reason, outcome.error = str(error), error
             known.forget()
         outcome.end_offset = known.last_end_offset = known.end_offset
-        if outcome.archived:
-            known.rest()
+        try:
+            if outcome.archived:
+                known.rest()
+        except SidecarError as error:
+            if outcome.error is None:
+                outcome.reason, outcome.error = str(error), error
+            known.forget()
         outcome.waiting += len(plan.segments) - len(outcome.archived)
         if self._standing is not None and self._standing.plan is plan:
             self._standing.is_settled = outcome.error is None

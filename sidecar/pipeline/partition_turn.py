@@ -104,8 +104,12 @@ class PartitionTurn:
     def _archive_segments(
         self, uploads: Executor, position: LogPosition, checkpoint: LeaderEpochs | None, resumed: dict[int, Attempt]
     ) -> None:
+        left: tuple[SegmentFiles, ...] = ()
         for number, segment in enumerate(self._plan.segments):
-            if self._is_draining() or (number and self._is_round_over()):
+            if self._is_draining():
+                break
+            if number and self._is_round_over():
+                left = self._plan.segments[number:]
                 break
             try:
                 prepared, position, blocker = self._prepare(segment, position, checkpoint, resumed)
@@ -123,7 +127,7 @@ class PartitionTurn:
         self._commit_all()
         if not self._tools.stop.is_set():
             # Commits have passed the numbers for which earlier attempts were kept.
-            settle_attempts(self._tools, self._known.opened()[0], ())
+            settle_attempts(self._tools, self._known.opened()[0], left)
 
     def _prepare(
         self,

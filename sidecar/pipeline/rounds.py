@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,12 +17,12 @@ from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.outlook import Outlook
-from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition import NEVER, PartitionArchiver
 from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.plan_pace import at_pace
 from sidecar.pipeline.queue_room import Work, turns_and_idle, within_queue
-from sidecar.pipeline.retention_race import is_urgent
 from sidecar.pipeline.round_pools import pools, releasing
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
@@ -31,6 +31,9 @@ _log = structlog.get_logger(__name__)
 
 CONFLICTS_IN_A_ROW = 20
 """Another writer may win so many commits before a partition is left to the next round."""
+
+SOON_MS = 3_600_000
+"""What retention takes within an hour goes before what can wait."""
 
 Done = Callable[[TopicPartition, ArchivedSegment], None]
 Planned = tuple[PartitionArchiver, PartitionFiles, PartitionPlan | SidecarError]
@@ -54,7 +57,7 @@ class Rounds:
         self._scan = scan
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
-        self._not_reached: set[TopicPartition] = set()
+        self._number = NEVER
         self._outlook = Outlook(tools)
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
@@ -105,11 +108,12 @@ class Rounds:
         in_order = sorted(work, key=self._turn_order)
         return within_queue(in_order, self._tools.policy.max_queue), report
 
-    def _turn_order(self, item: Work) -> tuple[bool, bool, tuple[int, int, str, int]]:
-        """What retention is about to take; then whom the last round did not reach, so that no backlog keeps others waiting."""
-        plan = item[1]
-        can_wait = not is_urgent(plan.deadline_ms, self._tools.clock)
-        return (can_wait, plan.files.topic_partition not in self._not_reached, plan.deletion_order)
+    def _turn_order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
+        """What retention takes soon, by its deadline; then whose last turn is longest ago: no backlog keeps others waiting."""
+        archiver, plan = item
+        deadline_ms = plan.deadline_ms
+        is_soon = deadline_ms is not None and deadline_ms - self._tools.clock.now_ms() < SOON_MS
+        return (NEVER - 1 if is_soon else archiver.last_turn, plan.deletion_order)
 
     def _planned(self, partitions: Iterable[PartitionFiles]) -> Iterator[Planned]:
         """A plan for each partition that does not rest, or why there is none."""
@@ -126,9 +130,7 @@ class Rounds:
                 anew.append(files)
             else:
                 yield archiver, files, plan
-        if anew:
-            with ThreadPoolExecutor(self._tools.policy.workers * 4, thread_name_prefix="plan") as pool:
-                yield from pool.map(self._plan_one, anew)
+        yield from at_pace(self._tools.clock, self._plan_one, anew, self._tools.policy.workers * 4)
 
     def _plan_one(self, files: PartitionFiles) -> Planned:
         archiver = self._archivers.get(files.topic_partition)
@@ -154,7 +156,7 @@ class Rounds:
         """Archive what was planned. One partition's fault never stops another's work."""
         self._tools.held.hold(segment.log for _, plan in work for segment in plan.segments)
         round_end_s = self._tools.clock.monotonic_s() + self._tools.policy.round_s
-        self._not_reached = set()
+        self._number += 1
         turns, idle = turns_and_idle(work, self._tools.journal.roots())
         with releasing(self._tools), pools(self._tools) as (partitions, uploads):
             futures = [
@@ -216,9 +218,10 @@ class Rounds:
         committed: Callable[[ArchivedSegment], None],
         round_end_s: float,
     ) -> PartitionOutcome:
-        if plan.segments and self._tools.clock.monotonic_s() >= round_end_s:
-            self._not_reached.add(plan.files.topic_partition)
-            return archiver.not_reached(plan)
+        if plan.segments:
+            if self._tools.clock.monotonic_s() >= round_end_s:
+                return archiver.not_reached(plan)
+            archiver.last_turn = self._number
         outcome = archiver.archive(plan, uploads, committed, round_end_s=round_end_s)
         for _ in range(CONFLICTS_IN_A_ROW):
             if not isinstance(outcome.error, CommitConflict) or self._tools.stop.is_set():

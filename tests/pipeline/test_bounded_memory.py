@@ -5,16 +5,19 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import structlog
 
 from sidecar.archive.actions import Add
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
+from sidecar.errors import SettingsError, StagingFull
 from sidecar.model import ObjectKey
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT
 from sidecar.pipeline.commit_log import SPARED_MIN, CommitLog
 from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.verify import verify_partition
 from tests.archive.builders import LINEAGE, WRITER, a_segment, after
@@ -159,3 +162,36 @@ def test_an_attempt_below_what_is_remembered_is_never_discarded(tmp_path: Path) 
         settle_attempts(tools, state, ())
         assert tools.journal.attempts(root) == ()
     assert set(keys) <= set(store.objects)
+
+
+def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_path: Path) -> None:
+    def refuse(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and "/checkpoints/" in key:
+            raise SettingsError("PutObject: KMS.NotFoundException (400); correct s3.kms_key_id")
+
+    copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(before=refuse)
+    with tools_for(copy, store, tmp_path / "state") as tools, structlog.testing.capture_logs() as logs:
+        assert rounds_over(tools, copy).run_once().errors == []
+    assert ranges(archived_states(store)["orders-0"]) == rolled_ranges(copy, "orders-0")
+    assert [log["log_level"] for log in logs if log["event"] == "checkpoint_not_written"] == ["warning"]
+
+
+def test_a_journal_that_fails_behind_the_last_commit_stops_its_partition_and_not_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, store = copy_partitions(tmp_path, "orders-0", "append-time-0"), MemoryStore()
+    rest = KnownArchive.rest
+
+    def fails(known: KnownArchive) -> None:
+        if known.opened()[0].lineage.topic_partition.topic == "orders":
+            raise StagingFull("journal.sqlite cannot be written")
+        rest(known)
+
+    monkeypatch.setattr(KnownArchive, "rest", fails)
+    with tools_for(copy, store, tmp_path / "state") as tools:
+        report = rounds_over(tools, copy).run_once()
+        assert [type(error) for error in report.errors] == [StagingFull]
+        assert not tools.stop.is_set()
+    assert {name: ranges(state) for name, state in archived_states(store).items()} == {
+        name: rolled_ranges(copy, name) for name in ("orders-0", "append-time-0")
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -58,6 +59,20 @@ def test_a_round_begins_no_segment_when_its_time_is_over(tmp_path: Path) -> None
     }
 
 
+def test_no_backlog_keeps_a_fresh_segment_waiting(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, *PARTITIONS), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1, round_s=50) as tools:
+        now_s = tools.clock.now_ms() // 1000
+        for partition in PARTITIONS:
+            for number, file in enumerate(sorted((log_dir / partition).glob("*.log"))):
+                age_s = 60 if partition == "append-time-0" else 86_400 - number
+                os.utime(file, (now_s - age_s, now_s - age_s))
+        rounds = rounds_over(tools, log_dir, store)
+        turns = [list(archived(rounds.run_once())) for _ in range(7)]
+    assert turns[2] == turns[5] == ["append-time-0"], "of three each has its turn"
+    assert turns[0] == turns[3] != turns[1] == turns[4]
+
+
 def test_what_retention_is_about_to_take_goes_before_those_who_wait(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, *PARTITIONS), MemoryStore()
     policies: list[TopicPolicySettings] = []
@@ -69,3 +84,20 @@ def test_what_retention_is_about_to_take_goes_before_those_who_wait(tmp_path: Pa
         assert list(archived(rounds.run_once())) == [first]
         policies.clear()
         assert first not in archived(rounds.run_once())
+
+
+def test_of_what_retention_is_about_to_take_the_nearest_deadline_goes_first(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0", "append-time-0"), MemoryStore()
+    policies = [
+        TopicPolicySettings(pattern="orders", retention_ms=1),
+        TopicPolicySettings(pattern="append.*", retention_ms=2),
+    ]
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1, round_s=50) as tools:
+        object.__setattr__(tools, "facts", FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
+        for partition in ("orders-0", "append-time-0"):
+            for file in (log_dir / partition).glob("*.timeindex"):
+                file.write_bytes(b"")  # Else each segment has a deadline of its own.
+            for file in (log_dir / partition).glob("*.log"):
+                os.utime(file, (1_000, 1_000))
+        rounds = rounds_over(tools, log_dir, store)
+        assert [list(archived(rounds.run_once())) for _ in range(3)] == [["orders-0"]] * 3

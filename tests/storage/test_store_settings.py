@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.utils import parse_timestamp
 from pydantic import SecretStr, ValidationError
 
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectExists, SettingsError
 from sidecar.model import ObjectKey
 from sidecar.storage.s3 import S3Store
-from sidecar.storage.s3_client import make_client
+from sidecar.storage.s3_client import make_client, time_of
 from sidecar.store_settings import S3Settings, StoreSettings
 from tests.storage.s3_servers import new_bucket, s3_store
 
@@ -115,3 +116,23 @@ def test_a_store_without_conditions_looks_before_it_puts(moto_endpoint: str) -> 
         with pytest.raises(ObjectExists):
             store.put_if_absent(ObjectKey("a"), b"second")
         assert store.read(ObjectKey("a")) == b"first"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-21T11:02:28.000Z",
+        "2026-11-21T11:02:28Z",
+        "Sat, 21 Nov 2026 11:02:28 GMT",
+        "2026-11-21T12:02:28+01:00",
+        1795258948,
+    ],
+)
+def test_times_are_read_as_botocore_reads_them(text: str | int) -> None:
+    assert time_of(text) == parse_timestamp(text)
+    assert time_of(text).tzinfo is not None
+
+
+def test_what_is_no_time_is_refused_as_by_botocore() -> None:
+    with pytest.raises(ValueError, match="Invalid timestamp"):
+        time_of("yesterday")
