@@ -47,7 +47,9 @@ class Layout(Generic[Row]):
         self._codes = tuple(codes)
         self.struct = struct.Struct(">" + "".join(codes))
         self.size_bytes = self.struct.size
-        self._values = attrgetter(*self._offsets)  # dataclasses.astuple copies deeply
+        values = attrgetter(*self._offsets)  # dataclasses.astuple copies deeply
+        # Of one name it gives the value itself, not a tuple.
+        self._values = values if len(self._offsets) > 1 else lambda row: (values(row),)
 
     def offset_of(self, name: str) -> int:
         """Byte offset of a field inside the row."""
