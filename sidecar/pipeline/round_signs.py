@@ -48,8 +48,11 @@ class RoundSigns:
             _log.error(f"{condition}_not_usable", error=str(error), next_try_s=next_try_s)
 
     def round_failed(self, error: SidecarError, broker_away: str) -> None:
-        """Not even a look was possible. `broker_away`: why the broker could not be asked, "" if that is not the reason."""
-        condition = "broker" if broker_away else "log_dirs"
+        """Not even a look was possible. `broker_away`: why the broker cannot be asked, "" if it can be.
+
+        A disk that dies may take the broker with it: only the very error that tells of the broker is its condition's.
+        """
+        condition = "broker" if str(error) == broker_away else "log_dirs"
         self._metrics.failed(type(error).__name__)
         self._health.unmet(condition, str(error))
         self._board.failed(condition, type(error).__name__, advised(error))

@@ -60,3 +60,11 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     signs.round_ended(RoundReport())
     signs.round_failed(SettingsError("no log dir can be read"), "")
     assert health.not_ready() == {"log_dirs": "no log dir can be read"}
+
+
+def test_a_dead_disk_that_takes_the_broker_along_is_told_as_the_log_dirs() -> None:
+    clock = ManualClock(0)
+    health = Health(clock)
+    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs.round_failed(SettingsError("/data: Input/output error"), "the broker does not answer: connection refused")
+    assert health.not_ready() == {"log_dirs": "/data: Input/output error"}
