@@ -10,6 +10,7 @@ from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles
+from sidecar.pipeline.archive_borders import Borders, borders_of
 from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
@@ -21,6 +22,7 @@ class LogStarts:
     """Where the leader's log began when this broker was first seen to lead, under each leader epoch and in each directory.
 
     `border`: a log start of that time that is one of the archive's borders. `unknown`: one that could not be looked into.
+    `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
     """
 
     def __init__(self) -> None:
@@ -28,12 +30,13 @@ class LogStarts:
         self._first_start_offset: int | None = None
         self.border: int | None = None
         self.unknown: int | None = None
+        self.borders: Borders | None = None
 
     def see(self, facts: PartitionFacts, directory_id: tuple[int, int]) -> None:
         """What a look at the partition told. A log that is moved to another log dir keeps the leader epoch, not the borders."""
         if (facts.leader_epoch, directory_id) != self._seen:
             self._seen = facts.leader_epoch, directory_id
-            self._first_start_offset = self.border = None
+            self._first_start_offset = self.border = self.borders = None
         if facts.leads and self._first_start_offset is None:
             self._first_start_offset = facts.cluster_start_offset
 
@@ -73,12 +76,14 @@ def deleted_on_purpose(
     Args:
         state: the archive, or its newest part, before that commit.
         end_offset: of the archive after that commit.
-        read_whole: reads all of the archive; called only where all else speaks for DeleteRecords.
+        read_whole: reads all of the archive; called only where all else speaks for DeleteRecords, and `starts` has no borders.
 
     Raises StoreError.
     Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset, ReplicaFetcherThread.processPartitionData,
     ReplicaAlterLogDirsThread.processPartitionData.
     """
+    if starts.borders is not None:
+        starts.borders = starts.borders.up_to(state)
     start_offset = facts.cluster_start_offset
     if start_offset is None or facts.leader_epoch < 0 or min(start_offset, end_offset) <= state.deleted_before_offset:
         return []
@@ -89,7 +94,9 @@ def deleted_on_purpose(
     try:
         if not is_seen and leader_epoch_below(inside, start_offset) != facts.leader_epoch:
             return []
-        if _may_be_border(state, start_offset) or _may_be_border(read_whole(), start_offset):
+        if borders_of(state).may_have(start_offset) or _all_borders(starts, start_offset, read_whole).may_have(
+            start_offset
+        ):
             starts.border = start_offset
             return []
     except PartitionError as error:
@@ -101,17 +108,13 @@ def deleted_on_purpose(
     return [DeleteRecords(min(start_offset, end_offset))]
 
 
-def _may_be_border(state: PartitionState, offset: int) -> bool:
-    """Whether a segment of the logs that were archived may have begun at an offset."""
-    borders = {state.end_offset}
-    for spans in (state.segments, state.removed, state.holes):
-        borders.update(border for span in spans for border in (span.base_offset, span.end_offset))
-    if offset in borders:
-        return True
-    around = next((found for found in state.segments if found.base_offset < offset < found.end_offset), None)
-    if around is None or not around.generation:
-        return False
-    return around.compacted_from is None or around.compacted_from.base_offset != around.base_offset
+def _all_borders(starts: LogStarts, start_offset: int, read_whole: Callable[[], PartitionState]) -> Borders:
+    """Of the whole archive from a log start on, which only grows: read once. Raises what reading raises."""
+    known = starts.borders
+    if known is None or start_offset < known.from_offset:
+        known = borders_of(read_whole())
+    starts.borders = known.above(start_offset)
+    return starts.borders
 
 
 def tell_deleted(facts: PartitionFacts, said: list[DeleteRecords]) -> None:

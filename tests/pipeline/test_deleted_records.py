@@ -15,8 +15,9 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline import deleted_records
+from sidecar.pipeline import commit_log, deleted_records
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.deleted_records import LogStarts, deleted_on_purpose
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
@@ -169,6 +170,36 @@ def test_a_start_among_older_batches_counts_only_where_it_is_seen_to_move(
             path.rename(log_dir / "orders-0" / path.name)
         assert rounds.run_once().errors == []
     assert archived_states(store)["orders-0"].deleted_before_offset == (145 if is_seen_to_move else 0)
+
+
+def test_the_whole_archive_is_read_once_however_often_records_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kafka Streams does with its repartition topics, every 30 s."""
+    reads, read = [], CommitLog.read
+
+    def counting(log: CommitLog) -> PartitionState:
+        reads.append(log)
+        return read(log)
+
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    directory, aside = log_dir / "orders-0", [tmp_path / f"aside-{at}" for at in range(3)]
+    for path in aside:
+        set_aside_last(directory, path)
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=EPOCH, cluster_start_offset=0)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+        assert rounds.run_once().errors == []
+        monkeypatch.setattr(CommitLog, "read", counting)
+        monkeypatch.setattr(commit_log, "SPARED_MIN", 100)  # checkpoints read the archive for themselves
+        for start_offset, back in zip((145, 147, 149), reversed(aside), strict=True):
+            facts.cluster_start_offset = start_offset
+            for path in back.iterdir():
+                path.rename(directory / path.name)
+            assert rounds.run_once().errors == []
+            assert archived_states(store)["orders-0"].deleted_before_offset == start_offset
+    assert len(commits_that_say_so(store)) == 3
+    assert len(reads) == 1
 
 
 @pytest.fixture
