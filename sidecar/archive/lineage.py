@@ -55,15 +55,10 @@ def choose_lineage(
     fresh = empty_state(Lineage(cluster_id, topic_partition, topic_id or NO_TOPIC_ID))
     if topic_id is None:
         return _without_id(topic_partition, begun, fresh, seam)
-    same = [state for state in begun if state.topic_id == topic_id]
-    if len(same) > 1:
-        names = " and ".join(state.lineage.incarnation for state in same)
-        raise LineageUnknown(
-            f"{topic_partition}: lineages {names} both belong to topic id {topic_id}: one must be set aside"
-        )
-    if same:
-        require_continuation(same[0], topic_id, seam(same[0]))
-        return LineageChoice(same[0], reason=f"belongs to topic id {topic_id}")
+    same = require_one(begun, topic_id)
+    if same is not None:
+        require_continuation(same, topic_id, seam(same))
+        return LineageChoice(same, reason=f"belongs to topic id {topic_id}")
     nameless = [state for state in begun if state.topic_id is None]
     if not nameless:
         return LineageChoice(fresh, reason="no lineage has this topic id yet")
@@ -73,6 +68,17 @@ def choose_lineage(
     if found.verdict is Verdict.CONTRADICTED:
         return LineageChoice(fresh, reason=f"another log than the one archived without topic id: {found.reason}")
     raise _unknown(topic_partition, nameless[0], found)
+
+
+def require_one(states: Sequence[PartitionState], topic_id: str) -> PartitionState | None:
+    """The lineage of a topic id among those of a partition, None if there is none. Raises LineageUnknown if there are two."""
+    same = [state for state in states if state.next_number > 0 and state.topic_id == topic_id]
+    if len(same) > 1:
+        names = " and ".join(state.lineage.incarnation for state in same)
+        raise LineageUnknown(
+            f"{same[0].lineage.topic_partition}: lineages {names} both belong to topic id {topic_id}: one must be set aside"
+        )
+    return same[0] if same else None
 
 
 def require_continuation(state: PartitionState, topic_id: str | None, found: Seam) -> None:

@@ -10,7 +10,7 @@ from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.deleted_records import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.producer_snapshot import KnownState
-from sidecar.pipeline.seams import OpenedLineage, open_lineage, require_reach, resume_lineage
+from sidecar.pipeline.seams import OpenedLineage, open_lineage, require_alone, require_reach, resume_lineage
 from sidecar.pipeline.tools import Tools
 
 
@@ -28,6 +28,7 @@ class KnownArchive:
         self._commits: CommitLog | None = None
         self._largest_archived_ms = -1
         self._may_resume = True
+        self._is_alone = False
         self._seen = (files.topic_id, files.directory_id)
         self._newest: FileIdentity | None = None
         self._reached: FileIdentity | None = None
@@ -61,6 +62,7 @@ class KnownArchive:
         if self.state is None:
             opened = self._resumed(files) or open_lineage(self._tools, files)
             self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
+            self._is_alone = False
             self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
             if remembered is None:
                 self._tools.board.opened(self._topic_partition, opened.state)
@@ -71,6 +73,12 @@ class KnownArchive:
                 self.remember()
             return self._newest_of(state)
         return self.state
+
+    def require_alone(self, files: PartitionFiles) -> None:
+        """To be called before anything is appended. Raises LineageUnknown, CorruptFile, StoreError."""
+        if not self._is_alone:
+            require_alone(self._tools, files, self.opened()[0])
+            self._is_alone = True
 
     def _resumed(self, files: PartitionFiles) -> OpenedLineage | None:
         # Once in a process: whoever forgot what it knew wants to see the archive itself.

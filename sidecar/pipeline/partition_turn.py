@@ -83,6 +83,7 @@ class PartitionTurn:
         resumed = settle_attempts(self._tools, state, plan.segments)
         if not (plan.segments or plan.hole) or plan.error or self._is_draining():
             return
+        self._known.require_alone(plan.files)
         require_seam(self._tools, plan.files, state)
         if plan.hole is not None:
             state = self._record_lost(plan.hole)

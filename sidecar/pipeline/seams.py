@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.archive.lineage import choose_lineage, relevant, require_continuation
+from sidecar.archive.keys import Lineage
+from sidecar.archive.lineage import choose_lineage, relevant, require_continuation, require_one
 from sidecar.archive.seam import LocalLog, Probe, Seam, Verdict, judge_seam, probes
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, PartitionError
@@ -34,8 +35,17 @@ class OpenedLineage:
 
 
 def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
-    """The lineage that these files continue, as the store has it. Raises LineageUnknown, CorruptFile, StoreError."""
+    """The lineage that these files continue, as the store has it. Raises LineageUnknown, CorruptFile, StoreError.
+
+    The one that the topic id names is taken without a look for others: see `require_alone`.
+    """
     cluster_id = tools.facts.cluster_id()
+    if files.topic_id is not None:
+        named = CommitLog(tools.store, Lineage(cluster_id, files.topic_partition, files.topic_id).root, tools.clock)
+        state = named.read()
+        if state.next_number:
+            require_continuation(state, files.topic_id, judge_local_log(tools.journal, files, state))
+            return OpenedLineage(named, state)
     lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
     logs = {lineage: CommitLog(tools.store, lineage.root, tools.clock) for lineage in lineages}
     choice = choose_lineage(
@@ -48,6 +58,19 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
     lineage = choice.state.lineage
     commits = logs.get(lineage) or CommitLog(tools.store, lineage.root, tools.clock)
     return OpenedLineage(commits, choice.state, choice.adopt_topic_id)
+
+
+def require_alone(tools: Tools, files: PartitionFiles, archived: PartitionState) -> None:
+    """Raise LineageUnknown if another lineage belongs to the same topic id as this one, to which something is to be appended.
+
+    At a start this would cost a request for each of a thousand partitions of which most get nothing for hours.
+    """
+    if files.topic_id is None:
+        return
+    cluster_id = tools.facts.cluster_id()
+    lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
+    others = [CommitLog(tools.store, other.root, tools.clock).read() for other in lineages if other != archived.lineage]
+    require_one([archived, *others], files.topic_id)
 
 
 def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:

@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from sidecar.archive.actions import Clean
+from sidecar.archive.actions import AdoptTopicId, Clean
 from sidecar.archive.commit import Writer
 from sidecar.archive.extent import extent_of
+from sidecar.archive.keys import NO_TOPIC_ID
 from sidecar.clock import ManualClock
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.errors import LineageUnknown
 from sidecar.logformat.batches import scan_file
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
@@ -173,8 +175,8 @@ def test_an_archive_that_was_compacted_meanwhile_is_read_as_a_whole(site: Site, 
     log.append([clean], Writer(1, state.highest_leader_epoch, "compactor"), log.read())
     report, calls = site.run()
     assert report.errors == []
-    assert "list_folders" not in resumed
-    assert calls["list_folders"] == 1
+    assert resumed["list"] == 1
+    assert calls["list"] == 3, "resumed in vain, then read"
 
 
 def test_whoever_forgot_what_it_knew_reads_the_archive_itself(site: Site) -> None:
@@ -182,11 +184,32 @@ def test_whoever_forgot_what_it_knew_reads_the_archive_itself(site: Site) -> Non
     (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
     with site.process() as tools:
         known = KnownArchive(tools, files)
-        for folders in (0, 1, 1):
+        for lists in (1, 2, 2):
             site.store.calls.clear()
             known.open(files)
-            assert site.store.calls["list_folders"] == folders
+            assert site.store.calls["list"] == lists
             known.forget()
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_nothing_is_appended_where_two_lineages_have_the_topic_id(site: Site, is_resumed: bool) -> None:
+    bring_back = site.hide(3)
+    site.run()
+    before = archived_states(site.store)[PARTITION]
+    assert before.topic_id is not None
+    nameless = replace(before.lineage, incarnation=NO_TOPIC_ID)
+    log = CommitLog(site.store, nameless.root, site.store.clock)
+    log.append([AdoptTopicId(before.topic_id)], Writer(1, 0, "another"), log.read())
+    bring_back()
+    if not is_resumed:
+        (site.state_dir / "archives.sqlite").unlink()
+    report, _ = site.run()
+    assert [type(error) for error in report.errors] == [LineageUnknown]
+    assert "both belong to topic id" in str(report.errors[0])
+    assert CommitLog(site.store, before.lineage.root, site.store.clock).read().next_number == before.next_number
+    site.store.delete([facts.key for facts in site.store.list(nameless.root)])
+    assert site.run()[0].errors == []
+    assert ranges(archived_states(site.store)[PARTITION]) == rolled_ranges(site.log_dir, PARTITION)
 
 
 def _garbage(path: Path) -> None:
@@ -246,7 +269,7 @@ def test_a_damaged_memory_costs_a_reading_of_the_archive_and_nothing_else(
     damage(site.state_dir / "archives.sqlite")
     report, calls = site.run()
     assert report.errors == []
-    assert calls["list_folders"] == 1, "nothing was resumed"
+    assert calls["list"] == 2, "nothing was resumed"
     assert site.run()[1] == {"read": 1, "list": 1}, "and from then on it is of use again"
 
 
@@ -259,4 +282,4 @@ def test_attempts_that_are_left_are_settled_with_the_whole_archive(site: Site) -
         tools.journal.begin(attempt)
     report, calls = site.run()
     assert report.errors == []
-    assert calls["list_folders"] == 1, "nothing was resumed"
+    assert calls["list"] == 2, "nothing was resumed"
