@@ -162,16 +162,13 @@ class StoreProbe:
 
     def race(self) -> str:
         with ThreadPoolExecutor(WRITERS) as pool:
-            turns = Race(self._store, pool).turns()
-            for number, turn in enumerate(turns, 1):
+            for number, turn in enumerate(Race(self._store, pool).turns(), 1):
                 key = ObjectKey(f"{self._folder}/race-{number}")
                 self._raced.append(key)
                 winners = turn(key)
                 if winners > 1:
-                    raise StoreUnsafe(
-                        f"of {WRITERS} puts of the same key at once {winners} succeeded (turn {number} of {len(turns)})"
-                    )
-        return f"one winner in each of {len(turns)} turns"
+                    raise StoreUnsafe(f"of {WRITERS} puts of the same key at once {winners} succeeded (turn {number})")
+        return f"one winner in each of {len(self._raced)} turns"
 
     def read(self) -> str:
         # Where the second put was let through, it is the second body that is there; the check above has said so.
