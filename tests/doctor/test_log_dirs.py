@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.broker import live_facts
 from sidecar.clock import SystemClock
 from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.findings import Area, Verdict
@@ -79,6 +80,34 @@ def test_patterns_that_match_no_topic_that_lies_here_are_a_warning(log_dir: Path
     report = doctor(settings_for(log_dir, topics={"include": ["payments"]}), areas=[Area.LOG_DIRS])
     (told,) = (text for text in troubles(report).values() if "no topic matches" in text)
     assert "append-time" in told
+    assert report.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("in_cluster", "exit_code", "words"),
+    [
+        (["orders", "append-time"], 2, "of the cluster's topics no topic matches"),
+        (["orders", "payments"], 0, "no replica of a chosen topic"),
+    ],
+)
+def test_patterns_that_match_no_topic_of_the_cluster_are_a_problem_as_run_and_backfill_find(
+    in_cluster: list[str], exit_code: int, words: str, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_facts, "all_topics", lambda _: frozenset(in_cluster))
+    connection = {"bootstrap_servers": ["127.0.0.1:9"]}
+    broker = {"assume_leader": False, "connection": connection}
+    settings = settings_for(log_dir, topics={"include": ["payments"]}, broker=broker)
+    report = doctor(settings, areas=[Area.LOG_DIRS])
+    assert words in troubles(report)["partitions"]
+    assert report.exit_code == exit_code
+
+
+def test_a_cluster_that_does_not_answer_makes_no_problem_of_it(log_dir: Path) -> None:
+    """That the broker is away another area tells."""
+    broker = {"assume_leader": False, "connection": {"bootstrap_servers": ["127.0.0.1:9"]}}
+    settings = settings_for(log_dir, topics={"include": ["payments"]}, broker=broker)
+    report = doctor(settings, areas=[Area.LOG_DIRS])
+    assert "the cluster's topics are not known: " in troubles(report)["partitions"]
     assert report.exit_code == 0
 
 

@@ -136,6 +136,10 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
         assert troubles(report) == {}
         assert "leads 1 of 1 partitions" in found_in(report, "leaders are told").outcome.detail
         assert f"cluster {broker.cluster_id}" in found_in(report, "answers as the one beside us").outcome.detail
+        mistyped = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ["order"]})})
+        slip = doctor(mistyped, areas=[Area.LOG_DIRS])
+        assert "of the cluster's topics no topic matches; there are: orders" in troubles(slip)["partitions"]
+        assert slip.exit_code == 2
         other = settings_for(
             tmp_path, gateway.endpoint, log_dirs=[golden("4.3.0") / "logs"], connection=connection, broker_id=1
         )

@@ -12,12 +12,13 @@ from pathlib import Path
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import Clock
 from sidecar.config import Settings
-from sidecar.discovery.scan import ScanResult, topics_of
+from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
-from sidecar.pipeline.assembly import require_topic, scanner
-from sidecar.pipeline.configured_facts import ConfiguredFacts
+from sidecar.pipeline.assembly import scanner
+from sidecar.pipeline.configured_facts import ConfiguredFacts, open_facts
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, problem, warning
+from sidecar.pipeline.topic_choice import nothing_chosen
 
 _OPENED_MAX = 2_000
 """So many files are opened at most, evenly over the partitions."""
@@ -82,13 +83,19 @@ class _Look:
             more = f", and {len(self.found.problems) - 1} more" if len(self.found.problems) > 1 else ""
             return problem(f"{first.error}{more}", exit_code=first.error.exit_code)
         if not self.found.partitions:
-            try:
-                require_topic(topics_of(self.settings.broker.log_dirs), self.settings)
-            except SettingsError as error:
-                return warning(str(error), _CHOICE)
-            return warning("no partition of the accepted topics is here yet", "none needed if topics are still to come")
+            return self._nothing_here()
         rolled = sum(len(files.segments) for files in self.found.partitions)
         return fine(f"{len(self.found.partitions)} of the accepted topics, {rolled} rolled segments")
+
+    def _nothing_here(self) -> Outcome:
+        """What `run` and `backfill` make of it. Asks the cluster for its topics where a broker is named."""
+        with open_facts(self.settings, self.clock) as facts:
+            found = nothing_chosen(self.settings, facts)
+        if found is None:
+            return warning("no partition of the accepted topics is here yet", "none needed if topics are still to come")
+        if found.is_slip:
+            return problem(found.reason, exit_code=SettingsError.exit_code)
+        return warning(found.reason, _CHOICE)
 
     def files(self) -> Outcome:
         logs = [files.segments[-1].log.path for files in self.found.partitions if files.segments]
