@@ -130,6 +130,8 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
 
 def _retention(report: RestoreReport) -> str:
     """What the broker is going to delete again, or how to see that it is not; "" for nothing."""
+    from sidecar.pipeline.restore.first_batch import shown_time
+
     topic, policy = report.outcomes[0].plan.topic_partition.topic, report.policy
     entity = f"--entity-type topics --entity-name {topic}"
     if not policy.is_retention_known:
@@ -140,16 +142,27 @@ def _retention(report: RestoreReport) -> str:
             f"`kafka-configs.sh --bootstrap-server HOST:PORT --describe --all {entity}`; or name a broker of the cluster that "
             f"runs, which tells: --bootstrap-server HOST:PORT"
         )
+    whole = [outcome for outcome in report.outcomes if not outcome.problem]
     lost = [
         f"{outcome.plan.topic_partition} below offset {loss.end_offset} ({loss.segments} of {len(outcome.plan.segments)} segments)"
-        for outcome in report.outcomes
-        if (loss := outcome.retention_loss) and not outcome.problem
+        for outcome in whole
+        if (loss := outcome.retention.at_start)
     ]
-    if not lost:
+    later = [
+        (outcome.retention.next_ms, outcome.plan.topic_partition)
+        for outcome in whole
+        if outcome.retention.next_ms is not None and outcome.retention.at_start is None
+    ]
+    if lost:
+        effect, until = f"within minutes of its start: {', '.join(lost)}", "Before it starts"
+    elif later:
+        first_ms, topic_partition = min(later)
+        effect, until = f"the first segment of {topic_partition} at {shown_time(first_ms)}", "To keep it, before then"
+    else:
         return ""
     return (
         f"retention of {topic} (retention.ms={policy.retention_ms}, retention.bytes={policy.retention_bytes}) makes the broker "
-        f"delete within minutes of its start: {', '.join(lost)}. Before it starts: `kafka-configs.sh --bootstrap-server HOST:PORT "
+        f"delete {effect}. {until}: `kafka-configs.sh --bootstrap-server HOST:PORT "
         f"--alter {entity} --add-config retention.ms=-1,retention.bytes=-1`"
     )
 

@@ -9,11 +9,13 @@ import pytest
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore_report import as_json, show
+from sidecar.clock import ManualClock
+from sidecar.pipeline.backfill import Progress
 from sidecar.pipeline.restore.cluster import TargetCluster
 from sidecar.pipeline.restore.plan import PartitionPlan, SegmentPlan, plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, plan_restore
-from sidecar.pipeline.restore.retention import RetentionLoss, deleted_at_start
+from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restore
+from sidecar.pipeline.restore.retention import Foretold, RetentionLoss, deleted_at_start, foretold
 from sidecar.topic_policy import TopicPolicy
 from tests.golden import manifest
 from tests.pipeline.rig import archived_states
@@ -84,11 +86,44 @@ def test_a_time_that_cuts_the_last_segment_makes_it_older(plan: PartitionPlan) -
     assert deleted_at_start(cut, TopicPolicy(DELETE, 2_000), 10_000) == loss(plan, 8)
 
 
-def planned(tmp_path: Path, policy: TopicPolicy | None) -> RestoreReport:
+@pytest.mark.parametrize("count", range(9))
+def test_when_the_first_that_is_left_goes(plan: PartitionPlan, count: int) -> None:
+    limit_ms = 9_999 - 1000 * count
+    next_ms = None if count == 8 else 1000 * (count + 1) + limit_ms + 1
+    assert foretold(plan, TopicPolicy(DELETE, limit_ms, -1), 10_000) == Foretold(loss(plan, count), next_ms)
+    if next_ms is not None:
+        policy = TopicPolicy(DELETE, limit_ms, -1)
+        assert deleted_at_start(plan, policy, next_ms - 1) == loss(plan, count)
+        assert deleted_at_start(plan, policy, next_ms) == loss(plan, count + 1)
+    for policy in (TopicPolicy(COMPACT, limit_ms), TopicPolicy(DELETE, -1), TopicPolicy(DELETE)):
+        assert foretold(plan, policy, 0) == Foretold()
+
+
+def test_one_without_timestamps_goes_when_its_file_is_old_enough(plan: PartitionPlan) -> None:
+    blank = replace(plan, segments=(aged(plan.segments[0], -1), *plan.segments[1:]))
+    assert foretold(blank, TopicPolicy(DELETE, 1_000), 10_000) == Foretold(None, 11_001)
+
+
+def test_a_cut_segment_does_not_count_as_a_whole_one(plan: PartitionPlan) -> None:
+    sizes_bytes = [log_size_bytes(found.segment) for found in plan.segments]
+    first, *between, last = plan.segments
+    late_start = replace(plan, segments=(replace(first, first_offset=first.segment.base_offset + 1), *between, last))
+    early_end = replace(plan, segments=(first, *between, replace(last, end_offset=last.end_offset - 1)))
+    # What stays of the first goes if the others fill the limit, however much it is; of the last nothing is sure.
+    assert deleted_at_start(late_start, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:])), 0) == loss(plan, 1)
+    assert deleted_at_start(late_start, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:]) + 1), 0) is None
+    assert deleted_at_start(early_end, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:-1])), 0) == loss(plan, 1)
+    assert deleted_at_start(early_end, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:-1]) + 1), 0) is None
+
+
+def asked(tmp_path: Path, policy: TopicPolicy | None) -> RestoreRequest:
     cluster_id = str(manifest("4.3.0")["cluster_id"])
     cluster = None if policy is None else TargetCluster("b2:9092", cluster_id, ID, {0: 9, 1: 9}, policy)
-    request = RestoreRequest("orders", own_log_dir(tmp_path), topic_id=ID, cluster=cluster)
-    return plan_restore(archived(), CLOCK, request)
+    return RestoreRequest("orders", own_log_dir(tmp_path), topic_id=ID, cluster=cluster)
+
+
+def planned(tmp_path: Path, policy: TopicPolicy | None) -> RestoreReport:
+    return plan_restore(archived(), CLOCK, asked(tmp_path, policy))
 
 
 def test_the_report_tells_what_will_be_deleted_and_how_to_prevent_it(
@@ -124,3 +159,24 @@ def test_where_nobody_tells_it_is_said_how_to_look(
     assert f"retention of orders is {why}" in told
     assert "--describe --all --entity-type topics --entity-name orders" in told
     assert as_json(report)["retention"] is None
+
+
+def test_the_report_at_the_end_says_what_is_too_old_by_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = archived_states(archived())["orders-0"].segments[0].max_timestamp_ms
+    clock = ManualClock(first + 60_000)
+    request = asked(tmp_path, TopicPolicy(DELETE, 3_600_000, -1))
+    before = plan_restore(archived(), clock, request)
+    show(before, colors=False, dry_run=True)
+    due_ms = first + 3_600_001
+    assert f"delete the first segment of orders-0 at {due_ms} (" in capsys.readouterr().err
+    assert as_json(before)["partitions"][0]["retention_deletes_before_offset"] is None
+    assert as_json(before)["partitions"][0]["retention_deletes_next_ms"] == due_ms
+
+    def takes_hours(progress: Progress) -> None:
+        if progress.segments_done == 1 and clock.now_ms() < due_ms:
+            clock.advance_ms(7_200_000)
+
+    report = restore(archived(), clock, request, workers=1, progress=takes_hours)
+    show(report, colors=False, dry_run=False)
+    assert "delete within minutes of its start: orders-0 below offset " in capsys.readouterr().err
+    assert as_json(report)["partitions"][0]["retention_deletes_before_offset"] > 0

@@ -43,8 +43,8 @@ def refuse_time_before_all(store: ObjectStore, request: RestoreRequest, outcomes
     first_ms = min(later)
     hint = f". Milliseconds are expected: is it {until_ms * 1000}?" if until_ms < _SECONDS_BELOW <= first_ms else ""
     raise SettingsError(
-        f"--until-timestamp {_shown(until_ms)}: nothing archived of {request.topic} is as old; the first batch of "
-        f"{later[first_ms].plan.topic_partition} has a record of {_shown(first_ms)}{hint}"
+        f"--until-timestamp {shown_time(until_ms)}: nothing archived of {request.topic} is as old; the first batch of "
+        f"{later[first_ms].plan.topic_partition} has a record of {shown_time(first_ms)}{hint}"
     )
 
 
@@ -92,7 +92,8 @@ def _indexed_position(store: ObjectStore, root: ObjectKey, segment: ArchivedSegm
     return read_offset_index(cut, segment.base_offset, key).lookup(offset)[1]
 
 
-def _shown(timestamp_ms: int) -> str:
+def shown_time(timestamp_ms: int) -> str:
+    """In milliseconds and, where a calendar has it, in UTC."""
     try:
         iso = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

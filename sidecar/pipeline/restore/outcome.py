@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.decisions import Decisions
 from sidecar.pipeline.restore.finishing import FinishedLog
 from sidecar.pipeline.restore.plan import PartitionPlan
-from sidecar.pipeline.restore.retention import RetentionLoss
+from sidecar.pipeline.restore.retention import Foretold
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Unreadable:
                 "producers_blank_below",
                 "compacted",
                 "retention_deletes_before_offset",
+                "retention_deletes_next_ms",
             )
         )
         return {
@@ -59,8 +60,7 @@ class PartitionOutcome:
 
     `is_done`: an earlier run of the command restored it. `segments_resumed`: those that an earlier run had fetched.
     `log` is None until it is restored. `empty_before_ms`: nothing archived of it is as old as the time that was asked for; the
-    first batch reaches up to this one. `retention_loss`: what the topic's retention makes a broker delete of it, None for nothing,
-    or where the retention is not known.
+    first batch reaches up to this one. `retention`: what the topic's makes a broker delete of it, nothing where it is not known.
     """
 
     plan: PartitionPlan
@@ -70,7 +70,7 @@ class PartitionOutcome:
     log: FinishedLog | None = None
     problem: str = ""
     empty_before_ms: int | None = None
-    retention_loss: RetentionLoss | None = None
+    retention: Foretold = field(default_factory=Foretold)
 
     @property
     def end_is_bound(self) -> bool:
@@ -109,7 +109,8 @@ class PartitionOutcome:
             "reason": decisions.reason if decisions else "",
             "deleted_before_offset": plan.deleted_before_offset or None,
             "producers_blank_below": plan.blank_below,
-            "retention_deletes_before_offset": self.retention_loss.end_offset if self.retention_loss else None,
+            "retention_deletes_before_offset": self.retention.at_start.end_offset if self.retention.at_start else None,
+            "retention_deletes_next_ms": self.retention.next_ms,
             "lost": [[hole.base_offset, hole.end_offset, hole.reason] for hole in plan.lost],
             "compacted": log.compacted if log else None,
             "open_transactions": list(log.open_transactions) if log else [],

@@ -16,7 +16,7 @@ from sidecar.pipeline.restore.histories import read_histories
 from sidecar.pipeline.restore.outcome import PartitionOutcome, Unreadable
 from sidecar.pipeline.restore.plan import plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.retention import deleted_at_start
+from sidecar.pipeline.restore.retention import foretold
 from sidecar.pipeline.restore.running import WORKERS, Run
 from sidecar.pipeline.restore.seal import decided_before
 from sidecar.pipeline.restore.staging import StagedPartition, translating, unfinished
@@ -94,6 +94,7 @@ def restore(
         run.finish()
         lock.require_held()
         run.swap_in()
+    _foretell(report, clock)  # The records have grown older by the hours that it may have taken.
     return report
 
 
@@ -109,22 +110,27 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
             outcome.plan, outcome.decisions = decided_before(outcome.plan, target, place.seal, request)
         else:
             outcome.decisions = decide(outcome.plan, target, place, request)
-    policy = request.cluster.policy if request.cluster else TopicPolicy()
-    for outcome in outcomes:
-        outcome.retention_loss = deleted_at_start(outcome.plan, policy, clock.now_ms())
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent
     own = {outcome.plan.topic_partition for outcome in outcomes} | {
         found.topic_partition for found in histories.unreadable
     }
-    return RestoreReport(
+    report = RestoreReport(
         log_dir=request.log_dir,
         free_bytes=shutil.disk_usage(disk).free,
         outcomes=outcomes,
         unreadable=histories.unreadable,
         not_archived=[] if request.partitions else histories.not_archived(_known(target, request)),
         unfinished=[name for name, found in unfinished(request.log_dir, request.topic).items() if found not in own],
-        policy=policy,
+        policy=request.cluster.policy if request.cluster else TopicPolicy(),
     )
+    _foretell(report, clock)
+    return report
+
+
+def _foretell(report: RestoreReport, clock: Clock) -> None:
+    """What retention will delete of it as of now."""
+    for outcome in report.outcomes:
+        outcome.retention = foretold(outcome.plan, report.policy, clock.now_ms())
 
 
 def _known(target: Target, request: RestoreRequest) -> set[int]:
