@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.config import load_settings
+from sidecar.config import secrets as secrets_module
 from sidecar.config.environment import variable_of
 from sidecar.config.paths import all_settings
 from sidecar.config.secrets import EARLIER_MAX, Secrets
@@ -162,3 +166,42 @@ def test_a_secret_that_is_replaced_in_its_file_is_one_too_and_the_earlier_ones_r
         file.write_text(f"token {number:09}" + " " * number)
         assert f"token {number:09}" in secrets
     assert len(set(secrets)) == EARLIER_MAX + 1
+
+
+def test_a_secret_whose_file_could_not_be_read_once_is_one_as_soon_as_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("token-of-monday")
+    secrets = Secrets((), [file])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refuse)
+        assert tuple(secrets) == ()
+    assert tuple(secrets) == ("token-of-monday",)
+
+
+def test_while_one_thread_reads_a_secret_no_other_goes_on_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, is_reading, may_read = tmp_path / "token", Event(), Event()
+    file.write_text("token-of-monday")
+    text_of = secrets_module._text_of
+
+    def slow(file: Path) -> str:
+        is_reading.set()
+        may_read.wait()
+        return text_of(file)
+
+    monkeypatch.setattr(secrets_module, "_text_of", slow)
+    secrets = Secrets((), [file])
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(tuple, secrets)
+        is_reading.wait()
+        second = pool.submit(tuple, secrets)
+        wait([second], 0.2)
+        may_read.set()
+        assert (first.result(), second.result()) == (("token-of-monday",), ("token-of-monday",))

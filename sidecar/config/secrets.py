@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 
 from sidecar.config.environment import SECRET_BYTES_MAX
 
@@ -17,20 +18,27 @@ class Secrets:
     def __init__(self, given: Sequence[str], files: Sequence[Path]) -> None:
         self._given = tuple(given)
         self._files = tuple(files)
-        self._seen: dict[Path, tuple[int, int, int] | None] = {}
+        self._lock = Lock()
+        self._seen: dict[Path, tuple[int, int, int]] = {}
         self._read: dict[Path, tuple[str, ...]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """Reads a file anew only where it is another one."""
-        for file in self._files:
-            seen = _stamp(file)
-            if seen == self._seen.get(file):
-                continue
-            self._seen[file] = seen
-            text, known = _text_of(file), self._read.get(file, ())
-            if text and text not in known:
-                self._read[file] = (text, *known)[:EARLIER_MAX]
-        return iter((*self._given, *(text for file in self._files for text in self._read.get(file, ()))))
+        """Reads a file anew only where it is another one, or could not be read."""
+        with self._lock:
+            for file in self._files:
+                self._look_at(file)
+            return iter((*self._given, *(text for file in self._files for text in self._read.get(file, ()))))
+
+    def _look_at(self, file: Path) -> None:
+        stamp = _stamp(file)
+        if stamp is None or stamp == self._seen.get(file):
+            return
+        text, known = _text_of(file), self._read.get(file, ())
+        if not text:
+            return
+        if text not in known:
+            self._read[file] = (text, *known)[:EARLIER_MAX]
+        self._seen[file] = stamp
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
