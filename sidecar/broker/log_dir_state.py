@@ -98,7 +98,7 @@ def _checkpoint(path: Path, before: OffsetCheckpoint | None) -> OffsetCheckpoint
         content = read_file(path, lambda data, _: data)
         if content is None:
             return OffsetCheckpoint(path, exists=False)
-        if before is not None and before.error is None and before.content == content:
+        if before is not None and before.exists and before.error is None and before.content == content:
             return before
         return OffsetCheckpoint(path, read_offset_checkpoint(content, str(path)), content=content)
     except PartitionError as error:

@@ -151,3 +151,15 @@ def test_a_checkpoint_that_was_damaged_and_mended_is_believed_again(tmp_path: Pa
     assert read_log_dir_state(log_dir, damaged).high_watermark.error is not None
     path.write_bytes(good)
     assert read_log_dir_state(log_dir, damaged).high_watermark.offset(ORDERS) == 7
+
+
+def test_a_checkpoint_that_appears_empty_is_not_one_that_is_missing(tmp_path: Path) -> None:
+    log_dir = a_log_dir(tmp_path, high_watermark=7)
+    path = log_dir / "replication-offset-checkpoint"
+    path.unlink()
+    missing = read_log_dir_state(log_dir)
+    assert not missing.high_watermark.exists
+    path.touch()
+    empty = read_log_dir_state(log_dir, missing).high_watermark
+    assert empty.exists
+    assert "has no entry" in empty.lacks(ORDERS)
