@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from sidecar.broker.cleaner_checkpoint import CleanerCheckpoint, compaction_candidates, read_cleaner_checkpoint
 from sidecar.clock import Clock
@@ -149,6 +149,10 @@ class CleanerReport:
         return {**asdict(self), "line": self.line}
 
 
+_Standing: TypeAlias = dict[TopicPartition, tuple[int | None, int, Path]]
+"""By partition: the checkpointed offset, since when it has stood there, and the log dir."""
+
+
 class CleanerWatch:
     """Remembers since when each checkpointed offset has stood where it stands."""
 
@@ -158,7 +162,7 @@ class CleanerWatch:
         self._facts = facts
         self._clock = clock
         self._stalled_after_ms = stalled_after_s * 1000
-        self._seen: dict[TopicPartition, tuple[int | None, int]] = {}
+        self._seen: _Standing = {}
         self._looked_s: float | None = None
 
     def adopt(self, stalled_after_s: float) -> None:
@@ -176,14 +180,16 @@ class CleanerWatch:
         problems: list[str] = []
         backlogs: list[CleanerBacklog] = []
         stalled: list[StalledPartition] = []
-        seen: dict[TopicPartition, tuple[int | None, int]] = {}
+        seen: _Standing = {}
         for log_dir in self._log_dirs:
             try:
                 checkpoint = read_cleaner_checkpoint(log_dir)
+                candidates = compaction_candidates(log_dir, checkpoint, self._facts.policy)
             except PartitionError as error:
                 problems.append(str(error))
+                seen |= {name: standing for name, standing in self._seen.items() if standing[2] == log_dir}
                 continue
-            for topic_partition in compaction_candidates(log_dir, checkpoint, self._facts.policy):
+            for topic_partition in candidates:
                 try:
                     files = read_partition_directory(topic_partition, log_dir, log_dir / str(topic_partition))
                 except PartitionError as error:
@@ -204,7 +210,7 @@ class CleanerWatch:
         )
 
     def _weigh(
-        self, files: PartitionFiles, checkpoint: CleanerCheckpoint, seen: dict[TopicPartition, tuple[int | None, int]]
+        self, files: PartitionFiles, checkpoint: CleanerCheckpoint, seen: _Standing
     ) -> tuple[CleanerBacklog, float]:
         """The backlog, and for how many milliseconds it has been due without progress (0 if it is not due)."""
         now_ms = self._clock.now_ms()
@@ -220,7 +226,7 @@ class CleanerWatch:
         policy = self._facts.policy(topic_partition.topic)
         backlog = backlog_of(files, offset, policy, now_ms, self._stable_end_offset(files))
         # What need not be cleaned yet, as above an open transaction, begins to stand when it must.
-        seen[topic_partition] = (offset, now_ms if backlog.due_since_ms is None else first_seen_ms)
+        seen[topic_partition] = (offset, now_ms if backlog.due_since_ms is None else first_seen_ms, files.log_dir)
         if backlog.due_since_ms is None:
             return backlog, 0.0
         return backlog, float(max(0, now_ms - max(backlog.due_since_ms, first_seen_ms)))

@@ -16,7 +16,7 @@ from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.rounds import Rounds
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import copy_partitions
+from tests.pipeline.rig import copy_partitions, set_aside_last
 
 
 def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(
@@ -75,6 +75,32 @@ def test_a_log_dir_whose_disk_was_unmounted_is_told_and_hides_nothing_else(tmp_p
         other.mkdir()
         eventually(lambda: "mount its disk" in loop.health.not_ready().get("log_dirs", ""))
         assert loop.row()["error"] is None
+
+
+def test_a_log_dir_that_vanishes_ends_nothing_and_is_missed_until_it_is_back(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    log_dir = copy_partitions(tmp_path, "append-time-0")
+    (tmp_path / "other").mkdir()
+    other = copy_partitions(tmp_path / "other", "orders-0")
+    (other / "meta.properties").rename(log_dir / "meta.properties")
+    settings = over_log_dirs(settings_for(tmp_path), log_dir, other)
+    stalled_after_s = settings.broker.model_copy(
+        update={"cleaner_stalled_after_s": 0.3}
+    )  # So that it is looked at often.
+    set_aside_last(log_dir / "append-time-0", tmp_path / "aside")
+    with looping(settings.model_copy(update={"broker": stalled_after_s})) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        other.rename(tmp_path / "away")
+        eventually(lambda: "log_dirs" in loop.health.not_ready())
+        time.sleep(0.5)  # noqa: TID251 - the watch over the cleaner looks, too
+        before = sum("/append-time/" in key and "/commits/" in key for key in store.objects)
+        for file in (tmp_path / "aside").iterdir():
+            file.rename(log_dir / "append-time-0" / file.name)
+        loop.wake.set()
+        eventually(lambda: sum("/append-time/" in key and "/commits/" in key for key in list(store.objects)) > before)
+        (tmp_path / "away").rename(other)
+        eventually(lambda: not loop.health.not_ready())
 
 
 def test_with_nobody_to_say_who_leads_nothing_is_well(tmp_path: Path, store: MemoryStore) -> None:

@@ -96,3 +96,12 @@ def remove_offsets(directory: Path, keep: Callable[[int], bool]) -> None:
     for file in directory.iterdir():
         if file.name[:20].isdigit() and not keep(int(file.name[:20])):
             file.unlink()
+
+
+def set_aside_last(directory: Path, aside: Path) -> None:
+    """As long as it is there, the last rolled segment has not been written."""
+    aside.mkdir()
+    last = max(directory.glob("*.log")).stem
+    for path in directory.glob(f"{last}*"):
+        if path.suffix != ".snapshot":
+            path.rename(aside / path.name)

@@ -22,7 +22,7 @@ from sidecar.pipeline.deleted_records import LogStarts, deleted_on_purpose
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
+from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, set_aside_last, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 
 ORDERS = TopicPartition("orders", 0)
@@ -96,15 +96,6 @@ def test_without_a_leader_that_is_asked_nothing_is_said(seen: tuple[PartitionFil
     assert recorded(seen, replace(told(None), log_start_offset=start_offset)) == []
     assert recorded(seen, told(start_offset, -1)) == []
     assert recorded(seen, told(start_offset)) == [DeleteRecords(start_offset)]
-
-
-def set_aside_last(directory: Path, aside: Path) -> None:
-    """As long as it is there, the last rolled segment has not been written."""
-    aside.mkdir()
-    last = max(directory.glob("*.log")).stem
-    for path in directory.glob(f"{last}*"):
-        if path.suffix != ".snapshot":
-            path.rename(aside / path.name)
 
 
 def commits_that_say_so(store: MemoryStore) -> list[str]:
