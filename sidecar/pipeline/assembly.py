@@ -16,9 +16,10 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.listing_cache import ListingCache
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.topic_filter import NEVER, TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.http import Board
+from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.workplace import work_directory
@@ -43,11 +44,12 @@ def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool |
     """
     chosen = TopicFilter(settings.topics.include, settings.topics.exclude)
     internal_topics = settings.topics.internal if internal is None else internal
-    present = sorted(topics)
+    present = sorted(set(topics) - NEVER)
     if not present or any(chosen.accepts(topic, internal_topics=internal_topics) for topic in present):
         return
     more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
-    hint = "" if internal_topics else " (those that begin with __ only with topics.internal: true)"
+    is_hidden = not internal_topics and any(is_internal_topic(topic) for topic in present)
+    hint = " (those that begin with __ only with topics.internal: true)" if is_hidden else ""
     raise SettingsError(f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}")
 
 
