@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, as_completed
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import structlog
@@ -173,17 +173,16 @@ class Rounds:
             for outcome in report.outcomes:
                 self._tell(outcome)
             report.outcomes += idle
-            try:
+            with ExitStack() as unless_done:
+                # Ctrl-C, or a fault of our own: what has not begun must not begin, the rest ends at the next segment.
+                unless_done.callback(partitions.shutdown, wait=False, cancel_futures=True)
+                unless_done.callback(self._tools.stop.set)
                 for future in as_completed(futures):
                     outcome = future.result()
                     report.outcomes.append(outcome)
                     self._tell(outcome)
                     self._tools.metrics.round_goes_on(report.stopped)
-            except BaseException:
-                # Ctrl-C, or a fault of our own: what has not begun must not begin, the rest ends at the next segment.
-                self._tools.stop.set()
-                partitions.shutdown(wait=False, cancel_futures=True)
-                raise
+                unless_done.pop_all()
         report.led = [led for archiver, plan in work if (led := archiver.led(plan)) is not None]
         report.outcomes.sort(key=lambda outcome: outcome.files.topic_partition)
         self._tools.metrics.round_ended(report.stopped)
