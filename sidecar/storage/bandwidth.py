@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 from sidecar.clock import Clock
+from sidecar.storage.request_body import RewindableBody
 
 
 class BandwidthLimit:
@@ -41,16 +41,12 @@ class BandwidthLimit:
             self._clock.sleep_s(turn_s - now_s)
 
 
-class PacedBody:
+class PacedBody(RewindableBody):
     """A request body that takes its bytes from a limit block by block, so that a part is no burst."""
 
     def __init__(self, body: bytes | bytearray, limit: BandwidthLimit) -> None:
-        self._body = memoryview(body)
-        self._position = 0
+        super().__init__(body)
         self._limit = limit
-
-    def __len__(self) -> int:
-        return len(self._body)
 
     def read(self, size: int | None = -1) -> bytes:
         """Read, after waiting."""
@@ -59,13 +55,3 @@ class PacedBody:
         self._position += len(block)
         self._limit.take(len(block))
         return block
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Botocore and urllib3 rewind with it and look for the length."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: len(self._body)}[whence]
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        """Bytes read so far."""
-        return self._position

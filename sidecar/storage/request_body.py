@@ -1,0 +1,26 @@
+"""What botocore and urllib3 ask of a request's body besides its blocks: its length, and to begin anew."""
+
+from __future__ import annotations
+
+import os
+
+
+class RewindableBody:
+    """Bytes in memory with a place to read on from; how they are read is for subclasses."""
+
+    def __init__(self, body: bytes | bytearray | memoryview) -> None:
+        self._body = memoryview(body)
+        self._position = 0
+
+    def __len__(self) -> int:
+        return len(self._body)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Botocore and urllib3 rewind with it and look for the length."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: len(self._body)}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Bytes read so far."""
+        return self._position
