@@ -107,8 +107,10 @@ def run(
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
     flags["http.bind"] = http_bind
+    from sidecar.cli.process_memory import freeze_modules, share_arenas
     from sidecar.config.changes import SettingsSource
 
+    share_arenas()
     source = SettingsSource(
         options.config_file,
         lambda: options.load(flags),
@@ -119,6 +121,7 @@ def run(
     from sidecar import daemon
     from sidecar.cli.run_engines import RunEngines
 
+    freeze_modules()
     return daemon.run(settings, engines=RunEngines(settings), source=source)
 
 

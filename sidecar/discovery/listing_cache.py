@@ -21,9 +21,9 @@ SETTLED_MS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """`stamp`: device, inode and mtime of the directory before it was listed."""
+    """`stamp`: device, inode and mtime of the directory before it was listed; None if that does not stand for its content."""
 
-    stamp: tuple[int, int, int]
+    stamp: tuple[int, int, int] | None
     listed_s: float
     files: PartitionFiles
 
@@ -44,15 +44,21 @@ class ListingCache:
         """See `read_partition_directory`, also for what it raises."""
         stamp = _stamp(directory)
         known = self._known.get(directory)
-        if known is not None and stamp == known.stamp and self._clock.monotonic_s() - known.listed_s < LIST_EVERY_S:
+        if (
+            known is not None
+            and stamp is not None
+            and stamp == known.stamp
+            and self._clock.monotonic_s() - known.listed_s < LIST_EVERY_S
+        ):
             looked_at = _looked_at_again(known.files)
             if looked_at is not None:
                 return looked_at
         files = read_partition_directory(topic_partition, log_dir, directory)
-        self._known.pop(directory, None)
+        if known is not None:
+            files = _sharing(files, known.files)
         is_settled = stamp is not None and 0 <= stamp[2] // 1_000_000 < self._clock.now_ms() - SETTLED_MS
-        if stamp is not None and is_settled and not files.unstable:
-            self._known[directory] = _Known(stamp, self._clock.monotonic_s(), files)
+        believed = stamp if is_settled and not files.unstable else None
+        self._known[directory] = _Known(believed, self._clock.monotonic_s(), files)
         return files
 
     def keep_only(self, directories: Iterable[Path]) -> None:
@@ -67,6 +73,14 @@ def _stamp(directory: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None  # The listing says what is wrong with it.
     return (found.st_dev, found.st_ino, found.st_mtime_ns)
+
+
+def _sharing(files: PartitionFiles, known: PartitionFiles) -> PartitionFiles:
+    """The same with the segments that were known already, as far as they are equal: two scans may be held at once."""
+    before = {segment.base_offset: segment for segment in known.segments}
+    segments = (before.get(segment.base_offset, segment) for segment in files.segments)
+    shared = tuple(old if old == new else new for old, new in zip(segments, files.segments, strict=True))
+    return known if (found := replace(files, segments=shared)) == known else found
 
 
 def _looked_at_again(files: PartitionFiles) -> PartitionFiles | None:

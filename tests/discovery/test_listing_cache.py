@@ -77,6 +77,22 @@ def test_an_index_of_the_newest_segment_is_rewritten_in_place(rig: Rig) -> None:
     assert rig.listings == 1
 
 
+def test_what_has_just_changed_is_listed_again_but_not_held_twice(rig: Rig) -> None:
+    rig.clock = rig.cache._clock = ManualClock(rig.directory.stat().st_mtime_ns // 1_000_000 + SETTLED_MS - 500)
+    first = rig.read()
+    assert rig.read() is first
+    assert rig.listings == 2
+
+
+def test_a_roll_leaves_the_segments_before_it_the_same_objects(rig: Rig) -> None:
+    first = rig.read()
+    _roll(rig.directory)
+    second = rig.read()
+    assert second is not first
+    assert [old is new for old, new in zip(first.segments, second.segments, strict=False)] == [True, True]
+    assert len(second.segments) == len(first.segments) + 1
+
+
 def _roll(directory: Path) -> None:
     (directory / f"{30:020d}.log").write_bytes(b"")
 

@@ -1,0 +1,35 @@
+"""What a process that stays tells its allocators: memory that one start took must not be kept for ever."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Mapping
+from typing import Final
+
+ARENAS: Final = 2
+"""Where glibc allows eight per core: what a start leaves free in one cannot be used by the threads of another."""
+_M_ARENA_MAX: Final = -8
+"""Source: malloc.h of glibc."""
+CHOSEN_BY_USER: Final = "MALLOC_ARENA_MAX"
+
+
+def share_arenas(environment: Mapping[str, str] = os.environ) -> bool:
+    """Let all threads share two arenas of the C library; before the first thread, or it has one of its own.
+
+    False where that is not ours to say: the user chose a number, or the C library knows no arenas (musl).
+    """
+    if environment.get(CHOSEN_BY_USER):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_M_ARENA_MAX, ARENAS))
+
+
+def freeze_modules() -> None:
+    """Take what is there now out of the sight of the garbage collector; after the imports, before the work.
+
+    Else each full collection walks all modules, and none comes before garbage is a quarter of them.
+    """
+    gc.collect()
+    gc.freeze()

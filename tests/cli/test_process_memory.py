@@ -1,0 +1,43 @@
+"""What a process tells its allocators, each time in a process of its own: there is no way back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ARENAS_OF_THREADS = """
+import ctypes, threading
+from sidecar.cli.process_memory import share_arenas
+assert share_arenas() is {shared}
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+gate = threading.Barrier(9)
+def take(): libc.malloc(64); gate.wait(); gate.wait()
+for _ in range(8): threading.Thread(target=take, daemon=True).start()
+gate.wait()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+gate.wait()
+"""
+
+
+@pytest.mark.parametrize(("chosen", "shared", "arenas"), [({}, True, 2), ({"MALLOC_ARENA_MAX": "5"}, False, 5)])
+def test_threads_share_two_arenas_unless_the_user_chose(chosen: dict[str, str], shared: bool, arenas: int) -> None:
+    done = _run(ARENAS_OF_THREADS.format(shared=shared), chosen)
+    assert done.count("<heap nr=") == arenas
+
+
+def test_modules_are_out_of_the_collectors_sight() -> None:
+    program = "import gc, sidecar.model; from sidecar.cli.process_memory import freeze_modules\nbefore = len(gc.get_objects())\n"
+    done = _run(
+        program + "freeze_modules(); print(gc.get_freeze_count() > before // 2, len(gc.get_objects()) < 100)", {}
+    )
+    assert done.split() == ["True", "True"]
+
+
+def _run(program: str, environment: dict[str, str]) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
