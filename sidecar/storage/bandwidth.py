@@ -49,9 +49,10 @@ class PacedBody(RewindableBody):
         self._limit = limit
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read, after waiting."""
+        """Read; what is sent, after waiting."""
         end = len(self._body) if size is None or size < 0 else self._position + size
         block = bytes(self._body[self._position : end])
         self._position += len(block)
-        self._limit.take(len(block))
+        if self._is_sent:
+            self._limit.take(len(block))
         return block

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from sidecar.storage.request_body import RewindableBody
 
@@ -19,8 +18,9 @@ class HeldBody(RewindableBody):
         self._before_last_bytes = before_last_bytes
         self._held_from: int | None = None
 
-    def hold(self) -> None:
-        """From now on the reader is the connection."""
+    def begin_sending(self) -> None:
+        """Stop before the last bytes from now on."""
+        super().begin_sending()
         self._held_from = max(0, len(self._body) - _LAST_BYTES)
 
     def read(self, size: int | None = -1) -> bytes:
@@ -35,9 +35,3 @@ class HeldBody(RewindableBody):
         block = bytes(self._body[self._position : end])
         self._position += len(block)
         return block
-
-
-def hold_when_sent(request: Any, **_: Any) -> None:
-    """Botocore's event `before-send`: the request is signed, whoever reads its body now puts it on the wire."""
-    if isinstance(request.body, HeldBody):
-        request.body.hold()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 class RewindableBody:
@@ -11,6 +12,11 @@ class RewindableBody:
     def __init__(self, body: bytes | bytearray | memoryview) -> None:
         self._body = memoryview(body)
         self._position = 0
+        self._is_sent = False
+
+    def begin_sending(self) -> None:
+        """From now on the reader is the connection; before it, who signs the request may read all of it."""
+        self._is_sent = True
 
     def __len__(self) -> int:
         return len(self._body)
@@ -24,3 +30,9 @@ class RewindableBody:
     def tell(self) -> int:
         """Bytes read so far."""
         return self._position
+
+
+def note_sending(request: Any, **_: Any) -> None:
+    """Botocore's event `before-send`: the request is signed, whoever reads its body now puts it on the wire."""
+    if isinstance(request.body, RewindableBody):
+        request.body.begin_sending()

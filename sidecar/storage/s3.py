@@ -15,9 +15,10 @@ from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import crc32c_of
-from sidecar.storage.held_body import HeldBody, hold_when_sent
+from sidecar.storage.held_body import HeldBody
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.part_buffers import PartBuffers
+from sidecar.storage.request_body import note_sending
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3_bucket_rules import BucketRules, read_bucket_rules
 from sidecar.storage.s3_client import make_client
@@ -49,7 +50,7 @@ class S3Store:
         self.url = f"s3://{parts.netloc}/{prefix.path}".rstrip("/")
         retrier = Retrier(settings.retry, clock, randomness or random.Random())  # noqa: S311 - spreads waits, guards nothing
         client = make_client(settings.s3)
-        client.meta.events.register("before-send.s3.PutObject", hold_when_sent)
+        client.meta.events.register("before-send.s3", note_sending)
         self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier)
         self._pool = ThreadPoolExecutor(settings.s3.concurrency, thread_name_prefix="s3-upload")
         self._buffers = PartBuffers(settings.s3.part_bytes)

@@ -18,7 +18,7 @@ def test_it_is_read_whole_until_it_is_held_and_in_two_pieces_from_then_on() -> N
     body = HeldBody(BODY, lambda: calls.append(body.tell()))
     assert (body.read(), body.read(10), calls) == (BODY, b"", [])
     assert (body.seek(0, 2), body.tell(), body.seek(0), len(body)) == (len(BODY), len(BODY), 0, len(BODY))
-    body.hold()
+    body.begin_sending()
     pieces = list(iter(lambda: body.read(1 << 20), b""))
     assert [len(piece) for piece in pieces] == [len(BODY) - 1024, 1024]
     assert b"".join(pieces) == BODY

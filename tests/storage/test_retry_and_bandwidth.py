@@ -101,6 +101,12 @@ def test_a_paced_body_is_read_block_by_block() -> None:
     clock = ManualClock()
     content = random.Random(1).randbytes(10_000)
     body = PacedBody(bytearray(content), BandwidthLimit(1000, clock))
+    assert (body.read(), body.seek(0), clock.monotonic_s()) == (
+        content,
+        0,
+        0.0,
+    )  # By who signs it: nothing is sent yet.
+    body.begin_sending()
     copied = io.BytesIO()
     while block := body.read(999):
         copied.write(block)
