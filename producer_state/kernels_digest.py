@@ -1,4 +1,4 @@
-"""The loop of `producer_state.digest`, compiled by numba. Its rules in plain Python: `producer_state.rules`.
+"""The loop of `producer_state.digest`, compiled by numba. Its rules in plain Python: `tests/producer_state/plain_rules.py`.
 
 Imported only inside functions: loading numba takes longer than most commands.
 """

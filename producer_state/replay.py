@@ -5,7 +5,6 @@ Source: UnifiedLog.updateProducers, ProducerAppendInfo.append, ProducerStateMana
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,18 +66,3 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     entries = entries[:used]
     table = ProducerTable(int(facts.last_offset[-1]) + 1, entries[np.argsort(entries["producer_id"], kind="stable")])
     return table, tuple(CompletedTransaction(*values) for values in completed[:done].tolist())
-
-
-def first_unstable_offset(
-    state: ProducerTable, completed: Iterable[CompletedTransaction], high_watermark: int
-) -> int | None:
-    """First offset that a read_committed reader may not pass yet, None if there is none.
-
-    A completed transaction counts until its marker is below the high watermark.
-    Source: ProducerStateManager.firstUnstableOffset.
-    """
-    offsets = [transaction.first_offset for transaction in completed if transaction.last_offset >= high_watermark]
-    undecided = state.first_open_transaction_offset()
-    if undecided is not None:
-        offsets.append(undecided)
-    return min(offsets, default=None)

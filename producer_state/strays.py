@@ -15,8 +15,3 @@ def stray_offsets(offsets: Collection[int], segment_bases: Collection[int]) -> f
     if newest is not None and newest >= max(segment_bases, default=newest):
         unattached.remove(newest)
     return frozenset(unattached)
-
-
-def out_of_range_offsets(offsets: Collection[int], log_start_offset: int, end_offset: int) -> frozenset[int]:
-    """Those that do not describe `(log_start_offset, end_offset]`. Source: ProducerStateManager.truncateAndReload."""
-    return frozenset(offset for offset in offsets if not log_start_offset < offset <= end_offset)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from producer_state.digest import DigestBuilder, SegmentDigest, apply, digest_batches, merge
 from producer_state.facts import BatchFacts, InvalidTxnState, MalformedMarker, OffsetsNotAscending
 from producer_state.replay import replay
-from producer_state.rules import State, apply_all
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
+from tests.producer_state.plain_rules import State, apply_all
 from tests.producer_state.random_logs import Batch, RandomLog, data, facts_of, marker, random_log
 
 SEEDS = st.integers(0, 2**32)

@@ -16,9 +16,9 @@ from producer_state.holes import markers_of
 from producer_state.partition_log import Segment
 from producer_state.reconstruct import RebuiltState, choose_start, reconstruct
 from producer_state.replay import replay
-from producer_state.rules import State, apply_all
 from producer_state.snapshot import ProducerEntry, write_snapshot
 from producer_state.table import Expiration, ProducerTable
+from tests.producer_state.plain_rules import State, apply_all
 from tests.producer_state.random_logs import (
     NOW_MS,
     WINDOW_MS,

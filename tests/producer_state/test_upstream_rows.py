@@ -6,7 +6,7 @@ import pytest
 
 from producer_state.digest import SegmentDigest, apply, digest_batches
 from producer_state.facts import InvalidTxnState
-from producer_state.replay import CompletedTransaction, first_unstable_offset, replay
+from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import Expiration, ProducerTable
 from tests.producer_state.random_logs import SEQUENCES, Batch, data, empty_control, facts_of, marker
@@ -111,19 +111,17 @@ def test_70_pid_expiration_timeout_and_producers_with_ongoing_transactions_dont_
     assert [entry.producer_id for entry in table.unexpired(Expiration(1001, 1000)).entries()] == [2]
 
 
-def test_71_first_unstable_offset() -> None:
+def test_71_first_undecided_offset() -> None:
     steps = [data(99, 1, txn=True), data(105, 2, txn=True)]
     table, completed = replayed(*steps)
-    assert first_unstable_offset(table, completed, 0) == 99
+    assert (table.first_open_transaction_offset(), completed) == (99, [])
     steps.append(marker(109, 1))
     table, completed = replayed(*steps)
     assert table.first_open_transaction_offset() == 105
-    assert [first_unstable_offset(table, completed, high_watermark) for high_watermark in (100, 109)] == [99, 99]
-    assert first_unstable_offset(table, completed, 110) == 105
+    assert [(found.first_offset, found.last_offset) for found in completed] == [(99, 109)]
     table, completed = replayed(*steps, marker(112, 2, abort=True))
     assert table.first_open_transaction_offset() is None
-    assert first_unstable_offset(table, completed, 110) == 105
-    assert first_unstable_offset(table, completed, 113) is None
+    assert [(found.first_offset, found.last_offset) for found in completed] == [(99, 109), (105, 112)]
 
 
 def test_72_last_stable_offset_completed_txn() -> None:
