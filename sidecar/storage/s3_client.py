@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 DEFAULT_REGION = "us-east-1"
-CONNECTIONS_BESIDE_PARTS = 16
+CONNECTIONS_KEPT_MAX = 1024
+"""Beyond the threads of any command. Not a limit: botocore's pool opens as many as are asked for at once, and only throws away
+what comes back beyond its size, with a warning for each."""
 
 
 def make_client(settings: S3Settings) -> S3Client:
@@ -67,8 +69,8 @@ def _client_config(settings: S3Settings) -> Config:
     return Config(
         connect_timeout=settings.connect_timeout_s,
         read_timeout=settings.read_timeout_s,
-        # Beyond parts in flight: commits, listings and readers in threads. A pool that is too small throws connections away.
-        max_pool_connections=settings.concurrency + CONNECTIONS_BESIDE_PARTS,
+        # How many there are is for those to decide who make the threads, of which some make threads of their own.
+        max_pool_connections=CONNECTIONS_KEPT_MAX,
         tcp_keepalive=True,
         # botocore's own is put together anew for each request, at a sixteenth of its whole cost.
         user_agent=f"tiered-sidecar/{__version__}",

@@ -66,14 +66,12 @@ def test_the_client_does_what_the_settings_say() -> None:
         secret_access_key=SecretStr("secret"),
         connect_timeout_s=3,
         read_timeout_s=7,
-        concurrency=9,
     )
     client = make_client(settings)
     config = client.meta.config
     assert client.meta.endpoint_url == "https://store.example:9000"
     assert client.meta.region_name == "eu-central-1"
     assert (config.connect_timeout, config.read_timeout) == (3, 7)
-    assert config.max_pool_connections > 9
     assert config.retries["total_max_attempts"] == 1
     assert config.request_checksum_calculation == "when_required"
     assert config.s3["payload_signing_enabled"] is False
