@@ -143,9 +143,9 @@ def restore(
         {"store.url": archive, "broker.connection.bootstrap_servers": bootstrap_server or None}, calm=True
     )
     try:
-        if bootstrap_server:
-            request = replace(request, cluster=_asked(settings, topic))
-        report = _done(options, settings, request, workers=workers, dry_run=dry_run)
+        report = _done(
+            options, settings, request, asks_cluster=bool(bootstrap_server), workers=workers, dry_run=dry_run
+        )
     except (KeyboardInterrupt, SystemExit) as interruption:
         from sidecar.cli.restore_interrupted import tell_what_stays
 
@@ -161,16 +161,27 @@ def restore(
 
 
 def _done(
-    options: GlobalOptions, settings: Settings, request: RestoreRequest, *, workers: int, dry_run: bool
+    options: GlobalOptions,
+    settings: Settings,
+    request: RestoreRequest,
+    *,
+    asks_cluster: bool,
+    workers: int,
+    dry_run: bool,
 ) -> RestoreReport:
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.clock import SystemClock
+    from sidecar.pipeline.restore.histories import require_archived
     from sidecar.pipeline.restore.restore import plan_restore
     from sidecar.pipeline.restore.restore import restore as restore_topic
     from sidecar.storage import open_existing
 
     store = open_existing(settings.store)
     try:
+        if asks_cluster:
+            # First: a topic that is mistyped is in neither, and the cluster's advice would be to create it.
+            require_archived(store, request.topic)
+            request = replace(request, cluster=_asked(settings, request.topic))
         if dry_run:
             return plan_restore(store, SystemClock(), request)
         with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:

@@ -110,6 +110,15 @@ def test_wrong_usage_ends_with_2(arguments: list[str], told: str, archive: Path,
     assert not list(log_dir.glob("orders*"))
 
 
+def test_a_mistyped_topic_is_looked_for_in_the_archive_before_a_cluster_is_asked(archive: Path, tmp_path: Path) -> None:
+    done = restoring(
+        archive, own_log_dir(tmp_path), "--topic", "odrers", "--bootstrap-server", "127.0.0.1:1", "--dry-run"
+    )
+    assert done.code == 2, done.err
+    assert "nothing is archived of topic odrers" in done.err
+    assert "did you mean orders" in done.err
+
+
 def test_a_partition_that_stopped_is_told(archive: Path, tmp_path: Path) -> None:
     copy = tmp_path / "archive"
     for path in archive.rglob("*"):

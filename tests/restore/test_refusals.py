@@ -165,8 +165,10 @@ def test_topics_and_partitions_that_are_not_archived_are_named(tmp_path: Path) -
     log_dir = own_log_dir(tmp_path)
     with pytest.raises(SettingsError, match="partition 7"):
         restored(archived(), log_dir, "orders", partitions=(0, 7))
-    with pytest.raises(SettingsError, match="there are: append-time, codecs-java"):
+    with pytest.raises(SettingsError, match="of topic odrers at memory://; did you mean orders"):
         restored(archived(), log_dir, "odrers", topic_id=OTHER_ID)
+    with pytest.raises(SettingsError, match="of topic zzz at memory://; there are: append-time, codecs-java"):
+        restored(archived(), log_dir, "zzz", topic_id=OTHER_ID)
 
 
 def test_several_histories_of_one_name_must_be_told_apart(tmp_path: Path) -> None:

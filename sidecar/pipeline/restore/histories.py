@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import pairwise
 
 from sidecar.archive.keys import Lineage
@@ -23,6 +24,7 @@ from sidecar.ports import ObjectStore
 
 READERS = 8
 GAP_MAX = 10_000
+NEAR_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +97,27 @@ def _require_all(store: ObjectStore, request: RestoreRequest, numbers: set[int])
     missing = sorted(set(request.partitions) - numbers)
     if numbers and not missing:
         return
-    every = [found for found in find_all_lineages(store) if found.topic_partition.topic == request.topic]
     if missing and numbers:
         raise SettingsError(f"{request.topic}: nothing is archived of partition {_joined(missing)} at {store.url}")
-    if every:
-        clusters = {f"cluster {found.cluster_id}, incarnation {found.incarnation}" for found in every}
-        partitions = sorted({found.topic_partition.partition for found in every})
-        raise SettingsError(
-            f"of topic {request.topic} nothing is archived at {store.url} that fits "
-            f"{_flags(request) or 'it: no segment yet'}; there are: {_joined(sorted(clusters))}, partitions {_joined(partitions)}"
-        )
+    every = require_archived(store, request.topic)
+    clusters = {f"cluster {found.cluster_id}, incarnation {found.incarnation}" for found in every}
+    partitions = sorted({found.topic_partition.partition for found in every})
+    raise SettingsError(
+        f"of topic {request.topic} nothing is archived at {store.url} that fits "
+        f"{_flags(request) or 'it: no segment yet'}; there are: {_joined(sorted(clusters))}, partitions {_joined(partitions)}"
+    )
+
+
+def require_archived(store: ObjectStore, topic: str) -> tuple[Lineage, ...]:
+    """The topic's histories. Raises SettingsError, with the names that come nearest, if the archive has no such topic."""
+    if every := find_all_lineages(store, lambda name: name == topic):
+        return every
     topics = sorted({found.topic_partition.topic for found in find_all_lineages(store)})
-    there = f"there are: {_joined(topics[:TOPICS_SHOWN_MAX])}" if topics else "it is empty"
-    raise SettingsError(f"nothing is archived of topic {request.topic} at {store.url}; {there}")
+    near = get_close_matches(topic, topics, n=NEAR_MAX)
+    more = f" and {len(topics) - TOPICS_SHOWN_MAX} more" if len(topics) > TOPICS_SHOWN_MAX else ""
+    there = f"there are: {_joined(topics[:TOPICS_SHOWN_MAX])}{more}" if topics else "it is empty"
+    advice = f"did you mean {' or '.join(near)}?" if near else there
+    raise SettingsError(f"nothing is archived of topic {topic} at {store.url}; {advice}")
 
 
 def _flags(request: RestoreRequest) -> str:
