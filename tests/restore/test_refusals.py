@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import LineageUnknown, SettingsError, SidecarError, StagingFull
+from sidecar.errors import CorruptFile, LineageUnknown, PartitionError, SettingsError, SidecarError, StagingFull
+from sidecar.logformat.names import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from sidecar.logformat.partition_metadata import write_partition_metadata
 from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
@@ -169,6 +175,23 @@ def test_topics_and_partitions_that_are_not_archived_are_named(tmp_path: Path) -
         restored(archived(), log_dir, "odrers", topic_id=OTHER_ID)
     with pytest.raises(SettingsError, match="of topic zzz at memory://; there are: append-time, codecs-java"):
         restored(archived(), log_dir, "zzz", topic_id=OTHER_ID)
+
+
+@pytest.mark.parametrize(
+    "name", [RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT]
+)
+def test_a_checkpoint_file_that_cannot_be_read_is_found_before_anything_is_fetched(name: str, tmp_path: Path) -> None:
+    log_dir, asked = own_log_dir(tmp_path), []
+    store = archived(before=lambda _operation, key: asked.append(key))
+    (log_dir / name).write_text("0\n2\norders 0 5\n")
+    with pytest.raises(CorruptFile, match=f"{name}.*1 entries, the file announces 2"):
+        restored(store, log_dir, "orders")
+    (log_dir / name).unlink()
+    (log_dir / name).mkdir()
+    with pytest.raises(PartitionError, match=f"{name}: cannot be read: Is a directory"):
+        restored(store, log_dir, "orders")
+    assert not [key for key in asked if "/segments/" in key]
+    assert not list(log_dir.glob("orders*"))
 
 
 def test_several_histories_of_one_name_must_be_told_apart(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from sidecar.errors import PartitionError
 from sidecar.logformat.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
@@ -14,8 +15,14 @@ from sidecar.logformat.names import (
 )
 from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.finishing import FinishedLog
-from sidecar.pipeline.restore.staging import new_file, owner_for, translating
+from sidecar.pipeline.restore.staging import new_file, owner_for
 from sidecar.pipeline.snapshots.placing import sync_directory
+
+
+def require_readable(log_dir: Path) -> None:
+    """That every one can be read which is to get entries in the end. Raises CorruptFile, PartitionError."""
+    for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT):
+        read_offset_checkpoint(_content(log_dir / name), str(log_dir / name))
 
 
 def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, FinishedLog]) -> None:
@@ -44,8 +51,7 @@ def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, Finished
 
 
 def _update(path: Path, new: Mapping[TopicPartition, int], restored: Mapping[TopicPartition, object]) -> None:
-    with translating(path):
-        before = path.read_bytes() if path.exists() else b""
+    before = _content(path)
     others = {
         found: offset for found, offset in read_offset_checkpoint(before, str(path)).items() if found not in restored
     }
@@ -54,3 +60,14 @@ def _update(path: Path, new: Mapping[TopicPartition, int], restored: Mapping[Top
         return
     with new_file(path, owner_for(path.parent)) as file:
         file.write(content)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise PartitionError(
+            f"{path}: cannot be read: {error.strerror}; run as the broker's user, or as root"
+        ) from error

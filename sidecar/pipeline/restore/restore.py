@@ -10,6 +10,7 @@ from pathlib import Path
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError
 from sidecar.pipeline.backfill import Progress
+from sidecar.pipeline.restore.checkpoint_files import require_readable
 from sidecar.pipeline.restore.decisions import decide
 from sidecar.pipeline.restore.first_batch import refuse_time_before_all
 from sidecar.pipeline.restore.histories import read_histories
@@ -74,6 +75,7 @@ def restore(
 
     Raises:
         LogDirRefused: a broker uses the directory, or something stands where a partition is to go.
+        CorruptFile, PartitionError: a file of the log dir that is needed cannot be read; looked at before the first byte, too.
         SettingsError, LineageUnknown: what may not be guessed was not said.
         StagingFull: no room; looked at before the first byte, too.
         StoreError: the store failed. What is complete stays.
@@ -110,6 +112,8 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
             outcome.plan, outcome.decisions = decided_before(outcome.plan, target, place.seal, request)
         else:
             outcome.decisions = decide(outcome.plan, target, place, request)
+    if not all(outcome.is_done for outcome in outcomes):
+        require_readable(request.log_dir)  # They get their entries last, after hours maybe.
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent
     own = {outcome.plan.topic_partition for outcome in outcomes} | {
         found.topic_partition for found in histories.unreadable
