@@ -44,14 +44,6 @@ class DescribedProducers:
     problems: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
-def live_producers(
-    connection: BrokerConnection, node_id: int, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, tuple[LiveProducer, ...]] | None:
-    """As `ask_producers`, without those that are not told; None where the broker cannot. Raises BrokerUnavailable."""
-    found = ask_producers(connection, node_id, partitions)
-    return None if found is None else dict(found.values)
-
-
 def ask_producers(
     connection: BrokerConnection, node_id: int, partitions: Iterable[TopicPartition]
 ) -> DescribedProducers | None:

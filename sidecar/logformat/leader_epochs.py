@@ -14,9 +14,6 @@ from sidecar.logformat.checkpoints import parse_integer, read_entries, write_ent
 from sidecar.logformat.headers import CURRENT_MAGIC, NO_LEADER_EPOCH
 from sidecar.model import LeaderEpoch
 
-FLAT_TEXT = write_entries(["0 0"])
-"""A lineage of the one epoch 0 from offset 0 on, for targets that cannot have the source's epochs."""
-
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:

@@ -36,11 +36,6 @@ class OffsetIndex:
         row = int(np.searchsorted(self.offset, target_offset, side="right")) - 1
         return (self.base_offset, 0) if row < 0 else (int(self.offset[row]), int(self.position[row]))
 
-    def truncate_to(self, offset: int) -> OffsetIndex:
-        """The entries below `offset`. Source: OffsetIndex.truncateTo."""
-        rows = int(np.searchsorted(self.offset, offset, side="left"))
-        return OffsetIndex(self.base_offset, self.offset[:rows], self.position[:rows])
-
     def to_bytes(self) -> bytes:
         """n entries of 8 bytes. Raises CorruptFile if an offset cannot be expressed relative to the base."""
         entries = np.empty(len(self), dtype=ENTRY)

@@ -31,19 +31,6 @@ class TimeIndex:
     def __len__(self) -> int:
         return int(self.offset.shape[0])
 
-    def lookup(self, target_timestamp_ms: int) -> tuple[int, int]:
-        """The entry with the greatest timestamp not above the target, else (-1, base offset).
-
-        Source: TimeIndex.lookup.
-        """
-        row = int(np.searchsorted(self.timestamp_ms, target_timestamp_ms, side="right")) - 1
-        return (NO_TIMESTAMP, self.base_offset) if row < 0 else (int(self.timestamp_ms[row]), int(self.offset[row]))
-
-    def truncate_to(self, offset: int) -> TimeIndex:
-        """The entries below `offset`. Source: TimeIndex.truncateTo."""
-        rows = int(np.searchsorted(self.offset, offset, side="left"))
-        return TimeIndex(self.base_offset, self.timestamp_ms[:rows], self.offset[:rows])
-
     def to_bytes(self) -> bytes:
         """n entries of 12 bytes. Raises CorruptFile if an offset cannot be expressed relative to the base."""
         entries = np.empty(len(self), dtype=ENTRY)

@@ -49,20 +49,6 @@ class TransactionIndex:
             self.producer_id[rows], self.first_offset[rows], self.last_offset[rows], self.last_stable_offset[rows]
         )
 
-    def collect(self, first_offset: int, end_offset: int) -> tuple[TransactionIndex, bool]:
-        """The aborted transactions that a reader of `[first_offset, end_offset)` must know, and whether these are all.
-
-        Where they are not, the next segment's index is asked the same. Source: TransactionIndex.collectAbortedTxns.
-        """
-        wanted = (self.last_offset >= first_offset) & (self.first_offset < end_offset)
-        last = np.flatnonzero(self.last_stable_offset >= end_offset)
-        rows = int(last[0]) + 1 if last.size else len(self)
-        return self[:rows][wanted[:rows]], bool(last.size)
-
-    def truncate_to(self, offset: int) -> TransactionIndex:
-        """The entries whose marker lies below `offset`. Source: TransactionIndex.truncateTo."""
-        return self[: int(np.searchsorted(self.last_offset, offset, side="left"))]
-
     def to_bytes(self) -> bytes:
         """n entries of 34 bytes. Raises CorruptFile unless the markers' offsets ascend strictly."""
         wrong = np.flatnonzero(~risen(self.last_offset, -1))

@@ -69,11 +69,6 @@ class EmbeddedSpark:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether there is a JVM now, for all that is known without asking it."""
-        return self._context is not None and self.death() is None
-
     @contextmanager
     def context(self) -> Iterator[SparkContext]:
         """The running context, started if need be. Raises SparkUnavailable."""

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.leader_epochs import (
-    FLAT_TEXT,
     LeaderEpochCheck,
     LeaderEpochs,
     complete,
@@ -30,7 +29,6 @@ assignments = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 40)), max_si
 
 def test_the_text_of_one_entry() -> None:
     assert epochs_of([(0, 1)]).to_text() == b"0\n1\n0 1\n"
-    assert FLAT_TEXT == b"0\n1\n0 0\n"
     assert LeaderEpochs().to_text() == b"0\n0\n"
 
 

@@ -62,11 +62,6 @@ def test_lookup_finds_the_greatest_entry_not_above_the_target() -> None:
     ]
 
 
-def test_truncate_keeps_what_lies_below_the_offset() -> None:
-    index = index_of(*((offset, 10 * offset) for offset in range(1, 10)))
-    assert [index.truncate_to(offset).lookup(99)[0] for offset in (12, 10, 9, 5)] == [9, 9, 8, 4]
-
-
 @pytest.mark.parametrize(
     ("base_offset", "offset"),
     [(0, -(2**31)), (0, 2**31), (1, 0), (100, 10), (2**31, 0), (-(2**31), 0), (2**31, 2**32), (2**63 - 1, -(2**63))],

@@ -4,7 +4,6 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from sidecar.errors import CorruptFile
 from sidecar.logformat.index_verdict import IndexState, IndexVerdict
 from sidecar.logformat.rebuild import IndexBuilder
-from sidecar.logformat.time_index import TimeIndex, TimeIndexCheck, check_as_broker, read_time_index
+from sidecar.logformat.time_index import TimeIndexCheck, check_as_broker, read_time_index
 from tests.logformat.placed_batches import Placed, chunks_of
 
 SIX = [Placed(offset, 3000, max_timestamp_ms=ts) for offset, ts in enumerate((10, 50, 40, 50, 60, 20))]
@@ -32,18 +31,12 @@ def verdict_of(
     return check.finish(builder.finish().time_index)
 
 
-def test_lookup_finds_the_greatest_timestamp_not_above_the_target() -> None:
-    empty = TimeIndex(45, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-    index = read_time_index(entries(*((10 * k, 10 * k) for k in range(1, 6))), 45)
-    assert empty.lookup(100) == (-1, 45)
-    assert [index.lookup(target) for target in (9, 25, 30)] == [(-1, 45), (20, 65), (30, 75)]
-    assert index.to_bytes() == entries(*((10 * k, 10 * k) for k in range(1, 6)))
-
-
-def test_truncate_keeps_what_lies_below_the_offset() -> None:
-    index = read_time_index(entries((10, 1), (20, 2), (30, 3)), 40)
-    assert index.truncate_to(43).offset.tolist() == [41, 42]
-    assert len(index.truncate_to(40)) == 0
+def test_an_index_is_read_and_written() -> None:
+    data = entries(*((10 * k, 10 * k) for k in range(1, 6)))
+    index = read_time_index(data, 45)
+    assert index.timestamp_ms.tolist() == [10, 20, 30, 40, 50]
+    assert index.offset.tolist() == [55, 65, 75, 85, 95]
+    assert index.to_bytes() == data
 
 
 @pytest.mark.parametrize("data", [b"\0" * 13, entries((5, 1), (4, 2)), entries((5, -1))])

@@ -52,33 +52,9 @@ def test_the_example_entry_is_read_and_written() -> None:
     assert index.to_bytes() == data
 
 
-@pytest.mark.parametrize(
-    ("first_offset", "end_offset", "producer_ids", "complete"),
-    [
-        (0, 100, [0, 1, 2, 3], False),
-        (0, 32, [0, 1, 2], True),
-        (0, 35, [0, 1, 2, 3], True),
-        (10, 35, [0, 1, 2, 3], True),
-        (11, 35, [1, 2, 3], True),
-        (20, 41, [2, 3], False),
-    ],
-)
-def test_a_reader_gets_what_it_needs(
-    first_offset: int, end_offset: int, producer_ids: list[int], complete: bool
-) -> None:
-    index = read_transaction_index(entries((0, 0, 10, 11), (1, 5, 15, 13), (2, 18, 35, 25), (3, 32, 50, 40)))
-    found, is_complete = index.collect(first_offset, end_offset)
-    assert (found.producer_id.tolist(), is_complete) == (producer_ids, complete)
-
-
 def test_markers_must_ascend() -> None:
     with pytest.raises(CorruptFile, match="abort marker at 15"):
         read_transaction_index(entries((0, 0, 15, 11), (1, 5, 15, 13))).to_bytes()
-
-
-def test_truncate_keeps_markers_below_the_offset() -> None:
-    index = read_transaction_index(entries((0, 0, 10, 2), (1, 5, 15, 16), (2, 18, 35, 25), (3, 32, 50, 40)))
-    assert (len(index.truncate_to(51)), len(index.truncate_to(50))) == (4, 3)
 
 
 def test_the_index_of_a_segment_has_its_own_aborted_transactions_only() -> None:

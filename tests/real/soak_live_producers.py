@@ -9,7 +9,7 @@ from producer_state.replay import replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import LiveProducer, live_producers
+from sidecar.broker.inspection import LiveProducer, ask_producers
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.logformat.batches import scan_bytes
 from sidecar.model import TopicPartition
@@ -41,12 +41,12 @@ def remembered(brokers: Sequence[KafkaBroker], topics: Sequence[str]) -> Produce
         own = [partition for partition, leader in led.items() if leader.leader_id == broker.node_id]
         connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,)))
         try:
-            told = live_producers(connection, broker.node_id, own)
+            told = ask_producers(connection, broker.node_id, own)
         finally:
             connection.close()
         if told is None:
             return None
-        found.update({partition: set(producers) for partition, producers in told.items()})
+        found.update({partition: set(producers) for partition, producers in told.values.items()})
     return found
 
 

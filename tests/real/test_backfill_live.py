@@ -12,7 +12,7 @@ import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import LiveProducer, live_producers
+from sidecar.broker.inspection import LiveProducer, ask_producers
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.model import SnapshotOrigin, TopicPartition
 from tests.pipeline.rig import archived_states
@@ -151,8 +151,10 @@ def test_the_producers_that_a_broker_tells_are_those_of_its_snapshot(version: st
         eventually(lambda: end_offset(broker, "orders", committed=True) == 30 + 22)
         orders = TopicPartition("orders", 0)
         connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,)))
-        told = (live_producers(connection, broker.node_id, [orders]) or {})[orders]
+        described = ask_producers(connection, broker.node_id, [orders])
         connection.close()
+        assert described is not None
+        told = described.values[orders]
         end = end_offset(broker, "orders")
         broker.stop()
         del held

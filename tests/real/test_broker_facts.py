@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import live_producers, log_dirs
+from sidecar.broker.inspection import ask_producers, log_dirs
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
@@ -107,12 +107,12 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
                 flags={"store.url": "memory://none", CONNECTION: [broker.bootstrap]}
             ).settings.broker.connection
         )
-        producers = live_producers(connection, broker.node_id, [ORDERS])
+        producers = ask_producers(connection, broker.node_id, [ORDERS])
         if broker.version == "2.7.2":
             assert producers is None
         else:
             assert producers is not None
-            assert sorted(one.transaction_start_offset for one in producers[ORDERS]) == [-1, 20]
+            assert sorted(one.transaction_start_offset for one in producers.values[ORDERS]) == [-1, 20]
         (directory,) = log_dirs(connection, broker.node_id)
         assert (directory.path, directory.problem) == (str(broker.log_dirs[0]), "")
         connection.close()

@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewTopic
 
 from sidecar.archive.state import PartitionState
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import LiveProducer, live_producers
+from sidecar.broker.inspection import LiveProducer, ask_producers
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT
@@ -109,10 +109,10 @@ def producers_of(broker: KafkaBroker, topic: str) -> set[LiveProducer] | None:
     partition = TopicPartition(topic, 0)
     connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=5))
     try:
-        found = live_producers(connection, broker.node_id, [partition])
+        found = ask_producers(connection, broker.node_id, [partition])
     finally:
         connection.close()
-    return None if found is None else set(found[partition])
+    return None if found is None else set(found.values[partition])
 
 
 def make_topics(broker: KafkaBroker) -> None:

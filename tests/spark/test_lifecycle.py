@@ -33,7 +33,7 @@ def test_what_is_killed_is_told_and_replaced_and_nothing_is_left(tmp_path: Path)
     facts = iter(seen("one_after_the_other", tmp_path))
     assert next(facts) == "works True"
     # While it was idle: another one, with the only directory.
-    assert next(facts) == "gone True False"
+    assert next(facts) == "gone True"
     assert next(facts) == "works True True 1"
     limited, killed = next(facts), next(facts)
     assert "raise spark.worker_memory_bytes" in limited
