@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from sidecar.cli.restore_report import as_json, show
-from sidecar.errors import PartitionError, SettingsError
+from sidecar.errors import LineageUnknown, PartitionError, SettingsError
 from sidecar.pipeline.restore.cluster import TargetCluster
 from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
 from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import manifest
 from tests.restore.archives import CLOCK, archived, golden_topic_id, other_log_dir, own_log_dir, restored
-from tests.restore.test_refusals import new_topic
+from tests.restore.test_refusals import OTHER_ID, new_topic
 
 ID = str(golden_topic_id("orders"))
+OTHER_CLUSTER = "3OtherClusterId0000000"
 
 
 def run(store: MemoryStore, log_dir: Path, **request: Any) -> RestoreReport:
@@ -50,6 +51,46 @@ def test_the_targets_directories_and_the_cluster_tell_of_more(tmp_path: Path) ->
     (tmp_path / "one").mkdir()
     named = run(archived(), own_log_dir(tmp_path / "one"), partitions=(1,))
     assert (named.not_archived, named.exit_code) == ([], 0)
+
+
+def with_another_history(of: MemoryStore, partition: int) -> MemoryStore:
+    """An archive in which this partition of the topic is a second time, as of another cluster."""
+    store = archived()
+    own = str(manifest("4.3.0")["cluster_id"])
+    for key, content in of.objects.items():
+        cluster_id, _, below = key.partition("/")
+        if below.startswith(f"orders/{partition}/"):
+            store.objects[f"{OTHER_CLUSTER if cluster_id == own else cluster_id}/{below}"] = content
+    return store
+
+
+def test_a_partition_of_which_two_histories_may_be_meant_stops_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, log_dir = with_another_history(archived(), 0), own_log_dir(tmp_path)
+    report = run(store, log_dir)
+    assert report.exit_code == 3
+    (done,), (stopped,) = report.outcomes, report.unreadable
+    assert (done.plan.topic_partition.partition, done.state, stopped.topic_partition.partition) == (1, "restored", 0)
+    assert {"lineage": None, "state": "stopped"}.items() <= stopped.to_json().items()
+    assert sorted(path.name for path in log_dir.glob("orders*")) == ["orders-0.restoring", "orders-1"]
+    show(report, colors=False, dry_run=False)
+    told = capsys.readouterr().err
+    assert "orders-0: several histories are archived" in told
+    assert "--cluster-id ID, --incarnation ID, with --partition 0" in told
+    # As it was told.
+    report = run(store, log_dir, partitions=(0,), cluster_id=str(manifest("4.3.0")["cluster_id"]))
+    assert (report.exit_code, report.unfinished) == (0, [])
+    assert sorted(path.name for path in log_dir.glob("orders*")) == ["orders-0", "orders-1"]
+
+
+def test_the_only_history_of_a_partition_is_not_for_that_the_one_that_is_meant(tmp_path: Path) -> None:
+    # Partition 1 has only the history of one of two topics, and which of them is wanted was not said.
+    store, log_dir = with_another_history(archived("3.9.1"), 0), own_log_dir(tmp_path)
+    with pytest.raises(LineageUnknown, match="orders-0: several histories"):
+        run(store, log_dir, topic_id=OTHER_ID)
+    assert not list(log_dir.glob("orders*"))
+    assert [outcome.state for outcome in run(store, log_dir).outcomes] == ["restored", "restored"]
 
 
 def test_a_stray_folder_far_above_the_topics_numbers_costs_no_memory(tmp_path: Path) -> None:

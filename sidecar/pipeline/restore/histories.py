@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ from itertools import pairwise
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError, SettingsError
+from sidecar.errors import LineageUnknown, PartitionError, SettingsError
 from sidecar.model import TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import TOPICS_SHOWN_MAX
@@ -30,7 +30,7 @@ NEAR_MAX = 3
 @dataclass(frozen=True, slots=True)
 class Histories:
     """`states`: of each partition the history that is meant, ascending. `unreadable`: partitions of which one that could be
-    meant cannot be read. `numbers`: every partition of which there is one, though it be without a segment.
+    meant cannot be read, or several could be. `numbers`: every partition of which there is one, though it be without a segment.
     """
 
     states: tuple[PartitionState, ...]
@@ -53,7 +53,8 @@ def read_histories(store: ObjectStore, clock: Clock, request: RestoreRequest) ->
     """Read the commits of every wanted partition.
 
     One that cannot be read is told, and takes none of the others with it. Raises SettingsError where a partition is not archived,
-    LineageUnknown where several histories are and which is meant was not said, PartitionError where none can be read, StoreError.
+    LineageUnknown where several histories are and which is meant was not said (see `_chosen`), PartitionError where none can be
+    read, StoreError.
     """
     wanted = set(request.partitions)
     lineages = [
@@ -73,17 +74,43 @@ def read_histories(store: ObjectStore, clock: Clock, request: RestoreRequest) ->
             begun.setdefault(lineage.topic_partition, []).append(state)
     _require_all(store, request, {partition.partition for partition in {*begun, *failed}})
     # Where one of several cannot be read, another must not be taken for the one that is meant.
-    readable = sorted(begun.keys() - failed.keys())
+    readable = {partition: begun[partition] for partition in sorted(begun.keys() - failed.keys())}
     if not readable:
         raise failed[min(failed)][1]
+    states, unclear = _chosen(readable, request)
+    unread = [Unreadable(found, lineage.root, advised(error)) for found, (lineage, error) in failed.items()]
     return Histories(
-        states=tuple(choose_lineage(begun[partition], request) for partition in readable),
-        unreadable=tuple(
-            Unreadable(partition, failed[partition][0].root, advised(failed[partition][1]))
-            for partition in sorted(failed)
-        ),
+        states=states,
+        unreadable=tuple(sorted([*unread, *unclear], key=lambda found: found.topic_partition)),
         numbers=frozenset(lineage.topic_partition.partition for lineage in lineages),
     )
+
+
+def _chosen(
+    begun: Mapping[TopicPartition, Sequence[PartitionState]], request: RestoreRequest
+) -> tuple[tuple[PartitionState, ...], list[Unreadable]]:
+    """Of each partition the history that is meant, and those of which that is not clear while it is of the others.
+
+    It is of the others only if they are of the topic that is wanted, by its id. To be the only one of its partition says nothing:
+    where a topic was made anew with fewer partitions, the last ones have only the old topic's.
+
+    Raises LineageUnknown where it is clear of none.
+    """
+    states: list[PartitionState] = []
+    unclear: dict[TopicPartition, LineageUnknown] = {}
+    for partition, found in begun.items():
+        try:
+            states.append(choose_lineage(found, request))
+        except LineageUnknown as error:
+            unclear[partition] = error
+    wanted = request.wanted_topic_id
+    are_wanted = bool(states) and wanted is not None and all(state.topic_id == wanted for state in states)
+    if unclear and not are_wanted:
+        raise unclear[min(unclear)]
+    return tuple(states), [
+        Unreadable(partition, "", f"{error}, with --partition {partition.partition}")
+        for partition, error in unclear.items()
+    ]
 
 
 def _read(store: ObjectStore, clock: Clock, lineage: Lineage) -> PartitionState | PartitionError:

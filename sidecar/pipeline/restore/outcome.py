@@ -13,7 +13,10 @@ from sidecar.pipeline.restore.retention import Foretold
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A partition whose history cannot be read from the archive, so that there is no plan for it. `lineage`: its root."""
+    """A partition without a plan: its history cannot be read from the archive, or it is not clear which of several is meant.
+
+    `lineage`: its root, "" where it is not clear.
+    """
 
     topic_partition: TopicPartition
     lineage: str
@@ -39,7 +42,7 @@ class Unreadable:
         return {
             "topic": self.topic_partition.topic,
             "partition": self.topic_partition.partition,
-            "lineage": self.lineage,
+            "lineage": self.lineage or None,
             "state": "stopped",
             "segments": 0,
             "segments_resumed": 0,
