@@ -46,6 +46,10 @@ class FileIdentity:
         """Where it is."""
         return self.directory / self.name
 
+    def has_place_of(self, other: FileIdentity) -> bool:
+        """Whether the other stands, or stood, at the same path."""
+        return self.name == other.name and self.directory == other.directory
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpoch:
@@ -89,7 +93,7 @@ class SegmentFiles:
     @property
     def directory(self) -> Path:
         """The partition's directory."""
-        return self.log.path.parent
+        return self.log.directory
 
     def __str__(self) -> str:
         return f"{self.topic_partition} [{self.base_offset}, {self.end_offset})"

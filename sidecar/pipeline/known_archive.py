@@ -163,8 +163,8 @@ class KnownArchive:
         newest = self._newest
         if newest is None:
             return False
-        present = next((segment.log for segment in files.segments if segment.log.path == newest.path), None)
-        is_active = files.active_log is not None and files.active_log.path == newest.path
+        present = next((segment.log for segment in files.segments if segment.log.has_place_of(newest)), None)
+        is_active = files.active_log is not None and files.active_log.has_place_of(newest)
         return is_active or present not in (None, newest)
 
 

@@ -92,7 +92,7 @@ def _logs_behind(
 ) -> Iterator[tuple[int, FileIdentity]]:
     """The `.log` files from `end_offset` on with their base offsets, those before the one searched last left out."""
     for segment in files.segments:
-        is_done = searched is not None and segment.log.path.name < searched.path.name
+        is_done = searched is not None and segment.log.name < searched.name
         if segment.base_offset >= end_offset and not is_done:
             yield segment.base_offset, segment.log
     if files.active_base_offset is not None and files.active_log is not None:
