@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
-from sidecar.archive.actions import DeleteRecords
+from sidecar.archive.actions import Action, DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
-from sidecar.model import PartitionFiles
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.archive_borders import Borders, borders_of
 from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
@@ -117,18 +117,26 @@ def _all_borders(starts: LogStarts, start_offset: int, read_whole: Callable[[], 
     return starts.borders
 
 
-def tell_deleted(facts: PartitionFacts, said: list[DeleteRecords]) -> None:
-    """A commit says that records were deleted: nobody may find that out by a restore only."""
+def tell_deleted(
+    partition: TopicPartition, said: Iterable[Action], leader_epoch: int, log_start_offset: int | None = None
+) -> None:
+    """A commit of ours says that records were deleted: nobody may find that out by a restore only.
+
+    Args:
+        said: all that it says.
+        log_start_offset: of the leader, None where it is not known any more.
+    """
     for action in said:
-        _log.warning(
-            "records_deleted",
-            partition=str(facts.topic_partition),
-            before_offset=action.before_offset,
-            log_start_offset=facts.cluster_start_offset,
-            leader_epoch=facts.leader_epoch,
-            reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
-            action="restore leaves out what lies below; restore --deleted-records restore brings it back",
-        )
+        if isinstance(action, DeleteRecords):
+            _log.warning(
+                "records_deleted",
+                partition=str(partition),
+                before_offset=action.before_offset,
+                log_start_offset=log_start_offset,
+                leader_epoch=leader_epoch,
+                reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
+                action="restore leaves out what lies below; restore --deleted-records restore brings it back",
+            )
 
 
 def _tell_unknown(facts: PartitionFacts, error: PartitionError) -> None:

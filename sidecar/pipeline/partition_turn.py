@@ -183,7 +183,7 @@ class PartitionTurn:
         prepared, future, position = self._in_flight[0]
         entry = future.result()
         state = self._known.opened()[0]
-        after = self._append(prepared, entry)
+        after, actions = self._append(prepared, entry)
         is_first = self._known.committed(after, self._outcome.files, prepared.segment.log, position)
         self._outcome.archived.append(entry)
         self._outcome.conformance[prepared.snapshot.result] += 1
@@ -192,14 +192,17 @@ class PartitionTurn:
         report_commit(self._tools, prepared, entry)
         self._done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
+        # Not before: what the journal still has is told when it is settled.
+        facts = self._plan.facts
+        tell_deleted(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset)
         if self._before_upload is not None:
             self._before_upload.archived(prepared.segment)
         if is_first:
             directory, (_, inode) = self._outcome.files.directory, self._outcome.files.directory_id
             self._tools.journal.archived_from(state.lineage.root, directory, inode)
 
-    def _append(self, prepared: PreparedSegment, entry: ArchivedSegment) -> PartitionState:
-        """Commit the first segment in flight, and close it; the state after that."""
+    def _append(self, prepared: PreparedSegment, entry: ArchivedSegment) -> tuple[PartitionState, list[Action]]:
+        """Commit the first segment in flight, and close it; the state after that, and what was committed."""
         state, commits = self._known.opened()
         ensure_unchanged(prepared.segment, self._outcome.files)
         require_leadership(self._tools, self._outcome.files, self._plan.facts)
@@ -218,11 +221,8 @@ class PartitionTurn:
         self._tools.journal.committing(entry.segment_id, state.next_number)
         self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:
-            after = commits.append(
-                [*actions, Add(entry), *lost, *deleted], writer_of(self._tools, self._plan.facts), state
-            )
-            tell_deleted(self._plan.facts, deleted)
-            return after
+            actions += [Add(entry), *lost, *deleted]
+            return commits.append(actions, writer_of(self._tools, self._plan.facts), state), actions
         except SidecarError as error:
             if isinstance(error, Fenced):
                 # Its number is another's, so that it never lands; and we may not lead again to clear up behind it.

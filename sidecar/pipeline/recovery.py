@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sidecar.archive.keys import below
+from sidecar.archive.commit import decode_commit
+from sidecar.archive.keys import below, commit_key
 from sidecar.archive.state import PartitionState
-from sidecar.model import SegmentFiles
+from sidecar.model import SegmentFiles, TopicPartition
+from sidecar.pipeline.deleted_records import tell_deleted
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, resumable
@@ -20,6 +22,8 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
 
     An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another:
     removing its objects while a delayed request may still land would leave a commit that names nothing.
+
+    Raises StoreError, CorruptFile.
     """
     segments = {segment.base_offset: segment for segment in planned}
     attempts = tools.journal.attempts(state.lineage.root)
@@ -31,7 +35,7 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
             continue  # It may be committed. The next start sees the whole archive.
         segment = segments.get(attempt.base_offset)
         if attempt.segment_id in live:
-            tools.journal.end(attempt.segment_id)
+            _end_committed(tools, attempt, state.lineage.topic_partition)
         elif attempt.commit_number is not None and state.next_number <= attempt.commit_number:
             continue
         elif segment and attempt.is_of(segment) and attempt.base_offset not in resumed and resumable(tools, attempt):
@@ -40,3 +44,17 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
         else:
             discard_quietly(tools, attempt)
     return resumed
+
+
+def _end_committed(tools: Tools, attempt: Attempt, partition: TopicPartition) -> None:
+    """End an attempt that became live without our hearing of it, and tell what was to be told then.
+
+    Raises StoreError, CorruptFile.
+    """
+    commit = None
+    if attempt.commit_number is not None:
+        key = below(attempt.root, commit_key(attempt.commit_number))
+        commit = decode_commit(tools.store.read(key), key)
+    tools.journal.end(attempt.segment_id)
+    if commit is not None:
+        tell_deleted(partition, commit.actions, commit.writer.leader_epoch)

@@ -1,0 +1,59 @@
+"""What a commit says is told once, also where the store's answer to it was lost."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.errors import OutcomeUnknown, StoreUnavailable
+from sidecar.model import ObjectKey
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, tools_for
+from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
+from tests.pipeline.test_deleted_records import EPOCH_START_OFFSET, commits_that_say_so
+
+
+class LosingAnswers(MemoryStore):
+    """A store that does what it is asked, and says nothing of the commits that a test names."""
+
+    silent_on = "/none"
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        super().put_if_absent(key, body)
+        if self.silent_on in key:
+            raise OutcomeUnknown(f"{key}: no answer")
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+        if self.silent_on in key:
+            raise StoreUnavailable(f"{key}: no answer")
+        return super().read(key, position, size_bytes)
+
+
+@pytest.mark.parametrize("starts_again", [False, True])
+def test_a_commit_without_an_answer_is_told_once_it_is_found_to_stand(starts_again: bool, tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
+    bases = sorted(int(path.stem) for path in (log_dir / "orders-0").glob("*.log"))
+    kept = next(base for base in bases if base > EPOCH_START_OFFSET)
+    remove_offsets(log_dir / "orders-0", lambda offset: offset >= kept)
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=kept + 5)
+    told_by_round: list[list[int]] = []
+    with ExitStack() as processes:
+        rounds = None
+        for silent_on in ("/commits/", "/none", "/none"):
+            store.silent_on = silent_on
+            if rounds is None or starts_again:
+                processes.close()
+                tools = processes.enter_context(tools_for(log_dir, store, tmp_path / "state"))
+                rounds = rounds_of(replace(tools, facts=facts), log_dir)
+            with capture_logs() as logs:
+                report = rounds.run_once()
+            assert bool(report.errors) is (silent_on != "/none")
+            told_by_round.append([log["before_offset"] for log in logs if log["event"] == "records_deleted"])
+    assert archived_states(store)["orders-0"].deleted_before_offset == kept + 5
+    assert commits_that_say_so(store) == [f"{0:020d}"]
+    assert told_by_round == [[], [kept + 5], []]
