@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, StateDir
+from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, Excluded, StateDir, Topics
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import SettingsError
 from sidecar.pipeline.doctor.findings import Area
@@ -34,6 +34,8 @@ def doctor(
     options: GlobalOptions,
     log_dir: LogDirs = None,
     archive: Archive = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
     bootstrap_server: Bootstrap = None,
     assume_leader: AssumeLeader = False,
     state_dir: StateDir = None,
@@ -53,6 +55,8 @@ def doctor(
     flags: dict[str, Any] = {
         "broker.log_dirs": log_dir or None,
         "store.url": archive,
+        "topics.include": topic or None,
+        "topics.exclude": exclude or None,
         "broker.connection.bootstrap_servers": bootstrap_server or None,
         "broker.assume_leader": assume_leader or None,
         "run.state_dir": state_dir,

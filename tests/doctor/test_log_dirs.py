@@ -14,6 +14,7 @@ from sidecar.clock import SystemClock
 from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.findings import Area, Verdict
 from tests.cli import unprivileged
+from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles
 
 
@@ -109,6 +110,24 @@ def test_a_cluster_that_does_not_answer_makes_no_problem_of_it(log_dir: Path) ->
     report = doctor(settings, areas=[Area.LOG_DIRS])
     assert "the cluster's topics are not known: " in troubles(report)["partitions"]
     assert report.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "verdict", "words"),
+    [
+        (["--topic", "orders"], "ok", "2 of the accepted topics"),
+        (["--topic", "orders", "--topic", "trimmed", "--exclude", "ord.*"], "ok", "1 of the accepted topics"),
+        (["--topic", "odrers"], "warning", "no topic matches; there are: append-time"),
+        (["--exclude", ".*"], "warning", "no topic matches; there are: append-time"),
+    ],
+)
+def test_topics_are_chosen_by_flags_as_backfill_takes_them(
+    flags: list[str], verdict: str, words: str, log_dir: Path
+) -> None:
+    arguments = ["--log-dir", log_dir, "--archive", log_dir.parent, "--assume-leader", "--area", "log_dirs"]
+    (report,) = in_this_process("--json", "doctor", *arguments, *flags).lines()
+    (found,) = [check for check in report["checks"] if check["check"] == "partitions"]
+    assert (found["verdict"], words in found["detail"]) == (verdict, True), found
 
 
 def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> None:
