@@ -86,6 +86,17 @@ def without_zero_tail(data: bytes | memoryview, entry_bytes: int) -> bytes | mem
     return data[:kept_bytes] if kept_bytes < len(data) // entry_bytes * entry_bytes else data
 
 
+def unfinished(data: bytes | memoryview | None, entry_bytes: int, name: str) -> IndexVerdict | None:
+    """The verdict on a file that is absent, cut or was never trimmed; None where its entries have to be looked at."""
+    if data is None:
+        return rebuild(f"there is no {name}")
+    if len(data) % entry_bytes:
+        return disagrees(f"size {len(data)} is no multiple of {entry_bytes}", len(data))
+    if len(without_zero_tail(data, entry_bytes)) < len(data):
+        return rebuild(f"the {name} was never trimmed: it ends in zeros")
+    return None
+
+
 def check_as_broker(data: bytes | memoryview, base_offset: int, file: str = "") -> None:
     """What a broker demands of an index it fetched from remote storage. Raises CorruptFile.
 
@@ -116,14 +127,8 @@ class OffsetIndexCheck:
     _end_position: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        if self.data is None:
-            self._verdict = rebuild("there is no offset index")
-            return
-        if len(self.data) % ENTRY.itemsize:
-            self._verdict = disagrees(f"size {len(self.data)} is no multiple of {ENTRY.itemsize}", len(self.data))
-            return
-        if len(without_zero_tail(self.data, ENTRY.itemsize)) < len(self.data):
-            self._verdict = rebuild("the offset index was never trimmed: it ends in zeros")
+        self._verdict = unfinished(self.data, ENTRY.itemsize, "offset index")
+        if self.data is None or self._verdict is not None:
             return
         self._index = read_offset_index(self.data, self.base_offset)
         self._check_order(self._index)

@@ -11,7 +11,7 @@ from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import BatchColumns
 from sidecar.logformat.headers import CURRENT_MAGIC, NO_TIMESTAMP
 from sidecar.logformat.index_verdict import FINE, IndexVerdict, disagrees, rebuild
-from sidecar.logformat.offset_index import relative_offsets, risen, without_zero_tail
+from sidecar.logformat.offset_index import relative_offsets, risen, unfinished
 
 ENTRY = np.dtype([("timestamp_ms", ">i8"), ("relative_offset", ">i4")])
 """One entry, big-endian: largest timestamp so far, last offset of the batch that first had it, minus the base."""
@@ -82,14 +82,8 @@ class TimeIndexCheck:
     _max_timestamp_ms: int = field(init=False, default=NO_TIMESTAMP)
 
     def __post_init__(self) -> None:
-        if self.data is None:
-            self._verdict = rebuild("there is no time index")
-            return
-        if len(self.data) % ENTRY.itemsize:
-            self._verdict = disagrees(f"size {len(self.data)} is no multiple of {ENTRY.itemsize}", len(self.data))
-            return
-        if len(without_zero_tail(self.data, ENTRY.itemsize)) < len(self.data):
-            self._verdict = rebuild("the time index was never trimmed: it ends in zeros")
+        self._verdict = unfinished(self.data, ENTRY.itemsize, "time index")
+        if self.data is None or self._verdict is not None:
             return
         self._index = read_time_index(self.data, self.base_offset)
         if len(self._index) and int(self._index.offset[0]) < self.base_offset:

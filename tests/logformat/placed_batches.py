@@ -8,6 +8,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from sidecar.logformat.batches import BatchColumns
+from sidecar.logformat.index_verdict import IndexVerdict
+from sidecar.logformat.offset_index import OffsetIndexCheck
+from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.logformat.time_index import TimeIndexCheck
+from sidecar.logformat.transaction_index import TransactionIndexCheck
 
 ABORT = 0
 COMMIT = 1
@@ -36,6 +41,9 @@ class Placed:
     crc: int = 0
 
 
+SIX = [Placed(offset, 3000, max_timestamp_ms=ts) for offset, ts in enumerate((10, 50, 40, 50, 60, 20))]
+
+
 def columns_of(batches: Sequence[Placed], first_position: int = 0) -> BatchColumns:
     """The batches one after the other, from `first_position` on."""
     sizes = np.array([batch.size_bytes for batch in batches], dtype=np.int64)
@@ -57,3 +65,25 @@ def chunks_of(batches: Sequence[Placed], rows: int) -> Iterator[BatchColumns]:
     whole = columns_of(batches)
     for first in range(0, len(batches), rows):
         yield whole[first : first + rows]
+
+
+def build(
+    batches: Sequence[Placed], *, rows: int = 3, base_offset: int = 0, interval_bytes: int = 4096
+) -> BuiltIndexes:
+    """The indexes of these batches, given in chunks of that many rows."""
+    builder = IndexBuilder(base_offset, interval_bytes)
+    for columns in chunks_of(batches, rows):
+        builder.add(columns)
+    return builder.finish()
+
+
+def judged(
+    check: OffsetIndexCheck | TimeIndexCheck | TransactionIndexCheck,
+    batches: Sequence[Placed],
+    rows: int,
+    rebuilt: bytes,
+) -> IndexVerdict:
+    """What a check says after these batches, given in chunks of that many rows."""
+    for columns in chunks_of(batches, rows):
+        check.add(columns)
+    return check.finish(rebuilt)

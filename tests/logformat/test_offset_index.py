@@ -18,11 +18,9 @@ from sidecar.logformat.offset_index import (
     read_offset_index,
     relative_offsets,
 )
-from sidecar.logformat.rebuild import IndexBuilder
-from tests.logformat.placed_batches import Placed, chunks_of
+from tests.logformat.placed_batches import SIX, Placed, build, judged
 
 WORKED_EXAMPLE = bytes.fromhex("000000020000177000000004" + "00002ee0")
-SIX = [Placed(offset, 3000, max_timestamp_ms=ts) for offset, ts in enumerate((10, 50, 40, 50, 60, 20))]
 
 
 def index_of(*entries: tuple[int, int], base_offset: int = 0) -> OffsetIndex:
@@ -33,11 +31,8 @@ def index_of(*entries: tuple[int, int], base_offset: int = 0) -> OffsetIndex:
 def verdict_of(
     data: bytes | None, batches: Sequence[Placed] = SIX, *, rows: int = 2, base_offset: int = 0
 ) -> IndexVerdict:
-    check, builder = OffsetIndexCheck(data, base_offset), IndexBuilder(base_offset)
-    for columns in chunks_of(batches, rows):
-        check.add(columns)
-        builder.add(columns)
-    return check.finish(builder.finish().offset_index)
+    rebuilt = build(batches, rows=rows, base_offset=base_offset).offset_index
+    return judged(OffsetIndexCheck(data, base_offset), batches, rows, rebuilt)
 
 
 def test_the_worked_example_is_read() -> None:
@@ -155,12 +150,6 @@ def test_an_empty_index_of_a_log_larger_than_any_chunk_is_rebuilt() -> None:
 @given(st.lists(st.integers(26, 9000), min_size=1, max_size=60), st.integers(1, 20))
 def test_a_rebuilt_index_is_accepted(sizes: list[int], rows: int) -> None:
     batches = [Placed(3 * number, size, 3 * number + 2) for number, size in enumerate(sizes)]
-    builder = IndexBuilder(0)
-    for columns in chunks_of(batches, rows):
-        builder.add(columns)
-    data = builder.finish().offset_index
-    check = OffsetIndexCheck(data, 0)
-    for columns in chunks_of(batches, rows):
-        check.add(columns)
+    data = build(batches, rows=rows).offset_index
     # A different rebuilt index keeps the check from taking the short way.
-    assert check.finish(b"other").state is IndexState.FINE
+    assert judged(OffsetIndexCheck(data, 0), batches, rows, b"other").state is IndexState.FINE

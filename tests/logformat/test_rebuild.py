@@ -9,20 +9,9 @@ from hypothesis import strategies as st
 
 from producer_state.replay import CompletedTransaction
 from sidecar.errors import CorruptFile
-from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import LeaderEpoch
-from tests.logformat.placed_batches import Placed, chunks_of, columns_of, last_offset_of
-
-SIX = [Placed(offset, 3000, max_timestamp_ms=ts) for offset, ts in enumerate((10, 50, 40, 50, 60, 20))]
-
-
-def build(
-    batches: Sequence[Placed], *, rows: int = 3, base_offset: int = 0, interval_bytes: int = 4096
-) -> BuiltIndexes:
-    builder = IndexBuilder(base_offset, interval_bytes)
-    for columns in chunks_of(batches, rows):
-        builder.add(columns)
-    return builder.finish()
+from tests.logformat.placed_batches import SIX, Placed, build, columns_of, last_offset_of
 
 
 def recover(

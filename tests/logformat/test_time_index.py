@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
 from sidecar.logformat.index_verdict import IndexState, IndexVerdict
-from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.logformat.time_index import TimeIndexCheck, check_as_broker, read_time_index
-from tests.logformat.placed_batches import Placed, chunks_of
-
-SIX = [Placed(offset, 3000, max_timestamp_ms=ts) for offset, ts in enumerate((10, 50, 40, 50, 60, 20))]
+from tests.logformat.placed_batches import SIX, Placed, build, judged
 
 
 def entries(*pairs: tuple[int, int]) -> bytes:
@@ -24,11 +21,8 @@ def entries(*pairs: tuple[int, int]) -> bytes:
 def verdict_of(
     data: bytes | None, batches: Sequence[Placed] = SIX, *, rows: int = 2, base_offset: int = 0
 ) -> IndexVerdict:
-    check, builder = TimeIndexCheck(data, base_offset), IndexBuilder(base_offset)
-    for columns in chunks_of(batches, rows):
-        check.add(columns)
-        builder.add(columns)
-    return check.finish(builder.finish().time_index)
+    rebuilt = build(batches, rows=rows, base_offset=base_offset).time_index
+    return judged(TimeIndexCheck(data, base_offset), batches, rows, rebuilt)
 
 
 def test_an_index_is_read_and_written() -> None:
@@ -126,13 +120,7 @@ def test_timestamp_zero_on_the_base_offset_is_an_entry_of_zeros() -> None:
 @given(st.lists(st.integers(-1, 50), min_size=1, max_size=60), st.integers(1, 20))
 def test_a_rebuilt_index_is_accepted(timestamps: list[int], rows: int) -> None:
     batches = [Placed(3 * number, 2500, 3 * number + 2, ts) for number, ts in enumerate(timestamps)]
-    builder = IndexBuilder(0)
-    for columns in chunks_of(batches, rows):
-        builder.add(columns)
-    data = builder.finish().time_index
-    check = TimeIndexCheck(data, 0)
-    for columns in chunks_of(batches, rows):
-        check.add(columns)
+    data = build(batches, rows=rows).time_index
     # A different rebuilt index keeps the check from taking the short way.
     expected = IndexState.REBUILD if data == entries((0, 0)) else IndexState.FINE
-    assert check.finish(b"other").state is expected
+    assert judged(TimeIndexCheck(data, 0), batches, rows, b"other").state is expected

@@ -18,7 +18,7 @@ from sidecar.logformat.transaction_index import (
     merged,
     read_transaction_index,
 )
-from tests.logformat.placed_batches import ABORT, COMMIT, Placed, chunks_of
+from tests.logformat.placed_batches import ABORT, COMMIT, Placed, judged
 
 LOG = [
     Placed(100, last_offset=101, producer_id=5),
@@ -36,10 +36,7 @@ def entries(*rows: tuple[int, int, int, int]) -> bytes:
 
 
 def verdict_of(data: bytes | None, rebuilt: bytes, *, rows: int = 2, batches: Sequence[Placed] = LOG) -> IndexVerdict:
-    check = TransactionIndexCheck(data, 100)
-    for columns in chunks_of(batches, rows):
-        check.add(columns)
-    return check.finish(rebuilt)
+    return judged(TransactionIndexCheck(data, 100), batches, rows, rebuilt)
 
 
 def test_the_example_entry_is_read_and_written() -> None:
