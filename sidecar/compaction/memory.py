@@ -8,16 +8,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-
-def _loader(result: Any) -> Any:
-    @intrinsic
-    def load(_typing: Any, _address: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            return builder.load(builder.inttoptr(arguments[0], ir.IntType(result.bitwidth).as_pointer()), align=1)
-
-        return result(types.int64), generate
-
-    return load
+from sidecar.logformat.loads import loader
 
 
 def _storer(kind: Any, *, big_endian: bool) -> Any:
@@ -65,11 +56,11 @@ def _copy() -> Any:
     return copy
 
 
-load_word = _loader(types.uint64)
+load_word = loader(types.uint64)
 """Eight bytes as the CPU orders them."""
-load_int = _loader(types.int64)
-load_half = _loader(types.uint32)
-load_byte = _loader(types.uint8)
+load_int = loader(types.int64)
+load_half = loader(types.uint32)
+load_byte = loader(types.uint8)
 store_word = _storer(types.uint64, big_endian=False)
 store_int = _storer(types.int64, big_endian=False)
 store_byte = _storer(types.uint8, big_endian=False)

@@ -26,7 +26,7 @@ def _address_of() -> Any:
     return address
 
 
-def _loader(result: Any, *, big_endian: bool) -> Any:
+def loader(result: Any, *, big_endian: bool = False) -> Any:
     """An unaligned load of one integer at an address; the caller has checked that its bytes are there."""
 
     @intrinsic
@@ -42,10 +42,10 @@ def _loader(result: Any, *, big_endian: bool) -> Any:
 
 
 address_of = _address_of()
-load_le_u64 = _loader(types.uint64, big_endian=False)
-load_be_i64 = _loader(types.int64, big_endian=True)
-load_be_i32 = _loader(types.int32, big_endian=True)
-load_be_u32 = _loader(types.uint32, big_endian=True)
-load_be_i16 = _loader(types.int16, big_endian=True)
-load_i8 = _loader(types.int8, big_endian=False)
-load_u8 = _loader(types.uint8, big_endian=False)
+load_le_u64 = loader(types.uint64)
+load_be_i64 = loader(types.int64, big_endian=True)
+load_be_i32 = loader(types.int32, big_endian=True)
+load_be_u32 = loader(types.uint32, big_endian=True)
+load_be_i16 = loader(types.int16, big_endian=True)
+load_i8 = loader(types.int8)
+load_u8 = loader(types.uint8)
