@@ -9,10 +9,11 @@ from typing import Final
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
-from sidecar.compaction.segments import SegmentInput, largest_index_bytes
+from sidecar.compaction.segments import SegmentInput
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline import process_store
+from sidecar.pipeline.compaction.sources import input_of
 from sidecar.ports import ObjectStore
 from sidecar.store_settings import StoreSettings
 
@@ -74,15 +75,7 @@ class ArchivedLog:
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
         """The segment, read by a function that the caller has."""
-        return SegmentInput(
-            self.base_offset,
-            self.end_offset,
-            self.size_bytes,
-            read_at,
-            file=self.key,
-            last_modified_ms=self.last_modified_ms,
-            index_bytes=largest_index_bytes(self.size_bytes),
-        )
+        return input_of(self, read_at, self.last_modified_ms)
 
 
 def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.compaction.segments import SegmentInput, largest_index_bytes
+from sidecar.compaction.segments import SegmentInput
 from sidecar.logformat.window import ReadAt
+from sidecar.pipeline.compaction.sources import input_of
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
 
 
@@ -39,15 +40,7 @@ class LogFile:
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
         """The segment, read by a function that the caller has."""
-        return SegmentInput(
-            self.base_offset,
-            self.end_offset,
-            self.size_bytes,
-            read_at,
-            file=str(self.path),
-            last_modified_ms=self.mtime_ns // 1_000_000,
-            index_bytes=largest_index_bytes(self.size_bytes),
-        )
+        return input_of(self, read_at, self.mtime_ns // 1_000_000)
 
     def unread(self) -> SegmentInput:
         """The segment for planning, where only its numbers count."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from sidecar.compaction.segments import SegmentInput
+from sidecar.compaction.segments import SegmentInput, largest_index_bytes
+from sidecar.logformat.window import ReadAt
 
 
 class CompactionSource(Protocol):
@@ -38,6 +39,19 @@ class CompactionSource(Protocol):
     def unread(self) -> SegmentInput:
         """The segment for planning, where only its numbers count: nothing is opened."""
         ...
+
+
+def input_of(source: CompactionSource, read_at: ReadAt, last_modified_ms: int) -> SegmentInput:
+    """The segment, read by a function that the caller has."""
+    return SegmentInput(
+        source.base_offset,
+        source.end_offset,
+        source.size_bytes,
+        read_at,
+        file=source.name,
+        last_modified_ms=last_modified_ms,
+        index_bytes=largest_index_bytes(source.size_bytes),
+    )
 
 
 SourceT = TypeVar("SourceT", bound=CompactionSource, covariant=True)
