@@ -118,22 +118,28 @@ def rules_for(seed: int, now_ms: int) -> CompactionRules:
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 2])
-def test_parts_of_random_logs_that_spare_deletes_give_the_bytes_of_the_reference(seed: int) -> None:
+def decided(seed: int) -> tuple[Partition, list[ReferenceSegment], int]:
+    """A random log: its partition, the rolled segments below its last stable offset, and its time."""
     log = random_log(seed, replace(CLEANER, legacy=seed % 3 == 1, cleanable=False))
     partition = partition_of([(segment.base_offset, segment.log, log.now_ms) for segment in log.segments])
     last_stable = partition.table.first_open_transaction_offset()
-    decided = [
+    rolled = [
         segment for segment in partition.segments[:-1] if last_stable is None or segment.end_offset <= last_stable
     ]
-    rules = replace(rules_for(seed, log.now_ms + 3 * DAY_MS), spares_deletes=True)
-    for begin in range(len(decided)):
-        held = replace(partition, segments=(*decided[begin:], partition.segments[-1]))
+    return partition, rolled, log.now_ms
+
+
+@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 2])
+def test_parts_of_random_logs_that_spare_deletes_give_the_bytes_of_the_reference(seed: int) -> None:
+    partition, segments, now_ms = decided(seed)
+    rules = replace(rules_for(seed, now_ms + 3 * DAY_MS), spares_deletes=True)
+    for begin in range(len(segments)):
+        held = replace(partition, segments=(*segments[begin:], partition.segments[-1]))
         logs = compare(held, rules, split_bytes=(200, 1 << 26)[seed % 2], slots=1024)
         left = [batch for output in logs for batch in decode_segment(output)]
         markers = {
             batch.last_offset
-            for segment in decided[begin:]
+            for segment in segments[begin:]
             for batch in decode_segment(segment.log)
             if batch.is_control and batch.records
         }
@@ -142,14 +148,9 @@ def test_parts_of_random_logs_that_spare_deletes_give_the_bytes_of_the_reference
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_logs_give_the_bytes_of_the_reference(seed: int) -> None:
-    log = random_log(seed, replace(CLEANER, legacy=seed % 3 == 1, cleanable=False))
-    partition = partition_of([(segment.base_offset, segment.log, log.now_ms) for segment in log.segments])
-    last_stable = partition.table.first_open_transaction_offset()
-    decided = [
-        segment for segment in partition.segments[:-1] if last_stable is None or segment.end_offset <= last_stable
-    ]
+    partition, segments, now_ms = decided(seed)
     for later_ms in (0, 3 * DAY_MS):
-        held = replace(partition, segments=(*decided, partition.segments[-1]))
-        rules = rules_for(seed, log.now_ms + later_ms)
+        held = replace(partition, segments=(*segments, partition.segments[-1]))
+        rules = rules_for(seed, now_ms + later_ms)
         logs = compare(held, rules, split_bytes=(200, 1 << 26)[seed % 2], slots=1024)
-        assert len(logs) <= len(decided)
+        assert len(logs) <= len(segments)
