@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.stages import SparkStages
 from tests.compaction.directories import check_against_reference, compacted, tree
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
+from tests.spark.fresh_process import python
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -97,19 +95,7 @@ print(sorted(path.name for path in out.parent.iterdir()), children())
 
 
 def test_a_jvm_that_is_killed_between_the_stages_is_told_and_leaves_nothing(tmp_path: Path) -> None:
-    """In a process of its own: the other tests need their JVM."""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(tmp_path / "out")],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told, left = done.stdout.splitlines()
+    told, left = python("-c", _KILLED, str(tmp_path / "out")).stdout.splitlines()
     assert told.startswith("told: the Spark job failed")
     assert left == "[] []"
 
@@ -119,14 +105,6 @@ def test_a_jvm_that_ends_leaves_no_stacks_on_stderr(tmp_path: Path) -> None:
     """Its workers may still be about to answer: that is the end of a good run, not news."""
     source = golden("4.3.0") / "logs" / "compacted-0"
     for turn in range(2):
-        command = [sys.executable, "-m", "sidecar", "compact", str(source), "--engine", "spark"]
-        done = subprocess.run(
-            [*command, "--out", str(tmp_path / f"{turn}" / source.name)],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        out = tmp_path / f"{turn}" / source.name
+        done = python("-m", "sidecar", "compact", str(source), "--engine", "spark", "--out", str(out))
         assert "Traceback" not in done.stderr

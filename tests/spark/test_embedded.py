@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.spark.fresh_process import python
+
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-# In a process of its own: pyspark has one JVM per process, and the other tests have theirs.
 _PROGRAM = """
 import os, sys, time
 from pathlib import Path
@@ -39,14 +37,6 @@ print("ended")
 
 
 def test_the_jvm_ends_when_idle_and_starts_again(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path / "local")],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python("-c", _PROGRAM, str(tmp_path / "local"))
     assert done.stdout == "ended\n", done.stderr
     assert "WARN" not in done.stderr.replace("WARNING: Using incubator modules", "")

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+from tests.spark.fresh_process import python
 
-ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 def seen(scenario: str, directory: Path) -> list[str]:
     """What a scenario printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.lifecycles", scenario, str(directory)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return python("-m", "tests.spark.lifecycles", scenario, str(directory)).stdout.splitlines()
 
 
 def test_what_is_killed_is_told_and_replaced_and_nothing_is_left(tmp_path: Path) -> None:
