@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cli.engines import EngineName, stage_engine, wants_spark
+from sidecar.cli.engines import LOCAL_BYTES_MAX, EngineName, stage_engine, wants_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark, size
 from sidecar.compaction.rules import CompactionRules, Strategy
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sidecar.ports import ObjectStore
 
 JSON_VERSION = 1
-_LOCAL_BYTES = 256 * 1024 * 1024
 _TOGETHER = 256
 """So many partitions in one run: what is committed stays, whatever becomes of the next ones."""
 
@@ -121,7 +120,7 @@ def _is_small(store: ObjectStore, lineages: Sequence[Lineage]) -> bool:
     for lineage in lineages:
         for facts in store.list(below(lineage.root, SEGMENTS)):
             size_bytes += facts.size_bytes
-            if size_bytes > _LOCAL_BYTES:
+            if size_bytes > LOCAL_BYTES_MAX:
                 return False
     return True
 

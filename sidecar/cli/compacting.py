@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
-from sidecar.cli.engines import EngineName, Master, embedded_spark, spark_flags, wants_spark
+from sidecar.cli.engines import EngineName, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import SettingsError
 
 if TYPE_CHECKING:
-    from sidecar.compaction.rules import CompactionRules, Strategy
-    from sidecar.config import Settings
-    from sidecar.model import PartitionFiles
-    from sidecar.pipeline.snapshots.folding import Forgetting
-    from sidecar.ports import StageEngine
-
-JSON_VERSION = 1
+    from sidecar.compaction.rules import Strategy
 
 
 class StrategyName(StrEnum):
@@ -32,10 +23,6 @@ class StrategyName(StrEnum):
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
     HEADER = "header"
-
-
-_LOCAL_BYTES: Final = 256 * 1024 * 1024
-"""Up to so many bytes AUTO starts no JVM: it would take longer than the work, and the keys fit memory."""
 
 
 def compact(
@@ -121,10 +108,7 @@ def compact(
         raise SettingsError("--keys-file is for --what-if")
     flags = {"topics.include": topic or None, "topics.exclude": exclude or None, **spark_flags(master, engine)}
     settings = options.settings({"store.url": archive or NO_ARCHIVE, **flags}, calm=True)
-    from sidecar.cli.compaction_tables import show_compaction
     from sidecar.compaction.rules import DAY_MS, CompactionRules
-    from sidecar.pipeline.compaction.directory import compact_directory, named_partition
-    from sidecar.pipeline.compaction.report import as_json
 
     rules = CompactionRules(
         _now_ms(now_ms),
@@ -140,64 +124,13 @@ def compact(
 
         writing = {"dry_run": dry_run, "what_if": what_if}
         return compact_archive(options, settings, rules, engine, delete_retention_ms, **writing, keys_file=keys_file)
-    files = named_partition(directory)
+    from sidecar.cli.directory_compaction import compact_partition, forecast_partition
+
     if what_if:
-        with _engine(settings, engine, files) as runner:
-            return _what_if(options, files, rules, runner, _forgetting(settings, rules), include_active, keys_file)
-    with _engine(settings, engine, files) as runner:
-        compaction = compact_directory(
-            files,
-            out,
-            rules,
-            runner,
-            _forgetting(settings, rules),
-            hash_key=secrets.token_bytes(16),
-            include_active=include_active,
+        return forecast_partition(
+            options, settings, rules, engine, directory, include_active=include_active, keys_file=keys_file
         )
-    if options.json:
-        from sidecar.cli.output import print_json
-
-        print_json({"kind": "compaction", "version": JSON_VERSION, **as_json(compaction, rules)})
-    else:
-        show_compaction(compaction, rules, colors=options.colors)
-    return 0
-
-
-def _what_if(
-    options: GlobalOptions,
-    files: PartitionFiles,
-    rules: CompactionRules,
-    runner: StageEngine,
-    forgetting: Forgetting,
-    include_active: bool,
-    keys_file: Path | None,
-) -> int:
-    from sidecar.cli.compaction_tables import show_outlooks
-    from sidecar.compaction.rules import Strategy
-    from sidecar.pipeline.compaction.directory import forecast
-    from sidecar.pipeline.compaction.what_if import write_others
-
-    strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
-    outlooks = forecast(
-        files,
-        strategies,
-        rules,
-        runner,
-        forgetting,
-        hash_key=secrets.token_bytes(16),
-        include_active=include_active,
-    )
-    if keys_file is not None:
-        write_others([(files.topic_partition, outlook) for outlook in outlooks], keys_file)
-    if options.json:
-        from sidecar.cli.output import print_json
-
-        name = {"topic": files.topic_partition.topic, "partition": files.topic_partition.partition}
-        for outlook in outlooks:
-            print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **name, **outlook.to_json()})
-    else:
-        show_outlooks(str(files.topic_partition), outlooks, colors=options.colors)
-    return 0
+    return compact_partition(options, settings, rules, engine, directory, out=out, include_active=include_active)
 
 
 def _strategy(name: StrategyName, header: str, *, what_if: bool) -> Strategy:
@@ -217,26 +150,3 @@ def _now_ms(given: int | None) -> int:
     from sidecar.clock import SystemClock
 
     return SystemClock().now_ms() if given is None else given
-
-
-def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:
-    from sidecar.pipeline.snapshots.folding import Forgetting
-
-    return Forgetting(rules.now_ms, settings.broker.producer_id_expiration_ms)
-
-
-@contextmanager
-def _engine(settings: Settings, name: EngineName, files: PartitionFiles) -> Iterator[StageEngine]:
-    size_bytes = sum(segment.size_bytes for segment in files.segments)
-    if not (wants_spark(settings, name) or (name is EngineName.AUTO and size_bytes > _LOCAL_BYTES)):
-        from sidecar.pipeline.compaction.local_stages import LocalStages
-
-        yield LocalStages()
-        return
-    from sidecar.spark.stages import SparkStages
-
-    with embedded_spark(settings, ["sidecar.pipeline.compaction.preloaded"]) as spark:
-        stages = SparkStages(spark)
-        # The JVM starts while headers are read.
-        stages.prepare()
-        yield stages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from sidecar.config import Settings
     from sidecar.ports import StageEngine, TaskEngine
     from sidecar.spark.embedded import EmbeddedSpark
+
+
+LOCAL_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Up to so many bytes to compact AUTO starts no JVM: it would take longer than the work, and the keys fit memory."""
 
 
 class EngineName(StrEnum):

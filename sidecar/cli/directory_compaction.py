@@ -1,0 +1,110 @@
+"""`compact DIR`: a partition's directory compacted into a new one, or what would come of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sidecar.cli.compaction_tables import show_compaction, show_outlooks
+from sidecar.cli.engines import LOCAL_BYTES_MAX, EngineName, embedded_spark, wants_spark
+from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_json
+from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.pipeline.compaction.directory import compact_directory, forecast, named_partition
+from sidecar.pipeline.compaction.report import as_json
+from sidecar.pipeline.compaction.what_if import write_others
+from sidecar.pipeline.snapshots.folding import Forgetting
+
+if TYPE_CHECKING:
+    from sidecar.config import Settings
+    from sidecar.model import PartitionFiles
+    from sidecar.ports import StageEngine
+
+JSON_VERSION = 1
+
+
+def compact_partition(
+    options: GlobalOptions,
+    settings: Settings,
+    rules: CompactionRules,
+    engine: EngineName,
+    directory: Path,
+    *,
+    out: Path | None,
+    include_active: bool,
+) -> int:
+    """Write the compacted directory to `out`, or none where that is None; say what came of it."""
+    files = named_partition(directory)
+    with _engine(settings, engine, files) as runner:
+        compaction = compact_directory(
+            files,
+            out,
+            rules,
+            runner,
+            _forgetting(settings, rules),
+            hash_key=secrets.token_bytes(16),
+            include_active=include_active,
+        )
+    if options.json:
+        print_json({"kind": "compaction", "version": JSON_VERSION, **as_json(compaction, rules)})
+    else:
+        show_compaction(compaction, rules, colors=options.colors)
+    return 0
+
+
+def forecast_partition(
+    options: GlobalOptions,
+    settings: Settings,
+    rules: CompactionRules,
+    engine: EngineName,
+    directory: Path,
+    *,
+    include_active: bool,
+    keys_file: Path | None,
+) -> int:
+    """Say what each strategy would leave. `keys_file`: where the keys go that keep another record than by offset."""
+    files = named_partition(directory)
+    strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
+    with _engine(settings, engine, files) as runner:
+        outlooks = forecast(
+            files,
+            strategies,
+            rules,
+            runner,
+            _forgetting(settings, rules),
+            hash_key=secrets.token_bytes(16),
+            include_active=include_active,
+        )
+        if keys_file is not None:
+            write_others([(files.topic_partition, outlook) for outlook in outlooks], keys_file)
+        if options.json:
+            name = {"topic": files.topic_partition.topic, "partition": files.topic_partition.partition}
+            for outlook in outlooks:
+                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **name, **outlook.to_json()})
+        else:
+            show_outlooks(str(files.topic_partition), outlooks, colors=options.colors)
+    return 0
+
+
+def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:
+    return Forgetting(rules.now_ms, settings.broker.producer_id_expiration_ms)
+
+
+@contextmanager
+def _engine(settings: Settings, name: EngineName, files: PartitionFiles) -> Iterator[StageEngine]:
+    size_bytes = sum(segment.size_bytes for segment in files.segments)
+    if not (wants_spark(settings, name) or (name is EngineName.AUTO and size_bytes > LOCAL_BYTES_MAX)):
+        from sidecar.pipeline.compaction.local_stages import LocalStages
+
+        yield LocalStages()
+        return
+    from sidecar.spark.stages import SparkStages
+
+    with embedded_spark(settings, ["sidecar.pipeline.compaction.preloaded"]) as spark:
+        stages = SparkStages(spark)
+        # The JVM starts while headers are read.
+        stages.prepare()
+        yield stages
