@@ -11,7 +11,8 @@ import pytest
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline.cleaner_watch import CleanerReport, CleanerWatch, backlog_of
+from sidecar.pipeline.cleaner_backlog import backlog_of
+from sidecar.pipeline.cleaner_watch import CleanerReport, CleanerWatch
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 
