@@ -11,14 +11,11 @@ from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
-from sidecar.logformat.index_verdict import IndexState, IndexVerdict
 from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete
-from sidecar.logformat.offset_index import OffsetIndexCheck
 from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
-from sidecar.logformat.time_index import TimeIndexCheck
-from sidecar.logformat.transaction_index import TransactionIndexCheck, merged
-from sidecar.model import FileIdentity, SegmentFiles
-from sidecar.pipeline.sources import SMALL_FILE_BYTES_MAX, ListedFile, read_unless_deleted
+from sidecar.model import SegmentFiles
+from sidecar.pipeline.index_choice import IndexChoice
+from sidecar.pipeline.sources import ListedFile
 
 WINDOW_BYTES = 2 * 1024 * 1024
 """As fast as larger windows, and each worker has one of its own."""
@@ -71,11 +68,7 @@ def read_segment(
         file=name,
         window_bytes=WINDOW_BYTES,
     )
-    # What is larger than its log could need is no index; it is rebuilt without being read.
-    limit_bytes = max(SMALL_FILE_BYTES_MAX, segment.log.size_bytes // 4)
-    offsets = OffsetIndexCheck(read_unless_deleted(segment, segment.offset_index, limit_bytes), segment.base_offset)
-    times = TimeIndexCheck(read_unless_deleted(segment, segment.time_index, limit_bytes), segment.base_offset)
-    aborted = TransactionIndexCheck(read_unless_deleted(segment, segment.transaction_index), segment.base_offset)
+    indexes = IndexChoice(segment)
     epochs = (
         LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
     )
@@ -102,39 +95,23 @@ def read_segment(
         completed += ended
         looks_cleaned = looks_cleaned or _looks_cleaned(columns, expected_offset)
         expected_offset = int(columns.last_offset[-1]) + 1
-        for check in (offsets, times, aborted):
-            check.add(columns)
+        indexes.add(columns)
     scanner.require_exact()
     tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
     built = builder.finish(completed)
-    replaced: list[str] = []
-    offset_index = _choose(
-        offsets.finish(built.offset_index), offsets.data, built.offset_index, segment.offset_index, replaced
-    )
-    time_index = _choose(times.finish(built.time_index), times.data, built.time_index, segment.time_index, replaced)
-    verdict = aborted.finish(built.transaction_index)
-    transaction_index = _choose(
-        verdict, aborted.data, _merged(aborted.data, built), segment.transaction_index, replaced
-    )
+    chosen = indexes.finish(built)
     return SegmentReading(
         built=built,
-        offset_index=offset_index or b"",
-        time_index=time_index or b"",
-        transaction_index=transaction_index,
-        replaced_indexes=tuple(replaced),
+        offset_index=chosen.offset_index,
+        time_index=chosen.time_index,
+        transaction_index=chosen.transaction_index,
+        replaced_indexes=chosen.replaced,
         leader_epochs=_epochs(segment, checkpoint, built),
         state=replace(state, end_offset=segment.end_offset),
         completed=tuple(completed),
         looks_cleaned=looks_cleaned or tail is not None,
         missing_tail=None if looks_cleaned else tail,
     )
-
-
-def _merged(found: bytes | memoryview | None, built: BuiltIndexes) -> bytes | None:
-    try:
-        return merged(found, built.transaction_index) or None
-    except CorruptFile:
-        return built.transaction_index or None
 
 
 def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
@@ -144,28 +121,6 @@ def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
     missing_inside = current & (columns.record_count != columns.last_offset - columns.base_offset + 1)
     missing_between = current & (columns.base_offset != follows)
     return bool((missing_inside | missing_between | (columns.delete_horizon_ms >= 0)).any())
-
-
-def _choose(
-    verdict: IndexVerdict,
-    found: bytes | memoryview | None,
-    rebuilt: bytes | None,
-    file: FileIdentity | None,
-    replaced: list[str],
-) -> bytes | None:
-    match verdict.state:
-        case IndexState.FINE:
-            return None if found is None else bytes(found)
-        case IndexState.REBUILD:
-            replaced.append(verdict.reason)
-            return rebuilt
-        case IndexState.DISAGREES:
-            raise CorruptFile(
-                f"{verdict.reason}: the index disagrees with its log; compare with a replica, or stop the broker and delete the "
-                f"segment's .index file (whichever index is wrong): at its start the broker then rebuilds all three",
-                file=str(file.path) if file else "",
-                position=verdict.position,
-            )
 
 
 def _epochs(segment: SegmentFiles, checkpoint: LeaderEpochs | None, built: BuiltIndexes) -> LeaderEpochs:
