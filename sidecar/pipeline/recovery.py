@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sidecar.archive.commit import decode_commit
+from sidecar.archive.actions import Add
+from sidecar.archive.commit import Commit, decode_commit
 from sidecar.archive.keys import below, commit_key
 from sidecar.archive.state import PartitionState
-from sidecar.model import SegmentFiles, TopicPartition
+from sidecar.model import SegmentFiles
 from sidecar.pipeline.deleted_records import tell_deleted
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
@@ -33,11 +34,14 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
     for attempt in attempts:
         if attempt.base_offset < known_from:
             continue  # It may be committed. The next start sees the whole archive.
-        segment = segments.get(attempt.base_offset)
-        if attempt.segment_id in live:
-            _end_committed(tools, attempt, state.lineage.topic_partition)
-        elif attempt.commit_number is not None and state.next_number <= attempt.commit_number:
+        if attempt.commit_number is not None and state.next_number <= attempt.commit_number:
             continue
+        segment = segments.get(attempt.base_offset)
+        landed = _landed(tools, attempt)
+        if landed is not None or attempt.segment_id in live:
+            tools.journal.end(attempt.segment_id)
+            if landed is not None:
+                tell_deleted(state.lineage.topic_partition, landed.actions, landed.writer.leader_epoch)
         elif segment and attempt.is_of(segment) and attempt.base_offset not in resumed and resumable(tools, attempt):
             tools.store.delete([below(attempt.root, attempt.indexes_key)])
             resumed[attempt.base_offset] = attempt
@@ -46,15 +50,15 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
     return resumed
 
 
-def _end_committed(tools: Tools, attempt: Attempt, partition: TopicPartition) -> None:
-    """End an attempt that became live without our hearing of it, and tell what was to be told then.
+def _landed(tools: Tools, attempt: Attempt) -> Commit | None:
+    """The commit that made the segment live though nobody heard of it; None if there is none.
 
+    The segment need not be live any more: another writer may have compacted it since, and readers still have their time.
     Raises StoreError, CorruptFile.
     """
-    commit = None
-    if attempt.commit_number is not None:
-        key = below(attempt.root, commit_key(attempt.commit_number))
-        commit = decode_commit(tools.store.read(key), key)
-    tools.journal.end(attempt.segment_id)
-    if commit is not None:
-        tell_deleted(partition, commit.actions, commit.writer.leader_epoch)
+    if attempt.commit_number is None:
+        return None
+    key = below(attempt.root, commit_key(attempt.commit_number))
+    commit = decode_commit(tools.store.read(key), key)
+    added = {action.segment.segment_id for action in commit.actions if isinstance(action, Add)}
+    return commit if attempt.segment_id in added else None

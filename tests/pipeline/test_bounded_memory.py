@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sidecar.archive.actions import Add
+from sidecar.archive.actions import Add, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
 from sidecar.errors import SettingsError, StagingFull
-from sidecar.model import ObjectKey
+from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT
 from sidecar.pipeline.commit_log import SPARED_MIN, CommitLog
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.verify import verify_partition
-from tests.archive.builders import LINEAGE, WRITER, a_segment, after
+from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges, rounds_over, tools_for
@@ -135,33 +135,63 @@ def test_checkpoints_that_always_fail_cost_less_and_less(tmp_path: Path) -> None
     assert 3 <= [entry["event"] for entry in logs].count("checkpoint_not_written") <= 9
 
 
+def an_attempt(segment: ArchivedSegment, commit_number: int | None = None) -> Attempt:
+    return Attempt(
+        segment_id=segment.segment_id,
+        root=LINEAGE.root,
+        base_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        log_key=segment.log_key,
+        indexes_key=segment.indexes_key,
+        inode=1,
+        size_bytes=5,
+        mtime_ns=1,
+        begun_ms=1,
+        commit_number=commit_number,
+    )
+
+
+def stored(store: MemoryStore, segment: ArchivedSegment) -> set[ObjectKey]:
+    keys = {ObjectKey(f"{LINEAGE.root}/{key}") for key in (segment.log_key, segment.indexes_key)}
+    for key in keys:
+        store.put_if_absent(key, b"bytes")
+    return keys
+
+
 def test_an_attempt_below_what_is_remembered_is_never_discarded(tmp_path: Path) -> None:
     committed = a_segment(0)
     state = after(empty_state(LINEAGE), [Add(committed)], [Add(a_segment(100))], [Add(a_segment(200))])
     root, store = state.lineage.root, MemoryStore()
-    keys = [ObjectKey(f"{root}/{key}") for key in (committed.log_key, committed.indexes_key)]
-    for key in keys:
-        store.put_if_absent(key, b"bytes")
+    keys = stored(store, committed)
     with tools_for(LOGS, store, tmp_path) as tools:
         # As a journal on a full disk leaves it: committed, but not ended.
-        attempt = Attempt(
-            segment_id=committed.segment_id,
-            root=root,
-            base_offset=0,
-            end_offset=100,
-            log_key=committed.log_key,
-            indexes_key=committed.indexes_key,
-            inode=1,
-            size_bytes=5,
-            mtime_ns=1,
-            begun_ms=1,
-        )
-        tools.journal.begin(attempt)
+        tools.journal.begin(an_attempt(committed))
         settle_attempts(tools, newest_part(state, 250), ())
-        assert set(keys) <= set(store.objects)
+        assert keys <= set(store.objects)
         settle_attempts(tools, state, ())
         assert tools.journal.attempts(root) == ()
-    assert set(keys) <= set(store.objects)
+    assert keys <= set(store.objects)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_landed_unheard_and_was_compacted_since_stays_for_its_readers(is_named: bool, tmp_path: Path) -> None:
+    first, unheard, copy = a_segment(0), a_segment(100), a_compacted(100, 200)
+    store = MemoryStore()
+    commits, state = CommitLog(store, LINEAGE.root, store.clock), empty_state(LINEAGE)
+    keys = stored(store, unheard)
+    named = unheard if is_named else a_segment(100, name="another's")
+    for actions in (
+        [Add(first)],
+        [Add(named)],
+        [Remove(named.segment_id, 100, 200, "compacted", keep_ms=60_000), Add(copy)],
+    ):
+        state = commits.append(actions, WRITER, state)
+    with tools_for(LOGS, store, tmp_path) as tools:
+        tools.journal.begin(an_attempt(unheard))
+        tools.journal.committing(unheard.segment_id, 1)
+        settle_attempts(tools, state, ())
+        assert tools.journal.attempts(LINEAGE.root) == ()
+    assert (keys <= set(store.objects)) is is_named
 
 
 def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_path: Path) -> None:
