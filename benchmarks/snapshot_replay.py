@@ -16,7 +16,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import statistics
 import struct
@@ -27,13 +26,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
 from crc32c import crc32c
 
-from benchmarks.segments import MIB, write_log_dir
+from benchmarks.segments import MIB, TOPIC, write_log_dir
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_group, unpacked
@@ -41,10 +39,8 @@ from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_group, unpacked
 _HEADER = struct.Struct(">qiibI")
 _BODY = struct.Struct(">hiqqqhii")
 _RECORD = b"\xf4\x01\x00\x00\x00\x10abcdefgh\xd2\x01" + b"x" * 105 + b"\x00"
-TOPIC = "measured"
 PASSES = 12
 """Over the same segments within one measurement: one pass is so short that handing out the work would be measured, too."""
-LINE_TIME = re.compile(r"^\[([0-9-]+ [0-9:]+,[0-9]+)\]")
 
 
 @dataclass(frozen=True)
@@ -135,10 +131,12 @@ def _measure(case: Case, log_dir: Path, scratch: Path, rounds: int, *, with_brok
         bare_one.append(_bare_read_s(paths, 1))
         bare_two.append(_bare_read_s(paths, 2))
         if with_broker and turn < 2:
+            from benchmarks.broker_recovery import recovery_s  # a small run needs nothing that starts brokers
+
             directory = scratch / f"broker-{case.name[0]}-{turn}"
-            broker_all.append(_broker_recovery_s(log_dir, directory / "all", len(tasks)))
+            broker_all.append(recovery_s(log_dir, directory / "all", len(tasks)))
             with _on_one_core():
-                broker_one.append(_broker_recovery_s(log_dir, directory / "one", len(tasks)))
+                broker_one.append(recovery_s(log_dir, directory / "one", len(tasks)))
     batches = sum(int(logs[n + 1].stem) - int(path.stem) for n, path in enumerate(logs[:-1]) if n)
     batches = batches if case.name.startswith("b") else batches // 1000
     size_bytes = sum(task.size_bytes for task in tasks)
@@ -196,50 +194,6 @@ def _bare_read_s(paths: Sequence[str], cores: int) -> float:
         started = time.perf_counter()
         list(pool.map(_read_only, [share * PASSES for share in shares]))
         return (time.perf_counter() - started) / PASSES
-
-
-def _broker_recovery_s(log_dir: Path, directory: Path, segments: int) -> float:
-    """Seconds that a fresh 4.3.0 broker takes for these segments, all but the first, from its own log lines."""
-    from tests.servers.kafka import KafkaBroker
-
-    broker = KafkaBroker("4.3.0", directory, heap_mb=1024)
-    with broker:
-        _create_topic(broker.bootstrap)
-        broker.stop()
-        partition = broker.log_dirs[0] / f"{TOPIC}-0"
-        for file in partition.iterdir():
-            if file.name != "partition.metadata":
-                file.unlink()
-        for file in (log_dir / f"{TOPIC}-0").iterdir():
-            if file.suffix in {".log", ".index", ".timeindex"} or file.name == "leader-epoch-checkpoint":
-                os.link(file, partition / file.name) if file.suffix == ".log" and file.stat().st_size else shutil.copy(
-                    file, partition / file.name
-                )
-        (broker.log_dirs[0] / ".kafka_cleanshutdown").unlink(missing_ok=True)
-        (broker.log_dirs[0] / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-        broker.start()
-        return _seconds(broker.log_text(), segments)
-
-
-def _seconds(log_text: str, segments: int) -> float:
-    lines = [
-        line
-        for line in log_text.splitlines()
-        if f"{TOPIC}-0" in line and ("Recovering unflushed segment" in line or "Completed load" in line)
-    ]
-    stamps = [datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f") for line in lines if (match := LINE_TIME.match(line))]  # noqa: DTZ007 - differences only
-    # First line: the first segment begins; then one line per segment; the empty active one; the end of the load.
-    if len(stamps) < segments + 2:
-        raise RuntimeError(f"the broker's log has {len(stamps)} of the expected lines:\n" + "\n".join(lines))
-    return (stamps[segments + 1] - stamps[1]).total_seconds()
-
-
-def _create_topic(bootstrap: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    config = {"segment.bytes": str(1 << 30), "retention.ms": "-1", "file.delete.delay.ms": "100"}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
 
 
 def _print(case: Case, result: Result) -> bool:
