@@ -26,17 +26,17 @@ def create_once(store: ObjectStore, clock: Clock, key: ObjectKey, body: bytes) -
     for attempt in range(SETTLE_ATTEMPTS):
         if attempt:
             clock.sleep_s(SETTLE_WAIT_S_FIRST * 2 ** (attempt - 1))
+        exists = False
         try:
             store.put_if_absent(key, body)
         except ObjectExists:
-            # It may be our own: a retry below this layer, or an earlier attempt whose answer was lost.
-            return _stands(store, key, body, "says that it exists")
+            exists = True  # It may be our own: a retry below this layer, or an earlier attempt whose answer was lost.
         except (OutcomeUnknown, StoreUnavailable) as error:
             problem = error
         else:
             return _confirm(store, key, body)
         try:
-            return store.read(key) == body
+            return _stands(store, key, body, "says that it exists") if exists else store.read(key) == body
         except ObjectMissing:
             # To put the same bytes again is safe: whichever put lands first, what stands is ours.
             continue

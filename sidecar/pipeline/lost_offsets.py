@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
 
+from sidecar.archive.actions import Action, Lost
+from sidecar.model import TopicPartition
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 
 _log = structlog.get_logger(__name__)
 
@@ -15,17 +17,26 @@ OFFSETS_LOST: Final = "OffsetsLost"
 NOT_ON_DISK: Final = "no longer on the broker's disk when it was to be archived"
 
 
-def tell_lost(tools: Tools, facts: PartitionFacts, hole: tuple[int, int]) -> None:
-    """`[from, to)` has been recorded: nobody may find that out by reading the archive only."""
-    _log.error(
-        "offsets_lost",
-        partition=str(facts.topic_partition),
-        from_offset=hole[0],
-        to_offset=hole[1],
-        log_start_offset=facts.cluster_start_offset,
-        reason=NOT_ON_DISK,
-        action="find out why uploads were late, or who removed files; status and verify will go on to name the hole",
-    )
-    tools.metrics.broker.offsets_lost(hole[1] - hole[0])
-    lost = f"offsets {hole[0]} to {hole[1] - 1} were recorded as LOST: {NOT_ON_DISK}"
-    tools.board.failed(str(facts.topic_partition), OFFSETS_LOST, lost)
+def tell_lost(
+    tools: Tools, partition: TopicPartition, said: Iterable[Action], log_start_offset: int | None = None
+) -> None:
+    """A commit of ours says that offsets are lost: nobody may find that out by reading the archive only.
+
+    Args:
+        said: all that it says.
+        log_start_offset: of the leader, None where it is not known any more.
+    """
+    for hole in said:
+        if isinstance(hole, Lost):
+            _log.error(
+                "offsets_lost",
+                partition=str(partition),
+                from_offset=hole.base_offset,
+                to_offset=hole.end_offset,
+                log_start_offset=log_start_offset,
+                reason=hole.reason,
+                action="find out why uploads were late, or who removed files; status and verify will go on to name the hole",
+            )
+            tools.metrics.broker.offsets_lost(hole.end_offset - hole.base_offset)
+            lost = f"offsets {hole.base_offset} to {hole.end_offset - 1} were recorded as LOST: {hole.reason}"
+            tools.board.failed(str(partition), OFFSETS_LOST, lost)

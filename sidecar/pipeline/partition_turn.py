@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
-from sidecar.errors import BrokerUnavailable, Fenced, SidecarError
+from sidecar.errors import BrokerUnavailable, Fenced, OutcomeUnknown, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, SegmentFiles
@@ -187,13 +188,12 @@ class PartitionTurn:
         is_first = self._known.committed(after, self._outcome.files, prepared.segment.log, position)
         self._outcome.archived.append(entry)
         self._outcome.conformance[prepared.snapshot.result] += 1
-        if prepared.lost is not None:
-            tell_lost(self._tools, self._plan.facts, prepared.lost)
         report_commit(self._tools, prepared, entry)
         self._done(entry)
         self._tools.journal.end(prepared.attempt.segment_id)
         # Not before: what the journal still has is told when it is settled.
         facts = self._plan.facts
+        tell_lost(self._tools, facts.topic_partition, actions, facts.cluster_start_offset)
         tell_deleted(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset)
         if self._before_upload is not None:
             self._before_upload.archived(prepared.segment)
@@ -237,8 +237,14 @@ class PartitionTurn:
         plan = self._plan
         state, commits = self._known.opened()
         require_leadership(self._tools, plan.files, plan.facts)
-        after = commits.append([Lost(*hole, NOT_ON_DISK)], writer_of(self._tools, plan.facts), state)
-        tell_lost(self._tools, plan.facts, hole)
+        lost = [Lost(*hole, NOT_ON_DISK)]
+        tell = partial(tell_lost, self._tools, plan.files.topic_partition, lost, plan.facts.cluster_start_offset)
+        try:
+            after = commits.append(lost, writer_of(self._tools, plan.facts), state)
+        except OutcomeUnknown:
+            tell()  # It may stand: the next look finds no hole to record then. Better told twice than not at all.
+            raise
+        tell()
         self._tools.board.grown(plan.files.topic_partition, after.segments, after.holes)
         self._known.position = None
         return self._known.keep(after, plan.files)

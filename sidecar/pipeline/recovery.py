@@ -11,6 +11,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.deleted_records import tell_deleted
 from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.lost_offsets import tell_lost
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, resumable
 
@@ -41,6 +42,7 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
         if landed is not None or attempt.segment_id in live:
             tools.journal.end(attempt.segment_id)
             if landed is not None:
+                tell_lost(tools, state.lineage.topic_partition, landed.actions)
                 tell_deleted(state.lineage.topic_partition, landed.actions, landed.writer.leader_epoch)
         elif segment and attempt.is_of(segment) and attempt.base_offset not in resumed and resumable(tools, attempt):
             tools.store.delete([below(attempt.root, attempt.indexes_key)])

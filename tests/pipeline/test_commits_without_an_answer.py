@@ -13,7 +13,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import OutcomeUnknown, StoreUnavailable
 from sidecar.model import ObjectKey
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, tools_for
+from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, rolled_ranges, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 from tests.pipeline.test_deleted_records import EPOCH_START_OFFSET, commits_that_say_so
 
@@ -52,8 +52,28 @@ def test_a_commit_without_an_answer_is_told_once_it_is_found_to_stand(starts_aga
                 rounds = rounds_of(replace(tools, facts=facts), log_dir)
             with capture_logs() as logs:
                 report = rounds.run_once()
-            assert bool(report.errors) is (silent_on != "/none")
+            assert [type(error) for error in report.errors] == [OutcomeUnknown] * (silent_on != "/none")
             told_by_round.append([log["before_offset"] for log in logs if log["event"] == "records_deleted"])
     assert archived_states(store)["orders-0"].deleted_before_offset == kept + 5
     assert commits_that_say_so(store) == [f"{0:020d}"]
     assert told_by_round == [[], [kept + 5], []]
+
+
+def test_a_hole_of_whose_commit_nobody_heard_is_told(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
+    spans = rolled_ranges(log_dir, "orders-0")
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=1) as tools:
+        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+        assert rounds.run_once().errors == []
+        remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[3][0])
+        facts.cluster_start_offset = spans[3][0]
+        told: list[tuple[int, int]] = []
+        for silent_on in ("/commits/", "/none", "/none"):
+            store.silent_on = silent_on
+            with capture_logs() as logs:
+                report = rounds.run_once()
+            assert [type(error) for error in report.errors] == [OutcomeUnknown] * (silent_on != "/none")
+            told += [(log["from_offset"], log["to_offset"]) for log in logs if log["event"] == "offsets_lost"]
+    assert told == [(spans[0][1], spans[3][0])]
+    assert [(hole.base_offset, hole.end_offset) for hole in archived_states(store)["orders-0"].holes] == told
