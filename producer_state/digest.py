@@ -110,7 +110,7 @@ class SegmentDigest:
             return NotImplemented
         return self.coverage == other.coverage and bool(np.array_equal(self.rows, other.rows))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # arrays inside: it can be compared, not hashed
 
     @property
     def exact(self) -> bool:

@@ -88,7 +88,7 @@ class ProducerTable:
             return NotImplemented
         return self.end_offset == other.end_offset and bool(np.array_equal(self.rows, other.rows))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # arrays inside: it can be compared, not hashed
 
     def entries(self) -> tuple[ProducerEntry, ...]:
         """The producers, ascending."""

@@ -37,7 +37,7 @@ class Layout(Generic[Row]):
         hints = get_type_hints(row_type, include_extras=True)
         codes: list[str] = []
         self._offsets: dict[str, int] = {}
-        for field in fields(row_type):  # type: ignore[arg-type]
+        for field in fields(row_type):  # type: ignore[arg-type]  # that Row is a dataclass cannot be said
             annotation = hints[field.name]
             if get_origin(annotation) is not Annotated:
                 raise TypeError(f"{row_type.__name__}.{field.name} has no wire type")

@@ -31,11 +31,11 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         """See `Clock`."""
-        return time.monotonic()  # noqa: TID251
+        return time.monotonic()  # noqa: TID251 - as above
 
     def sleep_s(self, seconds: float) -> None:
         """See `Clock`."""
-        time.sleep(seconds)  # noqa: TID251
+        time.sleep(seconds)  # noqa: TID251 - as above
 
 
 class ManualClock:

@@ -32,8 +32,8 @@ class Client:
         # Its lines repeat, several times a second, what every BrokerUnavailable says once.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self._net_client: KafkaNetClient = KafkaNetClient(**arguments)
-        self._manager = self._net_client._manager  # noqa: SLF001
-        self._net = self._manager._net  # noqa: SLF001
+        self._manager = self._net_client._manager  # noqa: SLF001 - only its clients are public
+        self._net = self._manager._net  # noqa: SLF001 - as above
         self._net.start()
         with ExitStack() as unless_connected:
             unless_connected.callback(self.close)

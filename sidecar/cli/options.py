@@ -150,7 +150,7 @@ def root_command() -> Callable[..., None]:
 def _sign(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
     """Make typer see these parameters behind the context."""
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    function.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    function.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]  # what inspect asks first
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in (context, *parameters)}
 
 

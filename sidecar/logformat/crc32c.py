@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding  # type: ignore[import-untyped]
+import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -132,8 +132,8 @@ def crc32_ieee(begin: Word, end: Word, crc: Word) -> Word:
 
 TARGET = (
     llvmlite.binding.get_process_triple(),
-    config.CPU_NAME,  # type: ignore[attr-defined]
-    usable_features(dict(llvmlite.binding.get_host_cpu_features()), config.CPU_FEATURES),  # type: ignore[attr-defined]
+    config.CPU_NAME,  # type: ignore[attr-defined]  # numba gives its config these names at run time
+    usable_features(dict(llvmlite.binding.get_host_cpu_features()), config.CPU_FEATURES),  # type: ignore[attr-defined]  # as above
 )
 INSTRUCTIONS = instruction_set(*TARGET)
 # The functions below are compiled at their first call, so without the instruction they are never compiled at all.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
@@ -67,7 +67,7 @@ def block_of(steps: int) -> Any:
             states = emit_block(builder, steps, *arguments)
             return context.make_tuple(builder, signature.return_type, states)
 
-        states = types.UniTuple(types.uint64, LANES + 1)  # type: ignore[no-untyped-call]
+        states = types.UniTuple(types.uint64, LANES + 1)  # type: ignore[no-untyped-call]  # numba has no types
         return states(types.int64, types.uint64), generate
 
     return block

@@ -135,7 +135,7 @@ class EmbeddedSpark:
         if self._context is None or self.death() is not None:
             return True
         try:
-            return bool(self._context._jsc.sc().isStopped())  # noqa: SLF001
+            return bool(self._context._jsc.sc().isStopped())  # noqa: SLF001 - pyspark asks for it nowhere
         except (Py4JError, OSError, AttributeError):
             return True
 
@@ -158,7 +158,7 @@ class EmbeddedSpark:
             variables |= direct_start(self._settings, properties, place, home, os.environ, train=self._train)
             with _environment(variables):
                 self._context = SparkContext(conf=conf)
-            self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
+            self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the only handle to its JVM
             if not self._settings.is_local:
                 wait_for_executors(self._context, self._settings, self._clock, self._stopping)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
@@ -176,11 +176,11 @@ class EmbeddedSpark:
         if context is not None:
             _stop_context(context)
         # pyspark keeps its JVM for ever; there is no other handle to it than these two.
-        gateway = SparkContext._gateway  # noqa: SLF001
+        gateway = SparkContext._gateway  # noqa: SLF001 - as above
         if gateway is not None:
             _end_jvm(gateway, _STOP_TIMEOUT_S if self._train is None else _TRAINING_STOP_TIMEOUT_S)
             # Else the next context would talk to a JVM that is no more.
-            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
         if self._scratch is not None:
             self._scratch.remove()
             self._scratch = None

@@ -25,7 +25,7 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
     wanted = int(conf.get(_WANTED, "1"))
     deadline_s = clock.monotonic_s() + settings.executors_wait_s
     while (found := _executors(context)) < wanted:
-        if context._jsc.sc().isStopped():  # noqa: SLF001
+        if context._jsc.sc().isStopped():  # noqa: SLF001 - pyspark asks for it nowhere
             raise SparkUnavailable(
                 f"{settings.master} has ended our application before any work was done: its executors do not start; the "
                 f"logs of the cluster's workers say why"
@@ -45,4 +45,4 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
 
 def _executors(context: Any) -> int:
     """Executors that have registered; the list names the driver too."""
-    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 - as above

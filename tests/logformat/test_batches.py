@@ -62,7 +62,7 @@ def rows(scanner: SegmentScanner) -> list[dict[str, int]]:
 def finished(scanner: SegmentScanner) -> SegmentScanner:
     """The scanner, iterated."""
     for _ in scanner:
-        pass
+        continue
     return scanner
 
 

@@ -39,8 +39,8 @@ def test_a_buffer_is_used_again_while_another_is_lent(tmp_path: Path) -> None:
     with (tmp_path / "f").open("rb") as file:
         source = FileSource(file.fileno(), PART * 2)
         with buffers.part(source, 0, PART):
-            with buffers.part(source, PART, PART) as (first, _):
-                pass
+            with buffers.part(source, PART, PART) as (buffer, _):
+                first = buffer
             with buffers.part(source, PART, PART) as (second, _):
                 assert first is second
 

@@ -117,7 +117,7 @@ class Pairing:
                 _pair(file)
             merged = heapq.merge(*(_pickled(file) for file in self._files), key=_offset)
             # Held open by what reads it, and nameless: it is gone with its reader, also with one that is killed.
-            written = tempfile.TemporaryFile()  # noqa: SIM115
+            written = tempfile.TemporaryFile()  # noqa: SIM115 - see above
             count = 0
             for other in merged:
                 pickle.dump(other, written)

@@ -21,7 +21,7 @@ class HeldSnapshots:
 
     def __init__(self) -> None:
         # Not a context: it lives as long as this object, whose owner closes it.
-        self._spool = SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115
+        self._spool = SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115 - see above
         self._waiting: list[tuple[int, int, str]] = []
 
     def add(self, snapshot: NewSnapshot) -> None:
