@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
-import crc32c
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from producer_state.facts import MALFORMED_MARKER, MARKER_ABORT, MARKER_COMMIT, NO_MARKER
-from sidecar.errors import CorruptFile, SegmentChanged
-from sidecar.logformat.batches import BatchColumns, ScanEnd, SegmentScanner, scan_bytes, scan_file
-from sidecar.logformat.headers import CRC_FROM, LARGEST_POSITION
+from sidecar.errors import SegmentChanged
+from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_bytes, scan_file
 from tests.logformat.golden_bytes import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -25,45 +22,7 @@ from tests.logformat.golden_bytes import (
     TWO_RECORDS,
     TWO_RECORDS_LZ4,
 )
-
-
-def batch_bytes(base_offset: int, body: bytes = b"\x0c\x00\x00\x00\x01\x00\x00", **changes: int) -> bytes:
-    """A magic 2 batch with a right checksum around any body; `changes` name header fields."""
-    fields = {
-        "attributes": 0,
-        "last_offset_delta": 0,
-        "base_timestamp": 1000,
-        "max_timestamp": 2000,
-        "producer_id": -1,
-        "producer_epoch": -1,
-        "base_sequence": -1,
-        "record_count": 1,
-        "leader_epoch": 5,
-    } | changes
-    epoch = fields.pop("leader_epoch")
-    covered = struct.pack(">hiqqqhii", *fields.values()) + body
-    return struct.pack(">qiibI", base_offset, 9 + len(covered), epoch, 2, crc32c.crc32c(covered)) + covered
-
-
-def at_offset(message: bytes, offset: int) -> bytes:
-    """The same batch or message elsewhere: the offset is outside the checksum."""
-    return struct.pack(">q", offset) + message[8:]
-
-
-def rows(scanner: SegmentScanner) -> list[dict[str, int]]:
-    """All rows of a scan as dicts."""
-    return [
-        {name: int(getattr(chunk, name)[row]) for name in BatchColumns.__slots__}
-        for chunk in scanner
-        for row in range(len(chunk))
-    ]
-
-
-def finished(scanner: SegmentScanner) -> SegmentScanner:
-    """The scanner, iterated."""
-    for _ in scanner:
-        continue
-    return scanner
+from tests.logformat.raw_batches import at_offset, batch_bytes, finished, rows
 
 
 def test_a_batch_and_its_commit_marker_become_two_rows() -> None:
@@ -187,84 +146,6 @@ def test_a_marker_takes_the_append_time_where_the_batch_has_one() -> None:
     assert (created["marker_timestamp_ms"], appended["marker_timestamp_ms"]) == (1001, 2000)
 
 
-BAD_BATCHES = {
-    "size": (batch_bytes(0)[:8] + struct.pack(">i", 13) + batch_bytes(0)[12:], "size field 13"),
-    "negative size": (batch_bytes(0)[:8] + struct.pack(">i", -5) + batch_bytes(0)[12:], "size field -5"),
-    "size of its magic": (batch_bytes(0)[:8] + struct.pack(">i", 48) + batch_bytes(0)[12:], "size field 48"),
-    "magic": (batch_bytes(0)[:16] + b"\x03" + batch_bytes(0)[17:], "magic 3"),
-    "negative magic": (batch_bytes(0)[:16] + b"\xff" + batch_bytes(0)[17:], "magic -1"),
-    "below the base": (batch_bytes(9), "offset 9, expected at least 10"),
-    "beyond the base": (batch_bytes(10 + LARGEST_POSITION, last_offset_delta=1), "largest possible"),
-    "delta": (batch_bytes(10, last_offset_delta=-1), "last offset delta -1"),
-    "negative count": (batch_bytes(10, record_count=-1), "-1 records"),
-    "count": (batch_bytes(10, record_count=4, last_offset_delta=2), "4 records, expected 0 to 3"),
-    "codec": (batch_bytes(10, attributes=5), "codec 5"),
-    "checksum": (batch_bytes(10)[:-1] + b"\x7f", "checksum"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD_BATCHES)
-def test_bad_batches_are_reported_where_they_stand(kind: str) -> None:
-    bad, words = BAD_BATCHES[kind]
-    good = batch_bytes(10) if "base" not in kind else b""
-    if good and int.from_bytes(bad[:8]) == 10:
-        bad = at_offset(bad, 11)
-    scanner = scan_bytes(good + bad + batch_bytes(50), base_offset=10, file="x.log")
-    assert len(rows(scanner)) == bool(good)
-    assert (scanner.end, scanner.valid_bytes) == (ScanEnd.CORRUPT, len(good))
-    assert scanner.problem is not None
-    assert scanner.problem.position == len(good)
-    assert words in str(scanner.problem)
-    assert str(scanner.problem).startswith(f"x.log, at byte {len(good)}, offset ")
-    with pytest.raises(CorruptFile, match=r"x\.log"):
-        scanner.require_exact()
-
-
-def test_a_zstd_wrapper_is_unknown_to_legacy_magic() -> None:
-    scanner = finished(scan_bytes(MESSAGE_V1[:17] + b"\x04" + MESSAGE_V1[18:], check_crc=False))
-    assert scanner.problem is not None
-    assert "codec 4" in str(scanner.problem)
-
-
-def test_offsets_must_ascend_from_batch_to_batch() -> None:
-    scanner = finished(scan_bytes(batch_bytes(0, last_offset_delta=4) + batch_bytes(4)))
-    assert (scanner.end, scanner.batch_count) == (ScanEnd.CORRUPT, 1)
-
-
-def test_the_largest_relative_offset_is_allowed() -> None:
-    scanner = finished(scan_bytes(batch_bytes(10 + LARGEST_POSITION), base_offset=10))
-    assert scanner.end is ScanEnd.EXACT
-
-
-@pytest.mark.parametrize("cut", [1, 8, 12, 16, 17, 40, 60, 61, 67])
-def test_a_cut_last_batch_is_a_partial_tail(cut: int) -> None:
-    whole = batch_bytes(300)
-    scanner = finished(scan_bytes(batch_bytes(256) + whole[:cut]))
-    if any(whole[:cut]):
-        assert scanner.end is ScanEnd.PARTIAL_TAIL
-    else:
-        assert scanner.end is ScanEnd.ZERO_TAIL
-    assert scanner.valid_bytes == len(whole)
-    assert scanner.problem is not None
-
-
-@pytest.mark.parametrize("zeros", [1, 16, 17, 100, 3_000_000])
-def test_zeros_that_were_never_written_are_a_tail_of_their_own(zeros: int) -> None:
-    scanner = finished(scan_bytes(batch_bytes(0) + bytes(zeros)))
-    assert (scanner.end, scanner.valid_bytes) == (ScanEnd.ZERO_TAIL, len(batch_bytes(0)))
-
-
-def test_data_behind_zeros_is_damage() -> None:
-    scanner = finished(scan_bytes(batch_bytes(0) + bytes(100) + batch_bytes(1)))
-    assert (scanner.end, scanner.valid_bytes) == (ScanEnd.CORRUPT, len(batch_bytes(0)))
-
-
-def test_without_checksums_a_damaged_body_passes() -> None:
-    damaged = batch_bytes(0)[:-1] + b"\x7f"
-    assert finished(scan_bytes(damaged, check_crc=False)).end is ScanEnd.EXACT
-    assert finished(scan_bytes(damaged)).end is ScanEnd.CORRUPT
-
-
 @given(
     st.lists(st.integers(0, 700), min_size=1, max_size=30),
     st.sampled_from([64, 65, 100, 333, 1024, 10**6]),
@@ -285,52 +166,6 @@ def test_columns_do_not_depend_on_the_size_of_the_window(
     assert found == [row["position"] for row in expected]
     assert rows(scan_bytes(data, window_bytes=window_bytes, largest_window_bytes=largest_window_bytes)) == expected
     assert (scanner.end, scanner.batch_count) == (ScanEnd.EXACT, len(body_sizes) + 1)
-
-
-@given(st.binary(max_size=400), st.sampled_from([64, 10**6]))
-def test_any_bytes_are_walked_or_reported(garbage: bytes, window_bytes: int) -> None:
-    data = THREE_RECORDS + garbage
-    scanner = finished(scan_bytes(data, window_bytes=window_bytes))
-    assert 97 <= scanner.valid_bytes <= len(data)
-    assert (scanner.problem is None) == (scanner.end is ScanEnd.EXACT) == (scanner.valid_bytes == len(data))
-    assert finished(scan_bytes(data, check_crc=False, window_bytes=window_bytes)).valid_bytes >= 97
-
-
-@pytest.mark.parametrize("data", [THREE_RECORDS, COMMIT_MARKER, TWO_RECORDS_LZ4, MESSAGE_V0, MESSAGE_V1])
-def test_every_flipped_bit_under_the_checksum_is_found(data: bytes) -> None:
-    covered_from = CRC_FROM[data[16]]
-    for bit in range(8 * covered_from, 8 * len(data)):
-        damaged = bytearray(data)
-        damaged[bit // 8] ^= 1 << bit % 8
-        scanner = finished(scan_bytes(damaged))
-        assert scanner.end is not ScanEnd.EXACT, f"bit {bit}"
-        assert scanner.valid_bytes == 0
-
-
-@pytest.mark.parametrize("largest_window_bytes", [128, 10**6])
-def test_damage_in_a_batch_wider_than_the_window_is_found(largest_window_bytes: int) -> None:
-    data = bytearray(batch_bytes(0, bytes(5000)) + batch_bytes(1))
-    options = {"window_bytes": 64, "largest_window_bytes": largest_window_bytes}
-    assert finished(scan_bytes(data, **options)).end is ScanEnd.EXACT
-    data[4000] = 1
-    assert finished(scan_bytes(data, **options)).end is ScanEnd.CORRUPT
-    assert finished(scan_bytes(data, check_crc=False, **options)).batch_count == 2
-
-
-def test_the_window_stays_small_for_a_batch_that_claims_the_whole_file() -> None:
-    largest_request = 0
-
-    def read_at(position: int, buffer: memoryview) -> int:
-        nonlocal largest_request
-        largest_request = max(largest_request, len(buffer))
-        buffer[:] = bytes(len(buffer))
-        if position == 0:
-            buffer[:61] = batch_bytes(0)[:8] + struct.pack(">i", 2**30 - 12) + batch_bytes(0)[12:61]
-        return len(buffer)
-
-    scanner = finished(SegmentScanner(read_at, 2**30, window_bytes=1024, largest_window_bytes=2**20))
-    assert scanner.end is ScanEnd.CORRUPT
-    assert largest_request <= 2**20
 
 
 def test_a_scan_can_begin_at_any_batch() -> None:

@@ -16,7 +16,7 @@ from sidecar.logformat import window as windows
 from sidecar.logformat.batches import SegmentScanner, scan_bytes
 from sidecar.logformat.positional import PositionalFile
 from tests.logformat.golden_bytes import MESSAGE_V1, THREE_RECORDS
-from tests.logformat.test_batches import at_offset, batch_bytes, finished, rows
+from tests.logformat.raw_batches import at_offset, batch_bytes, finished, rows
 
 BODIES = st.lists(st.integers(0, 700), min_size=1, max_size=25)
 
