@@ -7,50 +7,19 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sidecar.clock import ManualClock, SystemClock
-from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
 from sidecar.http import Board, Health, HttpServer
 from sidecar.metrics import Metrics
-
-
-def request(server: HttpServer, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-    try:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
-    finally:
-        connection.close()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(now_ms=1_700_000_000_000)
-
-
-@pytest.fixture
-def health(clock: ManualClock) -> Health:
-    return Health(clock, conditions=("archive",))
-
-
-@pytest.fixture
-def server(health: Health) -> Iterator[HttpServer]:
-    with HttpServer(a_setting(), health, Metrics(), SystemClock()) as running:
-        yield running
-
-
-def a_setting(**changes: object) -> HttpSettings:
-    return HttpSettings.model_validate({"bind": "127.0.0.1:0", "heartbeat_timeout_s": 30, **changes})
+from tests.http.asking import a_setting, request
 
 
 def test_metrics_are_prometheus_text(server: HttpServer) -> None:
@@ -221,85 +190,6 @@ def test_it_listens_on_ipv6_where_there_is_any(health: Health) -> None:
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200
         connection.close()
-
-
-TOKEN = "0123456789abcdef0123"
-
-
-@pytest.fixture
-def guarded(health: Health, tmp_path: Path) -> Iterator[HttpServer]:
-    token_file = tmp_path / "token"
-    token_file.write_text(TOKEN)
-    with HttpServer(a_setting(token_file=token_file), health, Metrics(), SystemClock()) as running:
-        yield running
-
-
-PATHS = ["/", "/page.css", "/page.js", "/status", "/metrics", "/readyz", "/nothing"]
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_without_the_token_nothing_is_told_but_health(guarded: HttpServer, path: str) -> None:
-    for headers in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": "Basic Og=="}):
-        status, body, answered = request(guarded, path, **headers)
-        assert status == 401
-        assert "Bearer" in answered["www-authenticate"]
-        assert body == b"a token is needed: as Bearer, or as the password of any user\n"
-    assert request(guarded, path, "HEAD")[0] == 401
-    assert request(guarded, "/healthz")[0] == 200
-    assert request(guarded, path, Authorization=f"Bearer {TOKEN}")[0] in (200, 404, 503)
-
-
-def test_browsers_are_asked_for_a_password(guarded: HttpServer) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=10)
-    connection.request("GET", "/")
-    challenges = connection.getresponse().headers.get_all("WWW-Authenticate")
-    connection.close()
-    assert challenges == ['Basic realm="tiered-sidecar", charset="UTF-8"', 'Bearer realm="tiered-sidecar"']
-
-
-def test_a_token_that_cannot_be_read_any_more_closes_the_port(guarded: HttpServer, tmp_path: Path) -> None:
-    (tmp_path / "token").unlink()
-    assert request(guarded, "/", Authorization=f"Bearer {TOKEN}")[0] == 503
-    assert request(guarded, "/healthz")[0] == 200
-
-
-def test_a_token_file_that_is_not_there_is_a_wrong_setting(health: Health, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"http\.token_file"):
-        HttpServer(a_setting(token_file=tmp_path / "nothing"), health, Metrics(), SystemClock())
-
-
-@pytest.mark.parametrize("path", [*PATHS, "/healthz"])
-def test_every_answer_has_a_strict_policy_for_browsers(server: HttpServer, path: str) -> None:
-    _, _, headers = request(server, path)
-    policy = headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; ")
-    assert "frame-ancestors 'none'" in policy
-    assert "unsafe" not in policy
-    assert ("form-action 'self'; base-uri 'none'" in policy) == (path in {"/", "/page.css", "/page.js"})
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["x-frame-options"] == "DENY"
-    assert headers["referrer-policy"] == "no-referrer"
-    assert headers["cross-origin-resource-policy"] == "same-origin"
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"), [("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")]
-)
-def test_what_a_browser_has_already_is_not_sent_again(server: HttpServer, path: str, kind: str) -> None:
-    status, body, headers = request(server, path)
-    assert (status, headers["content-type"]) == (200, f"{kind}; charset=utf-8")
-    assert body
-    assert headers["cache-control"] == "private, no-cache"
-    again, nothing, _ = request(server, path, **{"If-None-Match": headers["etag"]})
-    assert (again, nothing) == (304, b"")
-    for known in (f'"another", {headers["etag"]}', f"W/{headers['etag']}", "*"):
-        assert request(server, path, **{"If-None-Match": known})[0] == 304
-    assert request(server, path, **{"If-None-Match": '"another", W/"a-third"'})[0] == 200
-
-
-def test_metrics_and_status_are_never_kept(server: HttpServer) -> None:
-    for path in ("/metrics", "/status", "/readyz", "/healthz"):
-        assert request(server, path)[2]["cache-control"] == "no-store"
 
 
 def test_texts_of_libraries_reach_no_page_with_a_secret_in_them() -> None:

@@ -1,0 +1,22 @@
+"""A server on a free port, and a request to it."""
+
+from __future__ import annotations
+
+import http.client
+
+from sidecar.config import HttpSettings
+from sidecar.http import HttpServer
+
+
+def request(server: HttpServer, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+    finally:
+        connection.close()
+
+
+def a_setting(**changes: object) -> HttpSettings:
+    return HttpSettings.model_validate({"bind": "127.0.0.1:0", "heartbeat_timeout_s": 30, **changes})

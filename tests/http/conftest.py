@@ -1,0 +1,28 @@
+"""A server that runs, and what it tells of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sidecar.clock import ManualClock, SystemClock
+from sidecar.http import Health, HttpServer
+from sidecar.metrics import Metrics
+from tests.http.asking import a_setting
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(now_ms=1_700_000_000_000)
+
+
+@pytest.fixture
+def health(clock: ManualClock) -> Health:
+    return Health(clock, conditions=("archive",))
+
+
+@pytest.fixture
+def server(health: Health) -> Iterator[HttpServer]:
+    with HttpServer(a_setting(), health, Metrics(), SystemClock()) as running:
+        yield running
