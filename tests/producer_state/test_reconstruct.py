@@ -1,24 +1,20 @@
-"""Rows 80a to 80f: state at every boundary, from any start, is the full replay without its expired producers."""
+"""Rows 80a to 80f, but for 80b (test_holes.py): state at every boundary, from any start, is the full replay without its expired producers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer_state.digest import HAS_MARKER, SegmentDigest, digest_batches
 from producer_state.facts import InvalidTxnState
-from producer_state.holes import markers_of
 from producer_state.partition_log import Segment
-from producer_state.reconstruct import RebuiltState, choose_start, reconstruct
+from producer_state.reconstruct import choose_start, reconstruct
 from producer_state.replay import replay
 from producer_state.snapshot import ProducerEntry, write_snapshot
-from producer_state.table import Expiration, ProducerTable
-from tests.producer_state.plain_rules import State, apply_all
+from producer_state.table import Expiration
+from tests.producer_state.logs_in_memory import EXPIRATION, FRESH, OLD, LogInMemory, a_log, full_replay, one
 from tests.producer_state.random_logs import (
     NOW_MS,
     WINDOW_MS,
@@ -30,54 +26,6 @@ from tests.producer_state.random_logs import (
     marker,
     random_log,
 )
-
-EXPIRATION = Expiration(NOW_MS, WINDOW_MS)
-FRESH = NOW_MS - 1000
-OLD = NOW_MS - WINDOW_MS
-
-
-@dataclass
-class LogInMemory:
-    """A PartitionLog over batches, which remembers what was read."""
-
-    log: RandomLog
-    snapshots: dict[int, bytes] = field(default_factory=dict)
-    with_time_index: bool = True
-    read: list[int] = field(default_factory=list)
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        return [Segment(base, end, self._max_timestamp_ms(base, end)) for base, end in self.log.segments()]
-
-    def _max_timestamp_ms(self, base: int, end: int) -> int | None:
-        facts = self.log.between(base, end)
-        return int(facts.max_timestamp_ms.max(initial=-1)) if self.with_time_index else None
-
-    @property
-    def snapshot_offsets(self) -> list[int]:
-        return list(self.snapshots)
-
-    def digest(self, segment: Segment) -> SegmentDigest:
-        self.read.append(segment.base_offset)
-        facts = self.log.between(segment.base_offset, segment.end_offset)
-        return digest_batches(facts, segment.base_offset, segment.end_offset)
-
-    def snapshot(self, offset: int) -> bytes:
-        return self.snapshots[offset]
-
-
-def a_log(*segments: Sequence[Batch], end: int | None = None, bases: Sequence[int] = ()) -> LogInMemory:
-    """Segments of batches; a segment's base is its first batch's, unless bases are given."""
-    batches = [batch for segment in segments for batch in segment]
-    starts = list(bases) or [segment[0].base_offset for segment in segments]
-    boundaries = (*starts, batches[-1].last_offset + 1 if end is None else end)
-    return LogInMemory(RandomLog(tuple(batches), boundaries, facts_of(batches)))
-
-
-def full_replay(log: RandomLog, end_offset: int) -> ProducerTable:
-    state: State = {}
-    apply_all(state, log.between(log.boundaries[0], end_offset))
-    return ProducerTable.from_entries(end_offset, state.values())
 
 
 def markers_above(log: RandomLog, offset: int) -> set[int]:
@@ -92,11 +40,6 @@ def decided(log: RandomLog) -> RandomLog:
     ends = [marker(end + n, entry.producer_id, entry.producer_epoch) for n, entry in enumerate(open_entries)]
     batches = log.batches + tuple(ends)
     return RandomLog(batches, log.boundaries, facts_of(batches))
-
-
-def one(log: LogInMemory, end_offset: int, *, later_markers: set[int] | None = None) -> RebuiltState:
-    (state,) = reconstruct(log, [end_offset], EXPIRATION, later_markers=later_markers)
-    return state
 
 
 # --- 80a
@@ -161,78 +104,6 @@ def test_every_boundary_comes_out_of_one_reading(seed: int, mixed: bool) -> None
     states = list(reconstruct(source, log.boundaries, Expiration(NOW_MS, None)))
     assert [state.table for state in states] == [full_replay(log, boundary) for boundary in log.boundaries]
     assert source.read == [base for base, _ in log.segments()]
-
-
-# --- 80b: each hole alone. Two segments, the first one old, the second in the window.
-
-
-def through_window(log: LogInMemory, **more: set[int]) -> ProducerEntry | None:
-    state = one(log, log.log.boundaries[-1], **({"later_markers": set()} | more))
-    assert state.windowed
-    assert state.start_offset == log.log.boundaries[-2]
-    expected = full_replay(log.log, log.log.boundaries[-1]).unexpired(EXPIRATION)
-    assert state.unexpired() == expected
-    return state.unexpired().get(7)
-
-
-def test_80b_h1_the_coordinator_of_an_older_marker() -> None:
-    log = a_log([marker(0, 7, coordinator=3, ts=OLD)], [data(1, 7, ts=FRESH, txn=True)])
-    assert through_window(log) == ProducerEntry(7, 0, 0, 1, 0, FRESH, 3, 1)
-
-
-def test_80b_h2_a_transaction_begun_before_the_window() -> None:
-    log = a_log([data(0, 7, ts=OLD, txn=True)], [data(1, 7, sequence=1, ts=FRESH, txn=True)])
-    assert through_window(log) == ProducerEntry(7, 0, 1, 1, 0, FRESH, -1, 0)
-
-
-def test_80b_h3_the_batch_before_a_marker_of_the_same_epoch() -> None:
-    log = a_log([data(0, 7, sequence=9, ts=OLD, txn=True)], [marker(1, 7, ts=FRESH)])
-    assert through_window(log) == ProducerEntry(7, 0, 9, 0, 0, FRESH, 0)
-
-
-def test_80b_h3_a_batch_of_another_epoch_ends_the_search() -> None:
-    log = a_log(
-        [data(0, 7, epoch=1, ts=OLD, txn=True)],
-        [data(1, 7, epoch=0, ts=OLD, txn=True)],
-        [marker(2, 7, epoch=1, ts=FRESH)],
-    )
-    assert through_window(log) == ProducerEntry(7, 1, last_timestamp_ms=FRESH, coordinator_epoch=0)
-    assert log.read == [2, 1]
-
-
-def test_80b_h4_an_open_transaction_of_a_producer_that_is_silent_in_the_window() -> None:
-    log = a_log([marker(0, 7, coordinator=2, ts=5), data(1, 7, sequence=4, ts=5, txn=True)], [data(2, 8, ts=FRESH)])
-    assert through_window(log, later_markers={7}) == ProducerEntry(7, 0, 4, 1, 0, 5, 2, 1)
-
-
-def test_80b_h4_a_marker_before_the_window_says_that_nothing_is_open() -> None:
-    log = a_log([data(0, 7, ts=5, txn=True)], [marker(1, 7, ts=5)], [data(2, 8, ts=FRESH)])
-    assert through_window(log, later_markers={7}) is None
-    assert log.read == [2, 1]
-
-
-def test_an_idempotent_producer_does_not_send_the_scan_backwards() -> None:
-    log = a_log([data(0, 7, ts=OLD)], [data(1, 7, sequence=1, ts=FRESH)])
-    assert through_window(log) == ProducerEntry(7, 0, 1, 1, 0, FRESH)
-    assert log.read == [1]
-
-
-def test_the_scan_ends_at_a_trusted_snapshot() -> None:
-    log = a_log([data(0, 9, ts=5)], [data(1, 7, ts=5, txn=True)], [data(2, 7, sequence=1, ts=FRESH, txn=True)])
-    log.snapshots[2] = full_replay(log.log, 2).to_snapshot()
-    log.snapshots[1] = b"cut off"
-    later = one(log, 3, later_markers=set())
-    assert (later.from_snapshot, later.start_offset) == (True, 2)  # at the window's start it is simply taken
-    log = replace(log, snapshots={1: write_snapshot([ProducerEntry(7, 0, 8, 0, 0, 4, 6, 0)])}, read=[])
-    state = one(log, 3, later_markers=set())
-    assert log.read == [2, 1]
-    assert state.table.get(7) == ProducerEntry(7, 0, 1, 2, 0, FRESH, 6, 0)
-
-
-def test_an_empty_snapshot_does_not_end_the_scan() -> None:
-    log = a_log([data(0, 7, ts=5, txn=True)], [data(1, 9, ts=5)], [data(2, 8, ts=FRESH)])
-    log.snapshots[1] = write_snapshot([])
-    assert one(log, 3, later_markers={7}).table.get(7) == ProducerEntry(7, 0, 0, 0, 0, 5, -1, 0)
 
 
 def test_without_knowledge_of_later_markers_the_whole_log_is_folded() -> None:
@@ -356,9 +227,3 @@ def test_no_boundaries_are_no_work() -> None:
     log = a_log([data(0, 7)])
     assert list(reconstruct(log, [], EXPIRATION)) == []
     assert log.read == []
-
-
-def test_markers_of_digests() -> None:
-    digest = digest_batches(facts_of([data(0, 7, txn=True), marker(1, 7), data(2, 8)]), 0, 3)
-    assert markers_of([digest]) == {7}
-    assert np.count_nonzero(digest.rows["flags"] & HAS_MARKER) == 1
