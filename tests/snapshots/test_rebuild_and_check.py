@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,11 @@ import pytest
 from producer_state.snapshot import read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
-from sidecar.pipeline.backfill import Progress
-from sidecar.pipeline.snapshots import folding
 from sidecar.pipeline.snapshots.check import Checking, CheckReport, check
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import RebuildReport, rebuild
-from sidecar.pipeline.snapshots.segment_source import LocalSegment
-from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.targets import find_targets
-from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_segment, unpacked
 from tests.golden import golden, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, log_dir_of, snapshots_in, tree
 
@@ -198,95 +190,6 @@ def test_paths_that_are_no_broker_directories(tmp_path: Path) -> None:
     (tmp_path / "copy" / f"{0:020d}.log").touch()
     with pytest.raises(SettingsError, match="<topic>-<number>"):
         find_targets([tmp_path / "copy"], TopicFilter())
-
-
-def one_large_segment(parent: Path) -> SegmentTask:
-    """About 200 KB with a sound offset index that has an entry every 4 KB."""
-    from sidecar.logformat.batches import scan_bytes
-    from sidecar.logformat.rebuild import IndexBuilder
-
-    value = os.urandom(900)
-    log = b"".join(
-        build_batch(
-            [Record(offset, NOW_MS + offset, None, value)], producer_id=offset % 7, producer_epoch=0, base_sequence=0
-        )
-        for offset in range(0, 400, 2)
-    )
-    path = parent / "t-0" / f"{0:020d}.log"
-    path.parent.mkdir()
-    path.write_bytes(log)
-    builder = IndexBuilder(0, 4096)
-    for columns in scan_bytes(log, base_offset=0):
-        builder.add(columns)
-    path.with_suffix(".index").write_bytes(builder.finish([]).offset_index)
-    return SegmentTask(LocalSegment(str(path), len(log)), 0, 400)
-
-
-def test_parts_of_a_large_segment_give_the_digest_of_the_whole(tmp_path: Path) -> None:
-    task = one_large_segment(tmp_path)
-    parts = parts_of(task, 20_000)
-    assert len(parts) >= 8
-    assert sum(part.size_bytes for part in parts) == task.size_bytes
-    results = [digest_segment(part) for part in parts]
-    assert folding._joined(task, results) == digest_segment(task)
-    assert next(unpacked(results[0].to_bytes())) == results[0]
-
-
-@pytest.mark.parametrize("damage", ["position", "batch", "no index"])
-def test_a_wrong_index_or_a_damaged_batch_is_found_by_reading_the_whole(tmp_path: Path, damage: str) -> None:
-    task = one_large_segment(tmp_path)
-    path = Path(task.source.name)
-    index = path.with_suffix(".index")
-    if damage == "position":
-        entries = bytearray(index.read_bytes())
-        for at in range(7, len(entries), 8):
-            entries[at] ^= 1
-        index.write_bytes(entries)
-    elif damage == "batch":
-        log = bytearray(path.read_bytes())
-        log[100_000] ^= 1
-        path.write_bytes(log)
-    else:
-        index.unlink()
-    parts = parts_of(task, 20_000)
-    assert (len(parts) == 1) == (damage == "no index")
-    joined = folding._joined(task, [digest_segment(part) for part in parts])
-    assert joined == digest_segment(task)
-    assert bool(joined.problem) == (damage == "batch")
-
-
-def test_progress_ends_with_everything_read(tmp_path: Path) -> None:
-    log_dir = log_dir_of(tmp_path, partitions=3)
-    told: list[Progress] = []
-    rebuild(find_targets([log_dir], TopicFilter()), tmp_path / "out", LocalEngine(1), KEEP_ALL, watcher=told.append)
-    assert (told[0].segments_done, told[-1].segments_done, told[-1].segments_total) == (0, 9, 9)
-    assert told[-1].bytes_done == told[-1].bytes_total > 0
-
-
-class Counted:
-    """An engine that counts how far ahead of its consumer it is asked to go."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
-        for task in tasks:
-            self.taken += 1
-            yield function(task)
-
-
-def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory does not grow with the log: nothing is read before what came before is folded."""
-    monkeypatch.setattr(folding, "GROUP_TASKS", 1)
-    engine = Counted()
-    targets = find_targets([log_dir_of(tmp_path, segments=9)], TopicFilter())
-    from sidecar.pipeline.snapshots.planning import plan_job
-
-    jobs = [plan_job(log, log.bases) for log in targets.partitions]
-    for reached, (_, event) in enumerate(folding.fold(jobs, engine)):
-        if isinstance(event, folding.StateAt):
-            assert engine.taken == reached + 1
-    assert engine.taken == 8
 
 
 def test_producers_that_delete_records_took_may_be_missing(tmp_path: Path) -> None:
