@@ -1,4 +1,4 @@
-"""Rows 80a to 80f, but for 80b (test_holes.py): state at every boundary, from any start, is the full replay without its expired producers."""
+"""Rows 80a to 80f, 80b in test_holes.py: state at every boundary, from any start, is the full replay without expired producers."""
 
 from __future__ import annotations
 
