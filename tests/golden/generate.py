@@ -34,7 +34,8 @@ from confluent_kafka.admin import (
 
 from tests.golden import STORE, VERSIONS
 from tests.golden.scenario import CODECS, LEGACY_TOPICS, TOPICS, Topic, empty_transaction_script, scripts
-from tests.servers.kafka import KafkaBroker, KafkaCluster
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_cluster import KafkaCluster
 from tests.servers.kafka_java import dump_log_segments, run_java
 
 Settings = Mapping[str, str | int | bool]

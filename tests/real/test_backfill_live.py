@@ -20,7 +20,8 @@ from tests.real.daemon import eventually
 from tests.real.product import PROGRAM, environment, json_lines, run_program, store_of
 from tests.real.test_broker_facts import produce, transactional
 from tests.real.topics import create_topic, end_offset
-from tests.servers.kafka import KafkaBroker, KafkaCluster
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_cluster import KafkaCluster
 
 pytestmark = pytest.mark.real
 

@@ -31,8 +31,9 @@ from tests.real.stored_batches import (
 from tests.real.tiered_storage import VERSION, tiered_segments, tiering_properties
 from tests.real.topics import committed_offsets, create_topic, in_sync_replicas, leader_of, set_topic, wait_until, write
 from tests.servers import ServerError
-from tests.servers.kafka import KafkaBroker, ZooKeeper
+from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
+from tests.servers.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

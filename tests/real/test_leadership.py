@@ -34,7 +34,7 @@ from tests.real.soak_sleepers import RATE_KB_PER_S, Sleeper
 from tests.real.soak_sleepers import SEGMENT_BYTES as SLEEPERS_SEGMENT_BYTES
 from tests.real.topics import wait_until
 from tests.servers.holding_proxy import HoldingProxy
-from tests.servers.kafka import KafkaCluster
+from tests.servers.kafka_cluster import KafkaCluster
 from tests.servers.toxiproxy import Proxy, Toxiproxy
 from tests.servers.versitygw import VersityGateway
 

@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, Producer
 from tests.golden import dump_text, golden, split_dumps
 from tests.servers import ServerError
 from tests.servers.dist import KAFKA_VERSIONS, kafka_libs, tool
-from tests.servers.kafka import KafkaBroker, KafkaCluster
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_cluster import KafkaCluster
 from tests.servers.kafka_java import dump_log_segments
 from tests.servers.process import ServerProcess
 from tests.servers.toxiproxy import Toxiproxy

@@ -1,4 +1,4 @@
-"""Real Kafka brokers: 2.7.2 (ZooKeeper), 3.9.1 (KRaft or ZooKeeper) and 4.3.0 (KRaft), one or several nodes.
+"""Real Kafka brokers: 2.7.2 (ZooKeeper), 3.9.1 (KRaft or ZooKeeper) and 4.3.0 (KRaft), alone or as nodes of a cluster.
 
     with KafkaBroker("4.3.0", directory) as broker:
         ...  # broker.bootstrap, broker.log_dirs, broker.stop(), broker.kill(), broker.start()
@@ -14,7 +14,6 @@ import signal
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,12 +22,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.servers.kafka_java import java_command, kafka_tool
-from tests.servers.process import Server, ServerProcess, free_port, port_answers
+from tests.servers.process import Server, ServerProcess, free_port
+from tests.servers.zookeeper import ZooKeeper, write_properties
 
 Mode = Literal["kraft", "zookeeper"]
 
 START_TIMEOUT_S = 120.0
-_QUORUM_STOP_GRACE_S = 3.0
 # Short, because a ZooKeeper broker cannot come back after kill -9 before its old session has expired.
 _ZOOKEEPER_SESSION_S = 6.0
 # The broker's own last line. On KRaft a shorter "started (kafka.server" also matches the controller, seconds too soon.
@@ -68,43 +67,6 @@ class Quorum:
 
     def voters(self) -> str:
         return ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in sorted(self.controller_ports.items()))
-
-
-class ZooKeeper(Server):
-    """One ZooKeeper server of the given Kafka version; a context manager."""
-
-    def __init__(self, version: str, directory: Path) -> None:
-        self.port = free_port()
-        self._version = version
-        self._directory = directory
-        self._process: ServerProcess | None = None
-
-    @property
-    def connect(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        configuration = self._directory / "zookeeper.cfg"
-        settings = {
-            "dataDir": str(self._directory / "data"),
-            "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
-            "tickTime": "500",
-            "maxSessionTimeout": "60000",
-            "admin.enableServer": "false",
-        }
-        _write_properties(configuration, settings)
-        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(configuration)]
-        command = [*java_command(self._version, heap_mb=128, log_level="INFO"), *main]
-        self._process = ServerProcess("ZooKeeper", command, self._directory / "zookeeper.log")
-        self._process.launch()
-        self._process.wait_until(lambda: port_answers(self.port), START_TIMEOUT_S)
-
-    def close(self) -> None:
-        """See Server."""
-        if self._process is not None:
-            self._process.stop()
 
 
 class KafkaBroker(Server):
@@ -181,7 +143,7 @@ class KafkaBroker(Server):
         self.directory.mkdir(parents=True, exist_ok=True)
         if self.mode == "zookeeper":
             self._prepare_zookeeper()
-        _write_properties(self._configuration, self._server_properties())
+        write_properties(self._configuration, self._server_properties())
         if self.mode == "kraft":
             self._format()
         self.process.launch()
@@ -264,64 +226,3 @@ class KafkaBroker(Server):
             if found:
                 return found.group(1)
         return None
-
-
-class KafkaCluster(Server):
-    """Several brokers of one version with node ids 0, 1, …, each below `directory`; a context manager.
-
-    KRaft: every node is voter and broker, and a clean stop of one needs a majority of the others, so leaving the context
-    ends them all at once and may leave unclean directories. ZooKeeper (2.7.2): one shared ZooKeeper; node 0 starts first
-    and so becomes the controller, which is how a test keeps the controller while it restarts another node.
-    """
-
-    def __init__(
-        self, version: str, directory: Path, node_count: int = 3, *, properties: Mapping[str, str] | None = None
-    ) -> None:
-        self._zookeeper = ZooKeeper(version, directory / "zookeeper") if version == "2.7.2" else None
-        quorum = None if self._zookeeper else Quorum.of(range(node_count))
-        self.brokers = [
-            KafkaBroker(
-                version,
-                directory / f"node-{node_id}",
-                node_id=node_id,
-                properties=properties,
-                quorum=quorum,
-                zookeeper_connect=self._zookeeper.connect if self._zookeeper else None,
-            )
-            for node_id in range(node_count)
-        ]
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in self.brokers)
-
-    def start(self) -> None:
-        if self._zookeeper is not None:
-            self._zookeeper.start()
-            for broker in self.brokers:
-                broker.start()
-            return
-        for broker in self.brokers:
-            broker.launch()
-        for broker in self.brokers:
-            broker.wait_ready()
-
-    def close(self) -> None:
-        """Ends every process of the cluster."""
-        if self._zookeeper is None:
-            for broker in self.brokers:
-                if broker.process.alive:
-                    broker.process.send_signal(signal.SIGCONT)
-                    broker.process.send_signal(signal.SIGTERM)
-            for broker in self.brokers:
-                broker.process.end(_QUORUM_STOP_GRACE_S)
-            return
-        # Node 0 last: it is the controller that the others hand their partitions to.
-        with ExitStack() as stack:
-            stack.callback(self._zookeeper.close)
-            for broker in self.brokers:
-                stack.callback(broker.close)
-
-
-def _write_properties(path: Path, settings: Mapping[str, str]) -> None:
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
