@@ -22,9 +22,9 @@ from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id,
 ORDERS = TopicPartition("orders", 0)
 
 
-def deleted_before(offset: int) -> MemoryStore:
+def deleted_before(offset: int, partition: str = "orders-0") -> MemoryStore:
     store = archived()
-    state = archived_states(store)["orders-0"]
+    state = archived_states(store)[partition]
     log = CommitLog(store, state.lineage.root, CLOCK)
     writer = Writer(1, state.highest_leader_epoch, "test")
     assert log.append([DeleteRecords(offset)], writer, log.read()).deleted_before_offset == offset

@@ -11,10 +11,11 @@ from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.building import build_marker
-from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
+from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import LeaderEpoch, PartName
+from sidecar.pipeline.restore.epoch_history import epoch_history
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
 from sidecar.pipeline.restore.flattening import FLAT_EPOCH
 from sidecar.pipeline.restore.producers_at_end import kept_producers
@@ -82,12 +83,12 @@ def _state_at_end(work: PartitionRestore, last: RestoredSegment, archived: bytes
     return kept_producers(work.staged, plan, last.end_offset)
 
 
-def _epochs(work: PartitionRestore, archived: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:
-    """The checkpoint's entries. Message formats below v2 have no epoch, and none is made up for them."""
-    epochs = read_leader_epochs(archived)
+def _epochs(work: PartitionRestore, latest: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:
+    """The checkpoint's entries: they begin at the log's start, also where the log is empty, for markers may follow."""
+    epochs = epoch_history(work.store, work.plan, latest, start_offset)
     if work.flattens:
         return LeaderEpochs((LeaderEpoch(FLAT_EPOCH, start_offset),)) if epochs.entries else epochs
-    return epochs.in_range(start_offset, end_offset)
+    return epochs.truncate_from_end(end_offset).truncate_from_start(start_offset)
 
 
 def _abort(
