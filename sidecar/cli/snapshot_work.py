@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.config import Settings
     from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.pipeline.snapshots.check import CheckReport
     from sidecar.pipeline.snapshots.folding import Forgetting
+    from sidecar.pipeline.snapshots.rebuild import RebuildReport
     from sidecar.pipeline.snapshots.targets import Targets
     from sidecar.ports import TaskEngine
 
@@ -141,12 +143,24 @@ def reading(
         yield engine, progress
 
 
-def print_partitions(kind: str, partitions: Iterable[PartitionReport]) -> None:
-    """One JSON object for each."""
-    from sidecar.cli.output import print_json
+def told(
+    options: GlobalOptions,
+    kind: str,
+    report: RebuildReport | CheckReport,
+    warnings: tuple[str, ...],
+    show: Callable[[], None],
+) -> int:
+    """Tell what came of it: a JSON object for each partition, or a table by `show`. Returns the exit code."""
+    if options.json:
+        from sidecar.cli.output import print_json
 
-    for partition in partitions:
-        print_json({"kind": kind, "version": JSON_VERSION, **partition.to_json()})
+        partitions: tuple[PartitionReport, ...] = report.partitions
+        for partition in partitions:
+            print_json({"kind": kind, "version": JSON_VERSION, **partition.to_json()})
+    else:
+        show()
+    tell(report.problems, warnings)
+    return report.exit_code
 
 
 def tell(problems: tuple[str, ...], warnings: tuple[str, ...]) -> None:

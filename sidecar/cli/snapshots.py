@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,12 +19,12 @@ from sidecar.cli.snapshot_work import (
     FromArchive,
     NowMs,
     chosen_topics,
-    print_partitions,
     producers_forgotten,
     reading,
     snapshot_settings,
     snapshot_targets,
     tell,
+    told,
     topics_compacted_elsewhere,
 )
 from sidecar.errors import SettingsError
@@ -57,12 +58,8 @@ def rebuild(
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     with reading(options, settings, engine, workers) as (reader, progress):
         report = replay(targets, out, reader, forgetting, watcher=progress)
-    if options.json:
-        print_partitions("snapshots_rebuild", report.partitions)
-    else:
-        show_rebuilt(report, colors=options.colors)
-    tell(report.problems, targets.warnings)
-    return report.exit_code
+    show = partial(show_rebuilt, report, colors=options.colors)
+    return told(options, "snapshots_rebuild", report, targets.warnings, show)
 
 
 @answering_json("snapshots_check")
@@ -91,12 +88,8 @@ def check(
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     with reading(options, settings, engine, workers) as (reader, progress):
         report = compare(targets, reader, forgetting, watcher=progress)
-    if options.json:
-        print_partitions("snapshots_check", report.partitions)
-    else:
-        show_checked(report, colors=options.colors)
-    tell(report.problems, targets.warnings)
-    return report.exit_code
+    show = partial(show_checked, report, colors=options.colors)
+    return told(options, "snapshots_check", report, targets.warnings, show)
 
 
 @answering_json("snapshots_heal")
