@@ -105,7 +105,8 @@ class PartitionFiles:
 
     `snapshot_offsets` names every `<offset>.snapshot` present. `unstable` is set while `.swap` or `.cleaned` files exist.
     `topic_id` is the 22-character id of `partition.metadata`, None where that file does not exist.
-    `directory_id`: device and inode of the directory: a topic that is made anew gets another directory.
+    `directory_id`: device and inode of the directory: a topic that is made anew gets another directory, but
+    perhaps the inode number of the old one.
     `active_log`: the `.log` with the highest base as it was when listed.
     """
 

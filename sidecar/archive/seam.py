@@ -50,7 +50,7 @@ class LocalLog:
 
     `leader_epochs` is the whole of `leader-epoch-checkpoint`. `may_be_cleaned`: the topic is or was compacted, so that
     batches may have been rewritten and a differing checksum proves nothing. `known_directory`: by our own journal,
-    segments of this lineage came from this very directory (same path and inode).
+    segments of this lineage came from this very directory, and not from one made before it under its name and inode.
     """
 
     start_offset: int

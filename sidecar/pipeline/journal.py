@@ -18,6 +18,7 @@ import structlog
 
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.model import ObjectKey, SegmentFiles
+from sidecar.pipeline.source_mark import SourceMark
 from sidecar.pipeline.sqlite_pages import require_sound_pages
 
 _log = structlog.get_logger(__name__)
@@ -31,8 +32,9 @@ CREATE TABLE IF NOT EXISTS attempts (
     log_crc32c INTEGER, commit_number INTEGER, begun_ms INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS attempts_root ON attempts (root);
-CREATE TABLE IF NOT EXISTS directories (
-    root TEXT PRIMARY KEY, directory BLOB NOT NULL, inode INTEGER NOT NULL
+CREATE TABLE IF NOT EXISTS sources (
+    root TEXT PRIMARY KEY, directory BLOB NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER,
+    active_name TEXT NOT NULL, active_inode INTEGER NOT NULL
 ) STRICT;
 """
 
@@ -178,18 +180,30 @@ class Journal:
         with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
             return frozenset(root for (root,) in cursor.execute("SELECT DISTINCT root FROM attempts"))
 
-    def archived_from(self, root: str, directory: Path, inode: int) -> None:
+    def archived_from(self, root: str, mark: SourceMark) -> None:
         """Note from which partition directory segments of a lineage came last."""
+        row = (
+            os.fsencode(mark.directory),
+            _signed(mark.inode),
+            mark.birth_ns,
+            mark.active_name,
+            _signed(mark.active_inode),
+        )
         with self._guard, self._errors():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO directories VALUES (?,?,?)", (root, os.fsencode(directory), _signed(inode))
-            )
+            self._connection.execute("INSERT OR REPLACE INTO sources VALUES (?,?,?,?,?,?)", (root, *row))
 
-    def has_archived(self, root: str, directory: Path, inode: int) -> bool:
-        """Whether they came from this directory. Devices are not compared: a restart may number them anew."""
+    def source_of(self, root: str) -> SourceMark | None:
+        """The directory that was noted last, None if none was."""
         with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
-            row = cursor.execute("SELECT directory, inode FROM directories WHERE root = ?", (root,)).fetchone()
-        return bool(row == (os.fsencode(directory), _signed(inode)))
+            row = cursor.execute(
+                "SELECT directory, inode, birth_ns, active_name, active_inode FROM sources WHERE root = ?", (root,)
+            ).fetchone()
+        if row is None:
+            return None
+        directory, inode, birth_ns, active_name, active_inode = row
+        return SourceMark(
+            Path(os.fsdecode(directory)), _unsigned(inode), birth_ns, active_name, _unsigned(active_inode)
+        )
 
     def count(self) -> int:
         """Attempts that have not ended, of all partitions."""
@@ -207,6 +221,10 @@ class Journal:
 def _signed(inode: int) -> int:
     """SQLite's integers are signed, inode numbers are not."""
     return inode - (1 << 64) if inode >= 1 << 63 else inode
+
+
+def _unsigned(inode: int) -> int:
+    return inode + (1 << 64) if inode < 0 else inode
 
 
 def _locked(directory: Path) -> int:

@@ -29,7 +29,7 @@ from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.retention_race import is_urgent
-from sidecar.pipeline.seams import leader_epoch_checkpoint, require_seam
+from sidecar.pipeline.seams import leader_epoch_checkpoint, note_source, require_seam
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
@@ -197,9 +197,7 @@ class PartitionTurn:
         tell_deleted(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset)
         if self._before_upload is not None:
             self._before_upload.archived(prepared.segment)
-        if is_first:
-            directory, (_, inode) = self._outcome.files.directory, self._outcome.files.directory_id
-            self._tools.journal.archived_from(state.lineage.root, directory, inode)
+        note_source(self._tools.journal, state.lineage.root, self._outcome.files, is_first=is_first)
 
     def _append(self, prepared: PreparedSegment, entry: ArchivedSegment) -> tuple[PartitionState, list[Action]]:
         """Commit the first segment in flight, and close it; the state after that, and what was committed."""

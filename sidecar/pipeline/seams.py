@@ -18,6 +18,7 @@ from sidecar.pipeline.batch_search import batch_crc, log_end_offset
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.lineages import find_lineages
+from sidecar.pipeline.source_mark import bears, mark_of
 from sidecar.pipeline.tools import Tools
 
 
@@ -142,9 +143,16 @@ def judge_local_log(journal: Journal, files: PartitionFiles, archived: Partition
         end,
         epochs.entries if epochs else (),
         may_be_cleaned=files.unstable or cleaner_was_here(files.log_dir, files.topic_partition),
-        known_directory=journal.has_archived(archived.lineage.root, files.directory, files.directory_id[1]),
+        known_directory=(mark := journal.source_of(archived.lineage.root)) is not None and bears(files, mark),
     )
     return judge_seam(archived, local, {probe: _find(files, probe) for probe in probes(archived, local)})
+
+
+def note_source(journal: Journal, root: str, files: PartitionFiles, *, is_first: bool) -> None:
+    """Note after a commit where the lineage came from: once, or each time where only the active segment marks the directory."""
+    mark = mark_of(files)
+    if is_first or (mark.birth_ns is None and files.topic_id is None):
+        journal.archived_from(root, mark)
 
 
 def cleaner_was_here(log_dir: Path, topic_partition: TopicPartition) -> bool:

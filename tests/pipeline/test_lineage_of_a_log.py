@@ -131,6 +131,45 @@ def test_retention_of_all_that_is_archived_is_no_change_of_the_log(
     assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)
 
 
+@pytest.mark.parametrize(
+    ("births_ns", "is_active_kept", "continues"),
+    [
+        ((1, 1), False, True),
+        ((1, 2), True, False),  # its inode number was given again
+        ((None, None), True, True),
+        ((None, 1), True, True),
+        ((None, None), False, False),
+    ],
+)
+def test_a_directory_is_known_by_its_birth_or_by_the_segment_that_was_active(
+    births_ns: tuple[int | None, int | None],
+    is_active_kept: bool,
+    continues: bool,
+    original: Path,
+    log_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, directory = MemoryStore(), log_dir / PARTITION
+    (directory / METADATA).unlink()
+    third = rolled_ranges(original.parent, PARTITION)[2]
+    monkeypatch.setattr("sidecar.pipeline.source_mark.birth_ns", lambda *_: births_ns[0])
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    remove_offsets(directory, lambda offset: offset >= third[1])
+    for file in original.iterdir():
+        if file.name[:20].isdigit() and int(file.name[:20]) >= third[1]:
+            is_new = not is_active_kept or not (directory / file.name).exists()
+            shutil.copy2(file, made := directory / (f"{file.name}.new" if is_new else file.name))
+            made.replace(directory / file.name)
+    monkeypatch.setattr("sidecar.pipeline.source_mark.birth_ns", lambda *_: births_ns[1])
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        errors = archive(tools, log_dir).errors
+    assert [type(error) for error in errors] == ([] if continues else [LineageUnknown])
+    expected = rolled_ranges(original.parent, PARTITION)
+    assert ranges(archived_states(store)[PARTITION]) == (expected if continues else expected[:3])
+
+
 def test_an_upgraded_topic_with_nothing_rolled_left_goes_on_with_its_lineage(
     original: Path, log_dir: Path, tmp_path: Path
 ) -> None:
