@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from sidecar.archive.state import PartitionState
@@ -19,9 +21,10 @@ from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMod
 from sidecar.pipeline.restore.restore import restore
 from tests.golden import golden, golden_copy, manifest
 from tests.pipeline.rig import archived_states
+from tests.real.epoch_ends import epoch_end
 from tests.real.product import json_lines, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
-from tests.real.stored_batches import last_data_batch, send_again, stored_batches
+from tests.real.stored_batches import last_data_batch, segment_bases, send_again, stored_batches
 from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, write
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
@@ -41,6 +44,10 @@ begin t
 send t {PAYMENTS} 0 40
 abort t
 send filler {PAYMENTS} 0 600
+"""
+MORE_ORDERS = """
+producer more
+send more orders 0 400
 """
 # Golden records are as old as the golden directories: no retention may remove them while the test runs.
 # Transactions that the golden brokers left open stay open: were one ended while a broker runs here, its end might lie above the
@@ -140,14 +147,28 @@ def test_2_7_2_with_zookeeper_serves_all_formats_from_a_fresh_directory(
     assert epochs_of(log_dir, "orders-0") == [(0, 0)]
 
 
+def delete_records(broker: KafkaBroker, topic: str, before_offset: int) -> None:
+    """Of partition 0."""
+    admin = admin_of(broker)
+    (done,) = admin.delete_records([TopicPartition(topic, 0, before_offset)]).values()
+    done.result(TIMEOUT_S)
+
+
 def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: VersityGateway, tmp_path: Path) -> None:
     golden_copy("3.9.1", tmp_path / "copy")
     (tmp_path / "kafka").mkdir()
     (tmp_path / "copy" / "logs").rename(tmp_path / "kafka" / "logs-0")
-    with KafkaBroker("3.9.1", tmp_path / "kafka", properties=PROPERTIES) as broker:
-        create_topic(broker, PAYMENTS, segment_bytes=16384)
-        write(broker, SCRIPT, tmp_path)
+    # The files of what is deleted stay: they are what must be served.
+    keeping = {**PROPERTIES, "log.initial.task.delay.ms": "3600000"}
+    broker = KafkaBroker("3.9.1", tmp_path / "kafka", properties=keeping)
     log_dir = broker.log_dirs[0]
+    archive(gateway, log_dir, tmp_path)
+    archived_before, all_epochs = segment_bases(log_dir / "orders-0")[-1], epochs_of(log_dir, "orders-0")
+    with broker:
+        create_topic(broker, PAYMENTS, segment_bytes=16384)
+        # Before the next segments are archived, the broker forgets what is.
+        delete_records(broker, "orders", archived_before)
+        write(broker, SCRIPT + MORE_ORDERS, tmp_path)
     retried = last_data_batch(
         stored_batches(log_dir / f"{PAYMENTS}-0"), stored_batches(log_dir / f"{PAYMENTS}-0")[0].producer_id
     )
@@ -163,18 +184,23 @@ def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: Versi
     (log_dir / ".kafka_cleanshutdown").unlink()
     states = restore_topics(settings, log_dir, topics)
     archived_end = states[f"{PAYMENTS}-0"].end_offset
-    before = epochs_of(log_dir, "orders-0")
+    assert (states["orders-0"].end_offset or 0) > archived_before
+    assert epochs_of(lost, "orders-0")[0] == (4, archived_before)
+    all_epochs += epochs_of(lost, "orders-0")[1:]
+    assert len(all_epochs) == 4
+    assert epochs_of(log_dir, "orders-0") == all_epochs
     with KafkaBroker("3.9.1", tmp_path / "kafka", properties=PROPERTIES) as again:
         assert_served(again, states, lost)
         assert_nothing_recovered(again, states)
         answer = send_again(again.port, PAYMENTS, 0, retried)
         assert (answer.error_code, answer.base_offset) == (0, retried.base_offset)
         assert end_offset(again, PAYMENTS) == archived_end
+        for (epoch, _), (_, end) in pairwise(all_epochs):
+            assert epoch_end(again.port, "orders", 0, epoch) == (epoch, end)
         write(again, f"producer n\nsend n {PAYMENTS} 0 5", tmp_path)
         assert end_offset(again, PAYMENTS) == end_offset(again, PAYMENTS, committed=True) == (archived_end or 0) + 5
     # The history of epochs was kept, and went on.
-    assert epochs_of(log_dir, "orders-0")[: len(before)] == before
-    assert len(before) == 3
+    assert epochs_of(log_dir, "orders-0")[: len(all_epochs)] == all_epochs
     copies = [batch for batch in stored_batches(log_dir / f"{PAYMENTS}-0") if batch.identity == retried.identity]
     assert len(copies) == 1
 
