@@ -83,7 +83,7 @@ def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
     with open_facts(settings, clock) as facts:
         facts.refresh()
         after_s = settings.broker.cleaner_stalled_after_s
-        report = CleanerWatch(settings.broker.log_dirs, facts, clock, after_s).look()
+        report = CleanerWatch(settings.broker.log_dirs, facts, clock, after_s, counts_from_files=True).look()
     if options.json:
         print_json({"kind": "broker_cleaner", "version": JSON_VERSION, **report.as_json()})
     else:

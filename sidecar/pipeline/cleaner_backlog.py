@@ -54,16 +54,17 @@ def backlog_of(
     end_offset = files.active_base_offset or start_offset
     first = start_offset if first_dirty_offset is None else first_dirty_offset
     first = first if start_offset <= first <= end_offset else start_offset
+    min_lag_ms = policy.min_compaction_lag_ms or 0
     cleanable_end = end_offset if stable_end_offset is None else min(end_offset, stable_end_offset)
-    dirty = _cleanable(files.segments, first, cleanable_end, now_ms - (policy.min_compaction_lag_ms or 0))
+    dirty = _cleanable(files.segments, first, cleanable_end, now_ms - min_lag_ms)
     clean_bytes = sum(segment.size_bytes for segment in files.segments if segment.base_offset < first)
     least_ratio = DEFAULT_RATIO if policy.min_cleanable_dirty_ratio is None else policy.min_cleanable_dirty_ratio
     since: list[int] = []
     dirty_bytes = 0
-    for segment in dirty:
+    for number, segment in enumerate(dirty):
         dirty_bytes += segment.size_bytes
         if not since and dirty_bytes > least_ratio * (clean_bytes + dirty_bytes):
-            since.append(_written_ms(segment))
+            since.append(max(map(_written_ms, dirty[: number + 1])) + min_lag_ms)
     is_beyond = False
     if policy.max_compaction_lag_ms is not None and dirty_bytes:
         overdue_ms = min(map(_written_ms, dirty)) + policy.max_compaction_lag_ms

@@ -75,14 +75,32 @@ _Standing: TypeAlias = dict[TopicPartition, tuple[int | None, int, Path]]
 
 
 class CleanerWatch:
-    """Remembers since when each checkpointed offset has stood where it stands."""
+    """Remembers since when each checkpointed offset has stood where it stands.
 
-    def __init__(self, log_dirs: Sequence[Path], facts: BrokerFacts, clock: Clock, stalled_after_s: float) -> None:
-        """Args: facts: tell the topics' configurations, and last stable offsets of what is led here."""
+    Time counts from the first look on, and while the broker answers: nothing in its files tells since when it runs.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Sequence[Path],
+        facts: BrokerFacts,
+        clock: Clock,
+        stalled_after_s: float,
+        *,
+        counts_from_files: bool = False,
+    ) -> None:
+        """Has not looked yet.
+
+        Args:
+            facts: tell the topics' configurations, and last stable offsets of what is led here.
+            counts_from_files: the first look believes that the broker has run since its checkpoint was written. For who
+                looks once.
+        """
         self._log_dirs = tuple(log_dirs)
         self._facts = facts
         self._clock = clock
         self._stalled_after_ms = stalled_after_s * 1000
+        self._counts_from_files = counts_from_files
         self._seen: _Standing = {}
         self._looked_s: float | None = None
 
@@ -138,18 +156,19 @@ class CleanerWatch:
         topic_partition = files.topic_partition
         offset = checkpoint.offsets.get(topic_partition)
         before = self._seen.get(topic_partition)
-        # A file that nobody wrote since says that this offset, too, has stood there since; another look only sees it stand.
-        first_seen_ms = min(now_ms, now_ms if checkpoint.written_ms is None else checkpoint.written_ms)
+        first_seen_ms = now_ms
         if before is not None:
             first_seen_ms = before[1] if before[0] == offset else now_ms
-        elif checkpoint.written_ms is None or offset is None:
-            first_seen_ms = now_ms
+        elif self._counts_from_files and checkpoint.written_ms is not None and offset is not None:
+            first_seen_ms = min(now_ms, checkpoint.written_ms)
         policy = self._facts.policy(topic_partition.topic)
         backlog = backlog_of(files, offset, policy, now_ms, self._stable_end_offset(files))
-        # What need not be cleaned yet, as above an open transaction, begins to stand when it must.
-        seen[topic_partition] = (offset, now_ms if backlog.due_since_ms is None else first_seen_ms, files.log_dir)
-        if backlog.due_since_ms is None:
+        if backlog.due_since_ms is None or self._facts.state().away:
+            # What need not be cleaned yet, as above an open transaction, begins to stand when it must; and no cleaner runs in a
+            # broker that is down, or still recovers its logs.
+            seen[topic_partition] = offset, now_ms, files.log_dir
             return backlog, 0.0
+        seen[topic_partition] = offset, first_seen_ms, files.log_dir
         return backlog, float(max(0, now_ms - max(backlog.due_since_ms, first_seen_ms)))
 
     def _stable_end_offset(self, files: PartitionFiles) -> int | None:

@@ -13,7 +13,7 @@ from sidecar.clock import ManualClock
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.cleaner_backlog import backlog_of
 from sidecar.pipeline.cleaner_watch import CleanerReport, CleanerWatch
-from sidecar.ports import PartitionFacts
+from sidecar.ports import FactsState, PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 
 NOW_MS = 1_700_000_000_000
@@ -50,7 +50,8 @@ def a_log(*sizes_and_ages: tuple[int, int]) -> PartitionFiles:
         (15, TopicPolicy(), 200, 200, None, False),  # a segment that the offset falls into counts twice
         (99, TopicPolicy(), 300, 0, 900, False),  # beyond the log's end: it begins anew
         (20, TopicPolicy(min_cleanable_dirty_ratio=0.2), 100, 200, 200, False),
-        (None, TopicPolicy(min_compaction_lag_ms=500), 200, 0, 900, False),
+        (None, TopicPolicy(min_compaction_lag_ms=500), 200, 0, 400, False),
+        (10, TopicPolicy(min_compaction_lag_ms=150), 200, 100, 50, False),
         (None, TopicPolicy(min_compaction_lag_ms=1_000), 0, 0, None, False),
         (20, TopicPolicy(max_compaction_lag_ms=150), 100, 200, 50, True),
         (20, TopicPolicy(max_compaction_lag_ms=250), 100, 200, None, False),
@@ -83,6 +84,10 @@ class Facts(FileBrokerFacts):
 
     topic_policy = TopicPolicy(cleanup_policy=COMPACT)
     stable_end_offset: int | None = None
+    away = ""
+
+    def state(self) -> FactsState:
+        return replace(super().state(), away=self.away)
 
     def policy(self, topic: str) -> TopicPolicy:
         return self.topic_policy
@@ -148,11 +153,34 @@ def test_a_cleaner_that_works_is_no_alarm_and_one_that_stops_is(tmp_path: Path) 
     assert stalled(watch.look()) == []
 
 
-def test_a_new_process_believes_the_age_of_the_file(tmp_path: Path) -> None:
+def test_a_new_process_counts_from_its_first_look_and_only_who_looks_once_believes_the_age_of_the_file(
+    tmp_path: Path,
+) -> None:
     broker = Broker(tmp_path)
     broker.cleans(0)
     broker.clock.advance_ms(100_000)
-    assert stalled(broker.watch().look()) == [100]
+    watch = broker.watch()
+    assert stalled(watch.look()) == []
+    broker.clock.advance_ms(61_000)
+    assert stalled(watch.look()) == [61]
+    once = CleanerWatch([tmp_path], broker.facts, broker.clock, stalled_after_s=60, counts_from_files=True)
+    assert stalled(once.look()) == [161]
+
+
+def test_nothing_stands_still_while_the_broker_is_down(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.cleans(0)
+    watch = broker.watch()
+    watch.look()
+    broker.facts.away = "the broker does not answer"
+    for _ in range(3):
+        broker.clock.advance_ms(50_000)
+        assert stalled(watch.look()) == []
+    broker.facts.away = ""
+    broker.clock.advance_ms(50_000)
+    assert stalled(watch.look()) == []
+    broker.clock.advance_ms(50_000)
+    assert stalled(watch.look()) == [100]
 
 
 def test_others_progress_does_not_hide_the_one_that_was_given_up(tmp_path: Path) -> None:
