@@ -8,11 +8,11 @@ from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.records import Header, Record, build_batch, build_marker
+from tests.compaction.engine import compare
 from tests.compaction.partitions import Partition, partition_of
 from tests.compaction.reference.batches import decode_segment
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import CleanedRange, ReferenceSegment
-from tests.compaction.test_engine import compare
 
 RETENTION_MS = 86_400_000
 LARGE_MS = 2**63 - 1 - RETENTION_MS - 1

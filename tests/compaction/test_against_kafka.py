@@ -21,10 +21,10 @@ from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK
 from sidecar.logformat.records import read_records
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.compaction.policy import Assessment, assess
+from tests.compaction.engine import compact
 from tests.compaction.partitions import Partition, partition_in
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import CleanedRange, ReferenceSegment
-from tests.compaction.test_engine import compact
 from tests.golden import VERSIONS, partitions, wall_clock_ms
 from tests.oracle import CleanedLog, CleanedRound, CleanRound, Oracle, OracleRefused
 from tests.oracle.log_shape import CLEANER

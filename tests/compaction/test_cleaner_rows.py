@@ -19,10 +19,10 @@ from sidecar.compaction.plan import SegmentSummary, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.errors import CorruptFile
 from sidecar.logformat.records import Record, build_batch, build_legacy_message, build_legacy_wrapper, read_records
+from tests.compaction.engine import compact
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import RETENTION_MS, Story
-from tests.compaction.test_engine import compact
 
 LARGEST = 2**31 - 1
 

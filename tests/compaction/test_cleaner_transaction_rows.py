@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.compaction.engine import compact
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.story import END_OF_TIME_MS, Story
-from tests.compaction.test_engine import compact
 
 
 def test_clean_segments_retaining_last_empty_batch() -> None:

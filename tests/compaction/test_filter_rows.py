@@ -21,10 +21,10 @@ from sidecar.logformat.records import (
     build_legacy_message,
     build_legacy_wrapper,
 )
+from tests.compaction.engine import compact
 from tests.compaction.reference.batches import decode_segment
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
-from tests.compaction.test_engine import compact
 
 RULES = CompactionRules(1_000_000, delete_retention_ms=1)
 CODECS = pytest.mark.parametrize("codec", range(5))

@@ -22,10 +22,10 @@ from sidecar.compaction.scan import scan_split
 from sidecar.compaction.segments import SegmentInput, Split, chunks, splits_of
 from sidecar.errors import CorruptFile, SegmentChanged, SettingsError
 from sidecar.logformat.records import Record, build_batch, build_empty_batch
+from tests.compaction.engine import HASH_KEY, as_input, compact
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import Story
-from tests.compaction.test_engine import HASH_KEY, as_input, compact
 
 RULES = CompactionRules(10**12)
 

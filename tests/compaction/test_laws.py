@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sidecar.compaction.rules import CompactionRules, Strategy
+from tests.compaction.engine import DAY_MS, compact
 from tests.compaction.partitions import Partition, partition_of
 from tests.compaction.reference.values import ReferenceSegment
-from tests.compaction.test_engine import DAY_MS, compact
 from tests.compaction.test_strategies import all_records
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER

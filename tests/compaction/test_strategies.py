@@ -14,12 +14,12 @@ from producer_state.replay import CompletedTransaction
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.errors import CorruptFile
 from sidecar.logformat.records import Header, Record, read_records
+from tests.compaction.engine import compact
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.ranks import sort_key
 from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import RETENTION_MS, Story
-from tests.compaction.test_engine import compact
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log
