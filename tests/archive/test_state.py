@@ -7,16 +7,13 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sidecar.archive.actions import Action, Add, AdoptTopicId, DeleteRecords, Lost, Purge, Remove
-from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
 from sidecar.archive.commit import Writer, digest, encode_commit
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.fold import fold
-from sidecar.archive.sealed import seal
 from sidecar.archive.state import PartitionState, empty_state
-from sidecar.errors import CommitRefused, CorruptFile, CoverageHole, Fenced
+from sidecar.errors import CommitRefused, CoverageHole, Fenced
 from sidecar.model import ArchivedSegment, TopicPartition
 from tests.archive.builders import (
     LINEAGE,
@@ -29,15 +26,12 @@ from tests.archive.builders import (
     after,
     an_id,
 )
+from tests.archive.histories import THREE, A, B, C, histories
 
 
 def removal(segment: ArchivedSegment, reason: str = "replaced") -> Remove:
     """The action that takes a segment out."""
     return Remove(segment.segment_id, segment.base_offset, segment.end_offset, reason)
-
-
-A, B, C = a_segment(0), a_segment(100), a_segment(200)
-THREE = after(empty_state(LINEAGE), [Add(A)], [Add(B)], [Add(C)])
 
 
 def test_segments_follow_one_another() -> None:
@@ -185,39 +179,6 @@ def test_a_refused_commit_leaves_the_state_as_it_was() -> None:
     assert (THREE.segments, THREE.holes, THREE.end_offset) == before
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> PartitionState:
-    """A state after random allowed commits of every kind."""
-    state = after(empty_state(LINEAGE), [Add(a_segment(draw(st.integers(0, 50))))])
-    for step in range(draw(st.integers(0, 12))):
-        assert state.end_offset is not None
-        live = state.segments
-        kind = draw(st.sampled_from(["add", "add", "lose", "merge", "expire", "purge", "delete"]))
-        length = draw(st.integers(1, 9))
-        if kind == "add":
-            actions: list[Action] = [Add(a_segment(state.end_offset, state.end_offset + length, step))]
-        elif kind == "lose":
-            actions = [Lost(state.end_offset, state.end_offset + length, f"step {step}")]
-        elif kind == "merge" and live:
-            first = draw(st.integers(0, len(live) - 1))
-            group = [live[first]]
-            if first + 1 < len(live) and live[first + 1].base_offset == live[first].end_offset:
-                group.append(live[first + 1])
-            generation = 1 + max(segment.generation for segment in group)
-            merged = a_compacted(group[0].base_offset, group[-1].end_offset, generation, step)
-            actions = [*map(removal, group), Add(merged)]
-        elif kind == "expire" and live:
-            actions = [removal(live[0], "expired")]
-        elif kind == "purge" and state.removed:
-            actions = [Purge((state.removed[0].segment_id,))]
-        elif kind == "delete" and state.deleted_before_offset < (state.end_offset or 0):
-            actions = [DeleteRecords(draw(st.integers(state.deleted_before_offset, state.end_offset)))]
-        else:
-            continue
-        state = after(state, actions)
-    return state
-
-
 @given(histories())
 @settings(deadline=None)
 def test_whatever_happened_segments_and_holes_tile_the_range(state: PartitionState) -> None:
@@ -227,50 +188,6 @@ def test_whatever_happened_segments_and_holes_tile_the_range(state: PartitionSta
     assert state.start_offset is not None
     assert state.end_offset is not None
     assert find_defects(spans, state.start_offset, state.end_offset) == ()
-
-
-@given(histories())
-@settings(deadline=None)
-def test_a_checkpoint_reads_back(state: PartitionState) -> None:
-    data = encode_checkpoint(state)
-    assert decode_checkpoint(data, state.next_number - 1, LINEAGE, "k") == state
-
-
-@given(histories(), st.data())
-@settings(deadline=None)
-def test_any_changed_byte_of_a_checkpoint_is_found(state: PartitionState, data: st.DataObject) -> None:
-    damaged = bytearray(encode_checkpoint(state))
-    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(CorruptFile, match="k: "):
-        decode_checkpoint(bytes(damaged), state.next_number - 1, LINEAGE, "k")
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_no_checkpoint(data: bytes) -> None:
-    with pytest.raises(CorruptFile):
-        decode_checkpoint(data, 0, LINEAGE, "k")
-
-
-def test_a_checkpoint_that_older_readers_would_misread_has_a_version_that_they_do_not_know() -> None:
-    deleted = after(THREE, [DeleteRecords(150)])
-    assert b'"version":1' in encode_checkpoint(THREE)
-    assert b'"version":2' in encode_checkpoint(deleted)
-    assert decode_checkpoint(encode_checkpoint(deleted), deleted.next_number - 1, LINEAGE) == deleted
-    inner = encode_checkpoint(deleted)[len(b'{"checkpoint":') :].rsplit(b',"sha256"', 1)[0]
-    for version in (0, 3):
-        strange = seal("checkpoint", inner.replace(b'"version":2', b'"version":%d' % version))
-        with pytest.raises(CorruptFile, match=f"written in version {version} of tiered-sidecar-checkpoint"):
-            decode_checkpoint(strange, deleted.next_number - 1, LINEAGE)
-
-
-def test_a_checkpoint_belongs_to_its_key() -> None:
-    data = encode_checkpoint(THREE)
-    with pytest.raises(CorruptFile, match="not what its key says"):
-        decode_checkpoint(data, 3, LINEAGE, "k")
-    with pytest.raises(CorruptFile, match="not what its key says"):
-        decode_checkpoint(data, 2, NAMELESS, "k")
-    with pytest.raises(ValueError, match="before the first commit"):
-        encode_checkpoint(empty_state(LINEAGE))
 
 
 def test_ten_thousand_segments_fold_in_linear_time() -> None:

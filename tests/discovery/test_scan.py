@@ -1,40 +1,14 @@
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sidecar.discovery import partition_directory
-from sidecar.discovery.scan import ScanResult, scan_log_dirs
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SettingsError
-from sidecar.model import PartitionFiles, TopicPartition
-
-ALL = TopicFilter()
-HEX = "0123456789abcdef" * 2
-TOPIC_ID = "ASNFZ4mrze_-3LqYdlQyEA"
-KINDS = ("log", "index", "timeindex")
-
-
-def a_partition(log_dir: Path, name: str, *bases: int, kinds: tuple[str, ...] = KINDS) -> Path:
-    """A partition directory with files of some bytes for every base; nothing reads them here."""
-    directory = log_dir / name
-    directory.mkdir(parents=True)
-    for base in bases:
-        for kind in kinds:
-            (directory / f"{base:020d}.{kind}").write_bytes(b"x" * (base + 1))
-    return directory
-
-
-def names(result: ScanResult) -> list[str]:
-    return [str(found.topic_partition) for found in result.partitions]
-
-
-def only(result: ScanResult) -> PartitionFiles:
-    (found,) = result.partitions
-    return found
+from sidecar.errors import SettingsError
+from sidecar.model import TopicPartition
+from tests.discovery.made_up import ALL, HEX, TOPIC_ID, a_partition, names, only
 
 
 def test_rolled_segments_end_at_the_next_base(tmp_path: Path) -> None:
@@ -134,18 +108,6 @@ def test_a_partition_that_is_being_moved_is_found_once(tmp_path: Path) -> None:
     assert (only(result).log_dir, result.problems) == (tmp_path / "one", ())
 
 
-def test_a_partition_live_in_two_log_dirs_is_a_problem_of_that_partition(tmp_path: Path) -> None:
-    for log_dir in ("one", "two"):
-        a_partition(tmp_path / log_dir, "orders-0", 0, 10)
-    a_partition(tmp_path / "two", "orders-1", 0)
-    result = scan_log_dirs([tmp_path / "one", tmp_path / "two"], ALL)
-    assert names(result) == ["orders-1"]
-    (problem,) = result.problems
-    assert problem.topic_partition == TopicPartition("orders", 0)
-    assert str(tmp_path / "one" / "orders-0") in str(problem.error)
-    assert str(tmp_path / "two" / "orders-0") in str(problem.error)
-
-
 def test_one_log_dir_under_two_names_is_scanned_once(tmp_path: Path) -> None:
     a_partition(tmp_path / "one", "orders-0", 0)
     (tmp_path / "alias").symlink_to(tmp_path / "one")
@@ -161,121 +123,3 @@ def test_linked_directories_are_followed(tmp_path: Path) -> None:
     found = only(scan_log_dirs([tmp_path / "logs"], ALL))
     assert found.directory == tmp_path / "logs" / "orders-0"
     assert len(found.segments) == 1
-
-
-def test_a_log_dir_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
-    a_partition(tmp_path / "one", "orders-0", 0)
-    result = scan_log_dirs([tmp_path / "one", tmp_path / "failed-disk"], ALL)
-    assert names(result) == ["orders-0"]
-    (problem,) = result.problems
-    assert (problem.topic_partition, problem.path) == (None, tmp_path / "failed-disk")
-
-
-def test_a_log_dir_that_came_back_empty_is_a_problem_and_one_without_partitions_is_none(tmp_path: Path) -> None:
-    (tmp_path / "unmounted" / "lost+found").mkdir(parents=True)
-    (tmp_path / "new").mkdir()
-    (tmp_path / "new" / "meta.properties").write_bytes(b"")
-    a_partition(tmp_path / "moving", f"orders-0.{HEX}-delete")
-    result = scan_log_dirs([tmp_path / name for name in ("unmounted", "new", "moving")], ALL, require_formatted=True)
-    (problem,) = result.problems
-    assert (problem.topic_partition, problem.path) == (None, tmp_path / "unmounted")
-    assert "neither meta.properties nor a partition" in str(problem.error)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; the next test stands in for it there")
-def test_a_partition_that_may_not_be_read_is_a_problem_of_its_own(tmp_path: Path) -> None:
-    closed = a_partition(tmp_path, "closed-0", 0, 10)
-    a_partition(tmp_path, "open-0", 0)
-    closed.chmod(0)
-    result = scan_log_dirs([tmp_path], ALL)
-    closed.chmod(0o700)
-    assert (names(result), len(result.problems)) == (["open-0"], 1)
-
-
-def test_an_unreadable_partition_is_a_problem_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = a_partition(tmp_path, "closed-0", 0, 10)
-    a_partition(tmp_path, "open-0", 0)
-    real_scandir = os.scandir
-
-    def scandir(path: Path) -> Iterator[os.DirEntry[str]]:
-        if Path(path) == closed:
-            raise PermissionError(13, "Permission denied", str(path))
-        return real_scandir(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    result = scan_log_dirs([tmp_path], ALL)
-    assert names(result) == ["open-0"]
-    (problem,) = result.problems
-    assert type(problem.error) is PartitionError
-    assert "closed-0: " in str(problem.error)
-    assert "Permission denied" in str(problem.error)
-
-
-def test_a_malformed_partition_metadata_is_a_problem_of_its_partition(tmp_path: Path) -> None:
-    directory = a_partition(tmp_path, "orders-0", 0, 10)
-    (directory / "partition.metadata").write_bytes(b"\xff")
-    (problem,) = scan_log_dirs([tmp_path], ALL).problems
-    assert isinstance(problem.error, CorruptFile)
-    assert problem.error.file == str(directory / "partition.metadata")
-
-
-def test_a_directory_named_like_a_log_is_a_problem(tmp_path: Path) -> None:
-    directory = a_partition(tmp_path, "orders-0", 10)
-    (directory / f"{0:020d}.log").mkdir()
-    (problem,) = scan_log_dirs([tmp_path], ALL).problems
-    assert "is no regular file" in str(problem.error)
-
-
-def test_a_log_that_vanishes_after_the_listing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = a_partition(tmp_path, "orders-0", 0, 10, 20)
-    real = partition_directory._settled_listing
-
-    def listing_then_deletion(path: Path) -> object:
-        listing = real(path)
-        (directory / f"{0:020d}.log").unlink()
-        (directory / f"{10:020d}.index").unlink()
-        return listing
-
-    monkeypatch.setattr(partition_directory, "_settled_listing", listing_then_deletion)
-    found = only(scan_log_dirs([tmp_path], ALL))
-    (segment,) = found.segments
-    assert (segment.base_offset, segment.end_offset, segment.offset_index) == (10, 20, None)
-
-
-def test_a_partition_directory_that_vanishes_is_looked_at_again_later(tmp_path: Path) -> None:
-    with pytest.raises(SegmentChanged):
-        partition_directory.read_partition_directory(TopicPartition("a", 0), tmp_path, tmp_path / "a-0")
-
-
-def test_a_listing_during_renames_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = a_partition(tmp_path, "orders-0", 0, 20)
-    real = partition_directory._list
-    listings: list[object] = []
-
-    def list_while_renaming(path: Path) -> object:
-        listing = real(path)
-        listings.append(listing)
-        if len(listings) == 1:
-            (directory / f"{10:020d}.log").write_bytes(b"came under another name")
-            os.utime(directory, ns=(0, 12345))
-        return listing
-
-    monkeypatch.setattr(partition_directory, "_list", list_while_renaming)
-    found = only(scan_log_dirs([tmp_path], ALL))
-    assert len(listings) == 2
-    assert ([segment.end_offset for segment in found.segments], found.unstable) == ([10, 20], False)
-
-
-def test_a_directory_that_never_rests_is_unstable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = a_partition(tmp_path, "orders-0", 0, 20)
-    real = partition_directory._list
-    listings: list[object] = []
-
-    def list_while_renaming(path: Path) -> object:
-        listings.append(real(path))
-        os.utime(directory, ns=(0, 12345 + len(listings)))
-        return listings[-1]
-
-    monkeypatch.setattr(partition_directory, "_list", list_while_renaming)
-    assert only(scan_log_dirs([tmp_path], ALL)).unstable
-    assert len(listings) == 3
