@@ -15,11 +15,12 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
-from sidecar.model import ArchivedSegment, PartName
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.verify import verify_partition
 from sidecar.ports import ObjectStore
 from sidecar.store_settings import StoreSettings
 from tests.compaction.partitions import partition_of
@@ -115,3 +116,11 @@ def reference_logs_of(
         aborted=told.aborted,
     )
     return [group.log for group in cleaned.groups]
+
+
+def sound(store: MemoryStore) -> None:
+    """Require that every byte of the only partition is there, and nothing else."""
+    state = only_state(store)
+    found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(NOW_MS), deep=True)
+    assert found.problems == ()
+    assert found.orphans == ()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,78 +13,22 @@ import structlog
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
-from sidecar.config import CompactionSettings
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.discovery.scan import ScanResult, scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SidecarError
 from sidecar.model import PartitionFiles, PartName, TopicPartition
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.directory import compact_directory
 from sidecar.pipeline.compaction.engines import LocalEngines
-from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE, GroupCompactor
+from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.policy_rules import rules_of
-from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.snapshots.folding import Forgetting
-from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import StageEngine
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
-from tests.golden import wall_clock_ms
-from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, rolled_ranges, tools_for
-
-NOW_MS = wall_clock_ms("4.3.0")
-DELAY_MS = 600_000
-HANGS = {"transactions-0": 777}
-"""Offsets of transactions that never end: nothing that reaches above is archived."""
-
-
-@dataclass
-class Rig:
-    """Rounds and a compactor beside them, turned by hand."""
-
-    log_dir: Path
-    store: MemoryStore
-    tools: Tools
-    waiting: BeforeUpload
-    compactor: GroupCompactor
-    rounds: Rounds
-    copies: Path
-
-    def round(self) -> RoundReport:
-        return self.rounds.run_once()
-
-    def stored_logs(self, partition: str) -> dict[int, bytes]:
-        state = archived_states(self.store)[partition]
-        return {s.base_offset: self.store.objects[below(state.lineage.root, s.log_key)] for s in state.segments}
-
-    def generations(self, partition: str) -> list[int]:
-        return [segment.generation for segment in archived_states(self.store)[partition].segments]
-
-
-@contextmanager
-def rig(
-    tmp_path: Path, *partitions: str, engines: Any = None, store: MemoryStore | None = None, **settings: Any
-) -> Iterator[Rig]:
-    log_dir = copy_partitions(tmp_path, *partitions)
-    given = CompactionSettings.model_validate(
-        {"when": "before_upload", "topics": [".*"], "max_upload_delay_ms": DELAY_MS, **settings}
-    )
-    copies = tmp_path / "copies"
-    copies.mkdir()
-    found = store or MemoryStore()
-    with tools_for(log_dir, found, tmp_path / "state", producer_id_expiration_ms=None) as tools:
-        waiting = BeforeUpload(given, tools.clock)
-        compactor = GroupCompactor(waiting, tools, engines or LocalEngines(), lambda: copies)
-        rounds = Rounds(tools, rounds_scan(log_dir), waiting)
-        yield Rig(log_dir, found, tools, waiting, compactor, rounds, copies)
-
-
-def rounds_scan(log_dir: Path) -> Callable[[], ScanResult]:
-    return partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
+from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, rig, rounds_scan
+from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, tools_for
 
 
 def files_of(log_dir: Path, partition: str) -> PartitionFiles:

@@ -14,8 +14,8 @@ from sidecar.pipeline.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.archives import compactor, only_state, use
+from tests.pipeline.before_upload_rig import rig
 from tests.pipeline.rig import archive, copy_partitions, ranges, rolled_ranges, tools_for
-from tests.pipeline.test_compaction_before_upload import rig
 
 OLD = "2.7.2"
 """Its brokers know of no topic ids."""

@@ -19,8 +19,8 @@ from sidecar.pipeline.verify import verify_archive
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import compact_one, log_of, only_state, parts_of, records_of, reference_logs, use
+from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rig
 from tests.pipeline.rig import archive, tools_for
-from tests.pipeline.test_compaction_before_upload import DELAY_MS, NOW_MS, Rig, rig
 
 PRODUCER: Final = 7
 ABORT_MARKER_KEY: Final = bytes(4)

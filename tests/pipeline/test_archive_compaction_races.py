@@ -1,0 +1,150 @@
+"""Compaction of an archive that is killed, overtaken or joined by an uploader: the old archive is there, or the new one."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.archive.actions import Lost
+from sidecar.clock import ManualClock
+from sidecar.compaction.rules import CompactionRules
+from sidecar.errors import Fenced
+from sidecar.model import ObjectKey
+from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
+from sidecar.pipeline.compaction.archive_request import CompactionRequest
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.verify import verify_partition
+from tests.pipeline.archives import (
+    NOW_MS,
+    SETTINGS,
+    WRITER,
+    archived,
+    compact_one,
+    compactor,
+    only_state,
+    sound,
+    use,
+)
+from tests.pipeline.rig import ranges
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Left:
+    """So many calls of the store are made; the next one, and whatever comes after, is not."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self._guard = threading.Lock()
+
+    def __call__(self, operation: str, key: str) -> None:
+        with self._guard:
+            self.calls -= 1
+            if self.calls < 0:
+                raise Killed(f"{operation} {key}")
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["staged here", "staged in the store"])
+def test_death_at_any_call_leaves_the_old_archive_or_the_new_one(
+    local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "append-time-0")
+    use(monkeypatch, store)
+    objects, modified_ms = dict(store.objects), dict(store.modified_ms)
+    before = only_state(store)
+    staging = tmp_path / "staging" if local else None
+    rules = CompactionRules(NOW_MS, segment_bytes=20_000)
+    left = Left(10**9)
+    store.before = left
+    assert compact_one(store, before, rules, staging).error is None
+    total = 10**9 - left.calls
+    store.before = lambda _operation, _key: None
+    new = only_state(store)
+    assert total > 10
+    outcomes = set()
+    for last in range(total):
+        store.objects, store.modified_ms = dict(objects), dict(modified_ms)
+        store.before = Left(last)
+        with pytest.raises(Killed):
+            compact_one(store, before, rules, staging)
+        store.before = lambda _operation, _key: None
+        state = only_state(store)
+        outcomes.add(state.next_number)
+        assert ranges(state) == (ranges(before) if state.next_number == before.next_number else ranges(new))
+        found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(NOW_MS), deep=True)
+        assert found.problems == ()
+        assert compact_one(store, state, rules, staging).error is None
+        assert ranges(only_state(store)) == ranges(new)
+    assert outcomes == {before.next_number, before.next_number + 1}
+
+
+def test_an_uploader_that_appends_meanwhile_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    before = only_state(store)
+    last = before.segments[-1]
+    log = CommitLog(store, ObjectKey(before.lineage.root), store.clock)
+    # The archive as it was before its last segment came.
+    tail = {
+        key: store.objects.pop(key) for key in [*store.objects] if key.endswith(f"{before.next_number - 1:020d}.json")
+    }
+    shorter = only_state(store)
+    assert shorter.end_offset == last.base_offset
+
+    def uploader(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and "/commits/" in key:
+            store.objects.update(tail)
+            store.before = lambda _operation, _key: None
+
+    store.before = uploader
+    result = compact_one(store, shorter, CompactionRules(NOW_MS), tmp_path)
+    assert result.error is None
+    after = log.read_whole_chain()
+    assert after.end_offset == before.end_offset
+    assert after.segments[-1] == last
+    assert after.clean_end_offset == last.base_offset
+    sound(store)
+
+
+def test_a_compaction_that_was_overtaken_gives_up_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    state = only_state(store)
+    rules = CompactionRules(NOW_MS)
+    overtaken = []
+
+    def other(_request: CompactionRequest) -> None:
+        if not overtaken:
+            overtaken.append(True)
+            assert compact_one(store, state, rules, tmp_path).error is None
+
+    slow = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path, confirm=other)
+    (result,) = slow.compact([CompactionRequest(state.lineage.root, rules, WRITER)])
+    assert isinstance(result.error, CommitConflict)
+    assert "another compaction came first" in str(result.error)
+    sound(store)
+
+
+def test_who_was_overtaken_by_a_later_leader_commits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    state = only_state(store)
+    log = CommitLog(store, ObjectKey(state.lineage.root), store.clock)
+    log.append(
+        [Lost(state.end_offset or 0, (state.end_offset or 0) + 1, "a test")], replace(WRITER, leader_epoch=9), state
+    )
+    rules = CompactionRules(NOW_MS)
+    (result,) = compactor(store, tmp_path).compact(
+        [CompactionRequest(state.lineage.root, rules, replace(WRITER, leader_epoch=8))]
+    )
+    assert isinstance(result.error, Fenced)
+    (by_hand,) = compactor(store, tmp_path).compact([CompactionRequest(state.lineage.root, rules)])
+    assert by_hand.error is None
