@@ -6,7 +6,7 @@ One version in the gate; `make restore-matrix` runs all of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -51,12 +51,6 @@ PROPERTIES = {
     "log.initial.task.delay.ms": "1000",
     "log.retention.check.interval.ms": "1000",
 }
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
-    with VersityGateway(tmp_path_factory.mktemp("versitygw"), options=["--quiet"]) as server:
-        yield server
 
 
 @pytest.mark.parametrize("version", VERSIONS)
