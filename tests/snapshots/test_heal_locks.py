@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -68,6 +69,28 @@ def test_a_copy_without_lock_file_gets_one_as_from_a_broker(tmp_path: Path) -> N
     assert healed(log_dir).exit_code == 0
     assert (log_dir / ".lock").read_bytes() == b""
     assert snapshots_in(log_dir / "t-0") == [2, 4, 6]
+
+
+def test_a_lock_file_that_cannot_be_given_to_the_brokers_user_is_not_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root without CAP_CHOWN, or over NFS with root_squash: root's own file no broker could open."""
+    log_dir = log_dir_of(tmp_path)
+    (log_dir / ".lock").unlink()
+    owner = os.stat_result((*log_dir.stat()[:4], 12345, 12346, 0, 0, 0, 0))
+
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    real = Path.stat
+    monkeypatch.setattr(os, "fchown", denied)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(Path, "stat", lambda path, **options: owner if path == log_dir else real(path, **options))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(LogDirRefused, match=r"user 12345 and group 12346 \(Operation not permitted\).*CAP_CHOWN"):
+        healed(log_dir)
+    assert not (log_dir / ".lock").exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 @pytest.mark.parametrize("change", ["lock replaced", "broker started"])

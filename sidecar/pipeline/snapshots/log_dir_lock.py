@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -111,8 +111,24 @@ class LogDirLock:
         except OSError as error:
             raise self._unusable(error) from error
         if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+            self._give_to(owner, descriptor)
         return descriptor
+
+    def _give_to(self, owner: os.stat_result, descriptor: int) -> None:
+        """Root's new lock file becomes the log dir's owner's; where it cannot, it goes, for no broker could open it."""
+        try:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        except OSError as error:
+            with ExitStack() as closing, suppress(OSError):
+                closing.callback(os.close, descriptor)
+                # Who has opened it meanwhile finds it locked; if it is another's that holds it, it stays.
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._path.unlink()
+            raise LogDirRefused(
+                f"{self._path}: cannot be given to the owner of {self._log_dir}, user {owner.st_uid} and group "
+                f"{owner.st_gid} ({error.strerror}), and the broker could not open it; run as the broker's user, or as root "
+                f"that may change owners (capability CAP_CHOWN; on NFS without root_squash)"
+            ) from error
 
     def _unusable(self, error: OSError) -> LogDirRefused:
         return LogDirRefused(
