@@ -26,6 +26,17 @@ class Partition:
         """All aborted transactions of the log."""
         return tuple(found for found in self.completed if found.aborted)
 
+    @property
+    def decided(self) -> tuple[ReferenceSegment, ...]:
+        """The segments that end at or below the first open transaction; all where none is open."""
+        unstable = self.table.first_open_transaction_offset()
+        return tuple(found for found in self.segments if unstable is None or found.end_offset <= unstable)
+
+    @property
+    def rolled(self) -> tuple[ReferenceSegment, ...]:
+        """Those of `decided` that are not active."""
+        return tuple(found for found in self.decided if found is not self.segments[-1])
+
     def last_batches(self, now_ms: int, expiration_ms: int = 86_400_000) -> LastBatches:
         """Of the producers that a broker still knows at `now_ms`."""
         return LastBatches.of(self.table.unexpired(Expiration(now_ms, expiration_ms)))

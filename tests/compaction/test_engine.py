@@ -11,7 +11,6 @@ from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBa
 from tests.compaction.engine import DAY_MS, compare
 from tests.compaction.partitions import Partition, partition_of
 from tests.compaction.reference.batches import decode_segment
-from tests.compaction.reference.values import ReferenceSegment
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log
@@ -34,20 +33,17 @@ def rules_for(seed: int, now_ms: int) -> CompactionRules:
     )
 
 
-def decided(seed: int) -> tuple[Partition, list[ReferenceSegment], int]:
-    """A random log: its partition, the rolled segments below its last stable offset, and its time."""
+def random_partition(seed: int) -> tuple[Partition, int]:
+    """A partition of a random log, and the log's time."""
     log = random_log(seed, replace(CLEANER, legacy=seed % 3 == 1, cleanable=False))
     partition = partition_of([(segment.base_offset, segment.log, log.now_ms) for segment in log.segments])
-    last_stable = partition.table.first_open_transaction_offset()
-    rolled = [
-        segment for segment in partition.segments[:-1] if last_stable is None or segment.end_offset <= last_stable
-    ]
-    return partition, rolled, log.now_ms
+    return partition, log.now_ms
 
 
 @pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 2])
 def test_parts_of_random_logs_that_spare_deletes_give_the_bytes_of_the_reference(seed: int) -> None:
-    partition, segments, now_ms = decided(seed)
+    partition, now_ms = random_partition(seed)
+    segments = partition.rolled
     rules = replace(rules_for(seed, now_ms + 3 * DAY_MS), spares_deletes=True)
     for begin in range(len(segments)):
         held = replace(partition, segments=(*segments[begin:], partition.segments[-1]))
@@ -64,7 +60,8 @@ def test_parts_of_random_logs_that_spare_deletes_give_the_bytes_of_the_reference
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_logs_give_the_bytes_of_the_reference(seed: int) -> None:
-    partition, segments, now_ms = decided(seed)
+    partition, now_ms = random_partition(seed)
+    segments = partition.rolled
     for later_ms in (0, 3 * DAY_MS):
         held = replace(partition, segments=(*segments, partition.segments[-1]))
         rules = rules_for(seed, now_ms + later_ms)

@@ -1,4 +1,4 @@
-"""What holds for every compaction, whatever its input: idempotence, and independence of splits."""
+"""What holds for every compaction, whatever its input: idempotence, independence of splits, what readers are left with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from producer_state.replay import CompletedTransaction
 from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.logformat.records import Record, read_records
 from tests.compaction.engine import DAY_MS, compact
 from tests.compaction.partitions import Partition, partition_of
+from tests.compaction.reference.ranks import sort_key
 from tests.compaction.reference.values import ReferenceSegment
-from tests.compaction.test_strategies import all_records
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log
@@ -46,8 +48,7 @@ def test_what_was_compacted_stays_as_it_is(seed: int) -> None:
 def test_the_result_does_not_depend_on_how_the_input_is_split_or_hashed(seed: int) -> None:
     partition, now_ms = random_partition(seed, transactions=True)
     rules, producers = rules_at(now_ms, seed), partition.last_batches(now_ms)
-    end = partition.table.first_open_transaction_offset()
-    decided = [segment for segment in partition.segments if end is None or segment.end_offset <= end]
+    decided = partition.decided
     _, expected = compact(decided, rules, partition, last_batches=producers)
     for split_bytes in (1, 300, 1000):
         assert compact(decided, rules, partition, last_batches=producers, split_bytes=split_bytes)[1] == expected
@@ -59,8 +60,7 @@ def test_the_result_does_not_depend_on_how_the_input_is_split_or_hashed(seed: in
 def test_a_clock_that_jumps_takes_no_value(seed: int) -> None:
     """Backwards, to the beginning and to the end of time, round after round: only tombstones and markers may go sooner."""
     partition, now_ms = random_partition(seed, transactions=True)
-    end = partition.table.first_open_transaction_offset()
-    held = [segment for segment in partition.segments if end is None or segment.end_offset <= end]
+    held = list(partition.decided)
     producers = partition.last_batches(now_ms)
     values: list[set[tuple[int, bytes | None, bytes | None]]] = []
     for clock_ms in (now_ms, now_ms - 10 * DAY_MS, 2**63 - 1, 0, now_ms + 400 * DAY_MS):
@@ -72,3 +72,50 @@ def test_a_clock_that_jumps_takes_no_value(seed: int) -> None:
         records = [record for log in logs for record in all_records(log) if record.control is None]
         values.append({(record.offset, record.key, record.value) for record in records if record.value is not None})
     assert values == values[:1] * 5
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 2))
+def test_a_reader_to_the_end_has_the_same_table(seed: int) -> None:
+    """Also a read_committed one: both sides are read with what transactions aborted."""
+    log = random_log(seed, replace(CLEANER, compacted_before=False, delete_horizons=False, open_transactions=False))
+    partition = partition_of([(segment.base_offset, segment.log, 0) for segment in log.segments])
+    rolled = partition.rolled
+    for strategy in Strategy:
+        rules = CompactionRules(log.now_ms, strategy=strategy, header=VERSION_HEADER)
+        if not rolled:
+            continue
+        results, logs = compact(rolled, rules, partition, last_batches=partition.last_batches(log.now_ms))
+        kept = tuple(found for result in results for found in result.transactions)
+        unread = tuple(found for found in partition.aborted if found.last_offset >= rolled[-1].end_offset)
+        before = table_of([segment.log for segment in rolled], rules, partition.aborted)
+        unchanged = {
+            found
+            for result in results
+            if result.unchanged
+            for found in partition.aborted
+            if result.base_offset <= found.last_offset < result.end_offset
+        }
+        assert table_of(logs, rules, (*kept, *unread, *unchanged)) == before
+
+
+def table_of(
+    logs: list[bytes], rules: CompactionRules, aborted: tuple[CompletedTransaction, ...]
+) -> dict[bytes, tuple[int, bytes | None]]:
+    table: dict[bytes, Record] = {}
+    for record in (record for log in logs for record in all_records(log)):
+        hidden = record.transactional and any(
+            found.producer_id == record.producer_id and found.first_offset <= record.offset < found.last_offset
+            for found in aborted
+        )
+        if record.control is None and record.key is not None and not hidden:
+            table[record.key] = max(record, table.get(record.key, record), key=lambda found: sort_key(found, rules))
+    return {key: (found.offset, found.value) for key, found in table.items()}
+
+
+def all_records(log: bytes) -> list[Record]:
+    at, found = 0, []
+    while at < len(log):
+        size = int.from_bytes(log[at + 8 : at + 12]) + 12
+        found += read_records(log[at : at + size])
+        at += size
+    return found

@@ -1,4 +1,4 @@
-"""The strategies of KIP-280: the worked examples X1 to X15, in every codec, and what holds for any log."""
+"""The strategies of KIP-280: the worked examples X1 to X15, in every codec, and the survivor of a key."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer_state.replay import CompletedTransaction
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.errors import CorruptFile
-from sidecar.logformat.records import Header, Record, read_records
+from sidecar.logformat.records import Header, Record
 from tests.compaction.engine import compact
-from tests.compaction.partitions import partition_of
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.ranks import sort_key
 from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import RETENTION_MS, Story
-from tests.oracle.log_shape import CLEANER
-from tests.oracle.random_batches import VERSION_HEADER
-from tests.oracle.random_segments import random_log
 
 NOW_MS = 10 * RETENTION_MS
 HEADER = CompactionRules(NOW_MS, strategy=Strategy.HEADER, header=" v ", kafka_4_3=True)
@@ -228,56 +223,6 @@ def test_the_survivor_of_a_key_is_its_greatest_record_however_rounds_are_cut(
     assert {(record.key, record.offset) for record in story.records()} == {
         (key, found.offset) for key, found in best.items()
     }
-
-
-@pytest.mark.parametrize("seed", range(0, 60, 2))
-def test_a_reader_to_the_end_has_the_same_table(seed: int) -> None:
-    """Also a read_committed one: both sides are read with what transactions aborted."""
-    log = random_log(seed, replace(CLEANER, compacted_before=False, delete_horizons=False, open_transactions=False))
-    partition = partition_of([(segment.base_offset, segment.log, 0) for segment in log.segments])
-    rolled = partition.segments[:-1]
-    unstable = partition.table.first_open_transaction_offset()
-    if unstable is not None:
-        rolled = tuple(segment for segment in rolled if segment.end_offset <= unstable)
-    for strategy in Strategy:
-        rules = CompactionRules(log.now_ms, strategy=strategy, header=VERSION_HEADER)
-        if not rolled:
-            continue
-        results, logs = compact(rolled, rules, partition, last_batches=partition.last_batches(log.now_ms))
-        kept = tuple(found for result in results for found in result.transactions)
-        unread = tuple(found for found in partition.aborted if found.last_offset >= rolled[-1].end_offset)
-        before = table_of([segment.log for segment in rolled], rules, partition.aborted)
-        unchanged = {
-            found
-            for result in results
-            if result.unchanged
-            for found in partition.aborted
-            if result.base_offset <= found.last_offset < result.end_offset
-        }
-        assert table_of(logs, rules, (*kept, *unread, *unchanged)) == before
-
-
-def table_of(
-    logs: list[bytes], rules: CompactionRules, aborted: tuple[CompletedTransaction, ...]
-) -> dict[bytes, tuple[int, bytes | None]]:
-    table: dict[bytes, Record] = {}
-    for record in (record for log in logs for record in all_records(log)):
-        hidden = record.transactional and any(
-            found.producer_id == record.producer_id and found.first_offset <= record.offset < found.last_offset
-            for found in aborted
-        )
-        if record.control is None and record.key is not None and not hidden:
-            table[record.key] = max(record, table.get(record.key, record), key=lambda found: sort_key(found, rules))
-    return {key: (found.offset, found.value) for key, found in table.items()}
-
-
-def all_records(log: bytes) -> list[Record]:
-    at, found = 0, []
-    while at < len(log):
-        size = int.from_bytes(log[at + 8 : at + 12]) + 12
-        found += read_records(log[at : at + size])
-        at += size
-    return found
 
 
 def test_segments_of_which_nothing_is_lost_stay() -> None:
