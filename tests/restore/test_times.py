@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 from threading import Barrier
 
@@ -18,6 +19,7 @@ from sidecar.pipeline.restore.restore import plan_restore, restore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, own_log_dir, restored
+from tests.restore.test_deleted_records import deleted_before
 
 
 def first_ms(partition: int) -> int:
@@ -90,6 +92,35 @@ def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_p
         last = [batch for batch in batches if batch.first_offset < found.end_offset][-1]
         assert outcome.empty_before_ms == last.max_timestamp_ms
     assert sum(sizes_bytes) < sum(map(log_size_bytes, segments)) / 2
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "outside of the range"])
+@pytest.mark.parametrize(("start_offset", "segments_reached"), [(193, 1), (700, 3)])
+def test_a_later_batch_below_the_start_does_not_end_the_log(
+    start_offset: int, segments_reached: int, is_deleted: bool, tmp_path: Path
+) -> None:
+    """Neither there, nor, where nothing above it in its segment is later than the time, with that segment."""
+    end_offset = archived_states(archived())["orders-0"].end_offset or 0
+    batches = [batch for batch in batches_of(golden("4.3.0") / "logs" / "orders-0") if batch.first_offset < end_offset]
+    wanted = [batch for batch in batches if batch.last_offset >= start_offset]
+    ends = [*(batch.first_offset for batch in wanted), end_offset]
+    latest_below = max(
+        batch.max_timestamp_ms
+        for batch in batches
+        if batch.segment_base_offset == wanted[0].segment_base_offset and batch.last_offset < start_offset
+    )
+    for number, until_ms in enumerate((wanted[0].max_timestamp_ms, latest_below - 1)):
+        (tmp_path / str(number)).mkdir()
+        log_dir = own_log_dir(tmp_path / str(number))
+        options = {} if is_deleted else {"offset_range": (start_offset, end_offset)}
+        store = deleted_before(start_offset) if is_deleted else archived()
+        outcome = restored(store, log_dir, "orders", until_timestamp_ms=until_ms, **options)
+        kept = list(takewhile(lambda batch: batch.max_timestamp_ms <= until_ms, wanted))  # noqa: B023
+        assert kept
+        assert outcome.log is not None
+        assert outcome.log.end_offset == ends[len(kept)]
+        assert [found.content for found in batches_of(log_dir / "orders-0")] == [found.content for found in kept]
+    assert len({batch.segment_base_offset for batch in kept}) == segments_reached
 
 
 def test_a_plan_says_that_its_end_is_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

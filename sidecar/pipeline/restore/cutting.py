@@ -43,7 +43,8 @@ class Cut:
             return 0
         leaving = first_offset >= self._plan.end_offset
         if self._plan.until_timestamp_ms is not None:
-            leaving |= columns.max_timestamp_ms > self._plan.until_timestamp_ms
+            is_wanted = columns.last_offset >= self._plan.first_offset
+            leaving |= is_wanted & (columns.max_timestamp_ms > self._plan.until_timestamp_ms)
         rows = np.flatnonzero(leaving)
         stop = int(rows[0]) if rows.size else len(columns)
         if rows.size:

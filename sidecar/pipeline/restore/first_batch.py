@@ -1,8 +1,11 @@
-"""A point in time before everything that is archived: said before anything is written, because an empty log looks like success."""
+"""A point in time, and where a log begins: which segment it lies in, and whether it is before everything that is archived.
+
+The latter is said before anything is written, because an empty log looks like success.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,19 +14,20 @@ import numpy as np
 
 from sidecar.archive.bundle import cut_part, log_size_bytes
 from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
-from sidecar.logformat.batches import SegmentScanner
+from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.pipeline.restore.histories import READERS
 from sidecar.pipeline.restore.outcome import PartitionOutcome
-from sidecar.pipeline.restore.plan import PartitionPlan
+from sidecar.pipeline.restore.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.ports import MIB, ObjectStore
 
 _WINDOW_BYTES = 64 * 1024
 _SEARCH_WINDOW_BYTES = 4 * MIB
-"""Where no index tells the place in the segment."""
+"""Where no index tells the place in the segment, or all of it is to be looked at."""
 _SECONDS_BELOW = 100_000_000_000
 """As milliseconds the year 1973, as seconds the year 5138."""
 
@@ -48,12 +52,51 @@ def refuse_time_before_all(store: ObjectStore, request: RestoreRequest, outcomes
     )
 
 
+def plan_in_time(store: ObjectStore, request: RestoreRequest, states: Sequence[PartitionState]) -> list[PartitionPlan]:
+    """Plan each partition; where a log begins inside a segment, by the times of what is wanted of it.
+
+    A segment's commit has the latest time of all of its batches, and one that was deleted may be later than all that follow.
+    Raises SettingsError as `plan_partition` does, StoreError.
+    """
+    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-time") as pool:
+        return list(pool.map(lambda state: _plan_in_time(store, request, state), states))
+
+
+def _plan_in_time(store: ObjectStore, request: RestoreRequest, state: PartitionState) -> PartitionPlan:
+    plan = plan_partition(state, request)
+    first = plan.segments[0]
+    if first.until_timestamp_ms is None or not first.is_cut_at_start:
+        return plan
+    until_ms = first.until_timestamp_ms
+    if len(plan_partition(state, replace(request, until_timestamp_ms=None)).segments) == 1:
+        return plan
+    try:
+        ends_here = any(
+            (found.max_timestamp_ms > until_ms).any() for found in _wanted(store, plan, _SEARCH_WINDOW_BYTES)
+        )
+    except (ObjectMissing, ObjectDamaged, PartitionError):
+        return plan  # Told when it is fetched.
+    return plan if ends_here else plan_partition(state, request, first_is_early=True)
+
+
 def _first_timestamp_ms(store: ObjectStore, plan: PartitionPlan) -> int | None:
     """The latest timestamp in the first batch that is wanted; None where all of the first segment is, or it cannot be read."""
-    wanted = plan.segments[0]
-    if wanted.until_timestamp_ms is None:
+    if plan.segments[0].until_timestamp_ms is None:
         return None
-    root, segment = plan.state.lineage.root, wanted.segment
+    try:
+        return next((int(found.max_timestamp_ms[0]) for found in _wanted(store, plan, _WINDOW_BYTES)), None)
+    except (ObjectMissing, ObjectDamaged, PartitionError):
+        return None  # Told when it is fetched.
+
+
+def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Iterator[BatchColumns]:
+    """The batches of the first segment that are wanted, none of the chunks empty. Raises StoreError, PartitionError.
+
+    Args:
+        window_bytes: read at once, where an index tells the place in the segment.
+    """
+    first = plan.segments[0]
+    root, segment = plan.state.lineage.root, first.segment
     key = below(root, segment.log_key)
 
     def read_at(position: int, buffer: memoryview) -> int:
@@ -61,24 +104,20 @@ def _first_timestamp_ms(store: ObjectStore, plan: PartitionPlan) -> int | None:
         buffer[: len(data)] = data
         return len(data)
 
-    try:
-        position = _indexed_position(store, root, segment, wanted.first_offset)
-        is_near = position > 0 or wanted.first_offset <= segment.base_offset
-        scanner = SegmentScanner(
-            read_at,
-            log_size_bytes(segment),
-            file=key,
-            check_crc=False,
-            start_position=position,
-            window_bytes=_WINDOW_BYTES if is_near else _SEARCH_WINDOW_BYTES,
-        )
-        for columns in scanner:
-            rows = np.flatnonzero(columns.last_offset >= wanted.first_offset)
-            if rows.size:
-                return int(columns.max_timestamp_ms[rows[0]])
-    except (ObjectMissing, ObjectDamaged, PartitionError):
-        return None  # Told when it is fetched.
-    return None
+    position = _indexed_position(store, root, segment, first.first_offset)
+    is_near = position > 0 or first.first_offset <= segment.base_offset
+    scanner = SegmentScanner(
+        read_at,
+        log_size_bytes(segment),
+        file=key,
+        check_crc=False,
+        start_position=position,
+        window_bytes=window_bytes if is_near else _SEARCH_WINDOW_BYTES,
+    )
+    for columns in scanner:
+        below_start = int(np.searchsorted(columns.last_offset, first.first_offset, side="left"))
+        if below_start < len(columns):
+            yield columns[below_start:]
 
 
 def _indexed_position(store: ObjectStore, root: ObjectKey, segment: ArchivedSegment, offset: int) -> int:

@@ -26,7 +26,7 @@ INDEX_SUFFIXES = {
 class SegmentPlan:
     """A segment and what stays of it: batches that reach to `first_offset` or above, and begin below `end_offset`.
 
-    `until_timestamp_ms`: of these only those before the first batch with a later record; None for all.
+    `until_timestamp_ms`: of these only those before the first of them with a later record; None for all.
     """
 
     segment: ArchivedSegment
@@ -119,8 +119,15 @@ class PartitionPlan:
         return max(plan.segment.highest_batch_leader_epoch for plan in self.segments)
 
 
-def plan_partition(state: PartitionState, request: RestoreRequest) -> PartitionPlan:
-    """Choose the segments. Raises SettingsError if nothing of the range is archived."""
+def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_early: bool = False) -> PartitionPlan:
+    """Choose the segments.
+
+    Args:
+        first_is_early: what is wanted of the first one is known not to be later than the time that is asked for; whatever its
+            commit says, which counts also what lies below the log's start.
+
+    Raises SettingsError if nothing of the range is archived.
+    """
     start_offset, end_offset, left_out = _wanted(state, request)
     # Where all of it was deleted, an empty log begins and ends there; the last segment tells its producers and epochs.
     reached = min(start_offset, end_offset - 1)
@@ -131,7 +138,9 @@ def plan_partition(state: PartitionState, request: RestoreRequest) -> PartitionP
         raise SettingsError(f"{state.lineage}: the offsets [{start_offset}, {end_offset}) are recorded as lost")
     late = request.until_timestamp_ms
     if late is not None:
-        count = next((at for at, found in enumerate(chosen, 1) if found.max_timestamp_ms > late), None)
+        may_end = chosen[1:] if first_is_early else chosen
+        end = next((found for found in may_end if found.max_timestamp_ms > late), None)
+        count = None if end is None else chosen.index(end) + 1
         chosen, late = (chosen, None) if count is None else (chosen[:count], late)
     plans = [
         SegmentPlan(segment, max(segment.base_offset, start_offset), min(segment.end_offset, end_offset))

@@ -12,10 +12,9 @@ from sidecar.errors import PartitionError
 from sidecar.pipeline.backfill import Progress
 from sidecar.pipeline.restore.checkpoint_files import require_readable
 from sidecar.pipeline.restore.decisions import decide
-from sidecar.pipeline.restore.first_batch import refuse_time_before_all
+from sidecar.pipeline.restore.first_batch import plan_in_time, refuse_time_before_all
 from sidecar.pipeline.restore.histories import read_histories
 from sidecar.pipeline.restore.outcome import PartitionOutcome, Unreadable
-from sidecar.pipeline.restore.plan import plan_partition
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.retention import foretold
 from sidecar.pipeline.restore.running import WORKERS, Run
@@ -103,7 +102,7 @@ def restore(
 def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
     target = within(read_target(request.log_dir, request.topic), request.cluster)
     histories = read_histories(store, clock, request)
-    outcomes = [PartitionOutcome(plan_partition(state, request)) for state in histories.states]
+    outcomes = [PartitionOutcome(plan) for plan in plan_in_time(store, request, histories.states)]
     refuse_time_before_all(store, request, outcomes)
     for outcome in outcomes:
         place = place_of(target, outcome.plan.topic_partition)
