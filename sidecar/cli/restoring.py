@@ -60,7 +60,8 @@ def restore(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="The log ends before the first batch with a later record. Milliseconds since 1970, or ISO 8601 with a zone.",
+            help="The log ends before the first batch with a later record, or the first later transaction marker. Milliseconds "
+            "since 1970, or ISO 8601 with a zone.",
         ),
     ] = None,
     topic_id: Annotated[
