@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
-from sidecar.errors import BrokerUnavailable, Fenced, OutcomeUnknown, SidecarError
+from sidecar.errors import BrokerUnavailable, Fenced, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, SegmentFiles
@@ -25,6 +24,7 @@ from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.lost_offsets import NOT_ON_DISK, tell_lost
 from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.pipeline.passing_over import pass_over, record_lost
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.recovery import settle_attempts
@@ -87,7 +87,7 @@ class PartitionTurn:
         self._known.require_alone(plan.files)
         require_seam(self._tools, plan.files, state)
         if plan.hole is not None:
-            state = self._record_lost(plan.hole)
+            state = record_lost(self._tools, self._known, plan, plan.hole)
         if not plan.segments:
             return
         checkpoint = leader_epoch_checkpoint(plan.files)
@@ -117,7 +117,13 @@ class PartitionTurn:
                 prepared, position, blocker = self._prepare(segment, position, checkpoint, resumed)
             except SidecarError:
                 self._commit_all()  # What came before is good.
+                self._outcome.unprepared = segment
                 raise
+            if prepared.lost_whole is not None:
+                prepared.close()
+                self._commit_all()
+                pass_over(self._tools, self._known, self._plan, segment, prepared.lost_whole)
+                continue
             if blocker is not None:
                 prepared.close()
                 self._held_back.hold(blocker)
@@ -154,9 +160,9 @@ class PartitionTurn:
             stable_end_offset = plan.facts.stable_end_offset
             blocker = None
             if not plan.facts.transactions_decided:
-                blocker = undecided_transactions(
-                    plan.files, segment, prepared.reading.state, stable_end_offset, self._tools.beat
-                )
+                # Markers that are lost decide no transaction: what is known behind them does.
+                at_end = prepared.reading.state if prepared.lost is None else after.known.table
+                blocker = undecided_transactions(plan.files, segment, at_end, stable_end_offset, self._tools.beat)
             copy = None if self._before_upload is None else self._before_upload.copy_of(segment)
             if copy is not None and blocker is None and attempt is None and prepared.lost is None:
                 prepared = with_copy(prepared, copy, self._tools.new_id(), root)
@@ -230,19 +236,3 @@ class PartitionTurn:
             raise
         finally:
             prepared.close()
-
-    def _record_lost(self, hole: tuple[int, int]) -> PartitionState:
-        plan = self._plan
-        state, commits = self._known.opened()
-        require_leadership(self._tools, plan.files, plan.facts)
-        lost = [Lost(*hole, NOT_ON_DISK)]
-        tell = partial(tell_lost, self._tools, plan.files.topic_partition, lost, plan.facts.cluster_start_offset)
-        try:
-            after = commits.append(lost, writer_of(self._tools, plan.facts), state)
-        except OutcomeUnknown:
-            tell()  # It may stand: the next look finds no hole to record then. Better told twice than not at all.
-            raise
-        tell()
-        self._tools.board.grown(plan.files.topic_partition, after.segments, after.holes)
-        self._known.position = None
-        return self._known.keep(after, plan.files)

@@ -6,15 +6,13 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-import structlog
-
 from sidecar.archive.bundle import assemble_indexes
 from sidecar.archive.state import PartitionState
-from sidecar.errors import CoverageHole
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.bundle import PreparedSegment, check_size, fresh_attempt
 from sidecar.pipeline.journal import Attempt
+from sidecar.pipeline.missing_offsets import lost_tail
 from sidecar.pipeline.page_cache import NO_FOOTPRINT, footprint_before
 from sidecar.pipeline.producer_snapshot import (
     KnownState,
@@ -22,11 +20,8 @@ from sidecar.pipeline.producer_snapshot import (
     state_at_archive_end,
     state_at_log_start,
 )
-from sidecar.pipeline.reading import SegmentReading, read_segment
-from sidecar.pipeline.seams import cleaner_was_here
+from sidecar.pipeline.reading import read_segment
 from sidecar.pipeline.tools import Tools
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,9 @@ def prepare_segment(
     Args:
         resumed: an earlier attempt whose `.log` object is complete; its segment id is used again.
 
-    Raises the errors of `read_segment` and `open_listed`.
+    Where its last offsets are lost, the segment ends before them, and the position is the one behind them.
+
+    Raises the errors of `read_segment`, `open_listed` and `lost_tail`.
     """
     descriptor = tools.held.take(segment.log)
     with ExitStack() as closing:
@@ -77,7 +74,7 @@ def prepare_segment(
             log_start_offset=log_start_offset,
             index_interval_bytes=tools.policy.index_interval_bytes,
         )
-        lost = _lost_tail(tools, segment, reading)
+        lost = lost_tail(tools, segment, descriptor, reading)
         now_ms = tools.clock.now_ms()
         largest_ms = max(position.largest_timestamp_ms, min(reading.built.max_timestamp_ms, now_ms))
         snapshot, known = choose_snapshot(
@@ -88,12 +85,13 @@ def prepare_segment(
             now_ms=now_ms,
             producer_id_expiration_ms=tools.policy.expiration_ms(tools.facts.policy(segment.topic_partition.topic)),
             log_start_offset=log_start_offset,
+            is_cut=lost is not None,
         )
         indexes, parts = assemble_indexes(
             reading.offset_index,
             reading.time_index,
             snapshot.content,
-            reading.leader_epochs.text_for_bundle(segment.end_offset),
+            reading.leader_epochs.text_for_bundle(segment.end_offset if lost is None else lost[0]),
             reading.transaction_index,
         )
         check_size(segment, len(indexes))
@@ -103,34 +101,3 @@ def prepare_segment(
         segment, descriptor, reading, snapshot, indexes, parts, attempt, lost, footprint=footprint
     )
     return prepared, LogPosition(known, largest_ms)
-
-
-def _lost_tail(tools: Tools, segment: SegmentFiles, reading: SegmentReading) -> tuple[int, int] | None:
-    """The offsets that are missing before the next segment, where no compaction explains it: a `.log` is gone between them.
-
-    A log that was compacted by another replica, and fetched from there, has no note of this broker's cleaner: there the
-    topic's `cleanup.policy` decides, as far as it is known.
-    Raises CoverageHole unless such ranges are to be recorded as lost.
-    """
-    missing, topic = reading.missing_tail, segment.topic_partition.topic
-    if (
-        missing is None
-        or missing[0] == segment.base_offset
-        or cleaner_was_here(segment.log_dir, segment.topic_partition)
-    ):
-        return None
-    policy = tools.facts.policy(topic)
-    if policy.is_compacted:
-        why = f"cleanup.policy has compact ({policy.origins['cleanup_policy']})"
-        _log.warning("missing_offsets_taken_as_compacted", segment=str(segment), offsets=missing, reason=why)
-        tools.metrics.broker.taken_as_compacted(missing[1] - missing[0])
-        return None
-    if not tools.policy.record_lost:
-        raise CoverageHole(
-            f"{segment}: its last batch ends at offset {missing[0] - 1}, the next segment begins at {missing[1]}, and nothing says "
-            f"that the log was ever compacted: a .log file is missing in {segment.directory}. Restore it from a replica, or set "
-            f"run.record_lost to record the range as LOST and go on. If another replica compacted the log, say so in "
-            f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}",
-            hole=missing,
-        )
-    return missing

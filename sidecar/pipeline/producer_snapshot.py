@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from producer_state.compare import Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
@@ -73,13 +74,17 @@ def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
     Below offset 0 there is nothing, whatever a file says. Producers whose batches are all gone from the log are known
     only from the broker's snapshot; without it they are left out, as a full replay of the log would.
     """
-    if base_offset > 0 and base_offset in files.snapshot_offsets:
+    return _as_the_broker_says(files.directory if base_offset in files.snapshot_offsets else None, base_offset)
+
+
+def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
+    if offset > 0 and directory is not None:
         try:
-            content = (files.directory / file_name(base_offset, Suffix.SNAPSHOT)).read_bytes()
-            return KnownState(ProducerTable.from_snapshot(base_offset, content), base_offset, exact=True)
+            content = (directory / file_name(offset, Suffix.SNAPSHOT)).read_bytes()
+            return KnownState(ProducerTable.from_snapshot(offset, content), offset, exact=True)
         except (CorruptSnapshot, OSError):
             pass  # A snapshot that cannot be read tells no more than one that is not there.
-    return KnownState(ProducerTable.blank(base_offset), base_offset, exact=base_offset == 0)
+    return KnownState(ProducerTable.blank(offset), offset, exact=offset == 0)
 
 
 def choose_snapshot(
@@ -91,6 +96,7 @@ def choose_snapshot(
     now_ms: int,
     producer_id_expiration_ms: int | None,
     log_start_offset: int,
+    is_cut: bool = False,
 ) -> tuple[ChosenSnapshot, KnownState]:
     """Decide, and give the state from which the next segment goes on.
 
@@ -99,13 +105,18 @@ def choose_snapshot(
         log_time_ms: the largest batch timestamp so far, capped by the wall clock: no loader's clock will be behind it.
         now_ms: the wall clock.
         log_start_offset: the broker's; DeleteRecords may have moved it above the first segment's base.
+        is_cut: offsets at the segment's end are lost. The broker's snapshot has what they did, and stands behind them: of
+            the producers at the cut it tells nothing, of those in the next segment it alone tells anything.
 
     Raises SegmentChanged if the snapshot file is not the one that was listed.
     """
-    exact = known.exact and not reading.looks_cleaned
+    exact = known.exact and (is_cut or not reading.looks_cleaned)
     expiration = Expiration.with_margins(log_time_ms, producer_id_expiration_ms)
     table = reading.state.unexpired(expiration)
     rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)
+    if is_cut:
+        behind = _as_the_broker_says(segment.directory if segment.snapshot else None, segment.end_offset)
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "what comes next is lost"), behind
     after = KnownState(table, known.start_offset, exact)
     found = _on_disk(segment)
     if found is None or segment.snapshot is None:

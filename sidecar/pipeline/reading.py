@@ -93,7 +93,7 @@ def read_segment(
         except ProducerStateError as error:
             raise PartitionError(f"{name}: {error}; a broker would refuse to load this log") from error
         completed += ended
-        looks_cleaned = looks_cleaned or _looks_cleaned(columns, expected_offset)
+        looks_cleaned = looks_cleaned or shows_cleaning(columns, expected_offset)
         expected_offset = int(columns.last_offset[-1]) + 1
         indexes.add(columns)
     scanner.require_exact()
@@ -114,7 +114,7 @@ def read_segment(
     )
 
 
-def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
+def shows_cleaning(columns: BatchColumns, expected_offset: int) -> bool:
     """Whether compaction has been here: offsets missing inside or between batches, or a delete horizon."""
     follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
     current = columns.magic == 2

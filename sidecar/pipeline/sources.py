@@ -127,7 +127,7 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
         raise _changed(segment, f"{segment.log.path} is gone, but the log still begins at {log_start}")
     if segment.end_offset not in found.bases and log_start <= segment.end_offset:
         raise _changed(segment, f"no segment begins at its end any more; the log has [{log_start}, {last}]")
-    if inside := [base for base in found.bases if segment.base_offset < base < segment.end_offset]:
+    if inside := [base for base in found.bases if file_base_offset < base < segment.end_offset]:
         raise _changed(segment, f"a segment begins at {inside[0]} now, inside of it")
 
 

@@ -1,0 +1,200 @@
+"""Offsets that no local file has: a hole wherever no cleaner explains them, also just above the archive and in whole segments."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import structlog
+
+from producer_state.snapshot import read_snapshot
+from sidecar.archive.state import PartitionState
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import ManualClock
+from sidecar.config.topic_policy import TopicPolicySettings
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import CoverageHole, SegmentChanged
+from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
+from sidecar.pipeline.batch_search import cut_segment
+from sidecar.pipeline.sources import ensure_unchanged
+from sidecar.pipeline.verify import verify_partition
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import golden
+from tests.pipeline.archives import parts_of
+from tests.pipeline.rig import (
+    archive,
+    archived_states,
+    copy_partitions,
+    ranges,
+    rolled_ranges,
+    tools_for,
+)
+
+ORDERS = list(pairwise((0, 140, 248, 362, 504, 606, 724, 868, 964)))
+LOST = ORDERS[3]
+
+
+def log_of(log_dir: Path, base_offset: int, partition: str = "orders-0") -> Path:
+    return log_dir / partition / f"{base_offset:020d}.log"
+
+
+def orders_of(store: MemoryStore) -> PartitionState:
+    return archived_states(store)["orders-0"]
+
+
+def holes(state: PartitionState) -> list[tuple[int, int]]:
+    return [(hole.base_offset, hole.end_offset) for hole in state.holes]
+
+
+@pytest.fixture
+def caught_up(tmp_path: Path) -> tuple[Path, MemoryStore]:
+    """All is archived that was rolled: the archive ends where the segment begins whose `.log` is gone then."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as tools:
+        archive(tools, log_dir)
+    assert orders_of(store).end_offset == LOST[0]
+    log_of(log_dir, LOST[0]).unlink()
+    return log_dir, store
+
+
+def cut_out_a_batch(log: Path) -> None:
+    """As a cleaner does."""
+    content = log.read_bytes()
+    first = struct.unpack_from(">i", content, 8)[0] + 12
+    second = first + struct.unpack_from(">i", content, first + 8)[0] + 12
+    log.write_bytes(content[:first] + content[second:])
+    for suffix in ("index", "timeindex"):
+        log.with_suffix(f".{suffix}").unlink()
+
+
+def test_a_log_that_is_gone_just_above_the_archive_is_a_hole(
+    caught_up: tuple[Path, MemoryStore], tmp_path: Path
+) -> None:
+    log_dir, store = caught_up
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        (error,) = archive(tools, log_dir).errors
+    assert isinstance(error, CoverageHole)
+    assert error.hole == LOST
+    where = f"{log_of(log_dir, ORDERS[2][0])} has nothing from offset {LOST[0]} on, where the archive ends"
+    assert f"{where}, the next segment begins at {LOST[1]}" in str(error)
+    assert ranges(orders_of(store)) == ORDERS[:3]
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        assert archive(tools, log_dir).errors == []
+    state = orders_of(store)
+    assert (ranges(state), holes(state)) == (ORDERS[:3] + ORDERS[4:], [LOST])
+    assert {segment.snapshot.origin for segment in state.segments} == {SnapshotOrigin.BROKER}
+    assert verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True).problems == ()
+
+
+def test_a_log_that_is_empty_without_its_indexes_is_a_hole(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    log_of(log_dir, LOST[0]).write_bytes(b"")
+    for suffix in ("index", "timeindex"):
+        log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").unlink()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        (error,) = archive(tools, log_dir).errors
+    assert isinstance(error, CoverageHole)
+    assert f"{log_of(log_dir, LOST[0])} is empty" in str(error)
+    assert ranges(orders_of(store)) == ORDERS[:3]
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        assert archive(tools, log_dir).errors == []
+    assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[:3] + ORDERS[4:], [LOST])
+
+
+def test_what_is_lost_before_the_archive_begins_is_told_and_the_archive_begins_behind_it(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    log_of(log_dir, 0).write_bytes(b"")
+    for suffix in ("index", "timeindex"):
+        log_of(log_dir, 0).with_suffix(f".{suffix}").write_bytes(b"")
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        with structlog.testing.capture_logs() as logs:
+            assert archive(tools, log_dir).errors == []
+        assert f"lost_offsets_total {ORDERS[0][1]}.0" in tools.metrics.exposition()[0].decode()
+    told = [line for line in logs if line["event"] == "offsets_lost"]
+    assert [(line["from_offset"], line["to_offset"]) for line in told] == [ORDERS[0]]
+    assert "the archive begins behind them" in told[0]["reason"]
+    assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[1:], [])
+
+
+@pytest.mark.parametrize("explained_by", ["its own cleaner", "cleanup.policy", "the batches before it"])
+@pytest.mark.parametrize("where", ["just above the archive", "in an empty file"])
+def test_a_segment_that_a_cleaner_emptied_is_no_hole(where: str, explained_by: str, tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact")]
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as tools:
+        archive(tools, log_dir)
+    log_of(log_dir, LOST[0]).unlink()
+    for suffix in ("index", "timeindex"):
+        log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").unlink()
+    if where == "in an empty file":
+        # A broker's cleaner leaves one, a replica that fetches the log does not.
+        for suffix in ("log", "index", "timeindex"):
+            log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").write_bytes(b"")
+    if explained_by == "its own cleaner":
+        (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {LOST[1]}\n")
+    if explained_by == "the batches before it":
+        cut_out_a_batch(log_of(log_dir, ORDERS[2][0]))
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        if explained_by == "cleanup.policy":
+            tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
+        errors = archive(tools, log_dir).errors
+        counted = tools.metrics.exposition()[0].decode()
+    if (where, explained_by) == ("in an empty file", "the batches before it"):
+        # Those are of another file. Which segments its cleaner has emptied the broker's note says.
+        assert [type(error) for error in errors] == [CoverageHole]
+        return
+    assert errors == []
+    taken = LOST[1] - LOST[0] if explained_by == "cleanup.policy" else 0
+    assert f"offsets_taken_as_compacted_total {taken}.0" in counted
+    assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
+
+
+def test_a_file_that_comes_back_below_the_cut_makes_it_another_log(
+    caught_up: tuple[Path, MemoryStore], tmp_path: Path
+) -> None:
+    log_dir, _ = caught_up
+    files = read_partition_directory(TopicPartition("orders", 0), log_dir, log_dir / "orders-0")
+    cut = cut_segment(files.segments[2], LOST[0])
+    assert cut is not None
+    ensure_unchanged(cut, files)
+    log_of(log_dir, LOST[0]).write_bytes(log_of(golden("4.3.0") / "logs", LOST[0]).read_bytes())
+    with pytest.raises(SegmentChanged, match=f"a segment begins at {LOST[0]} now"):
+        ensure_unchanged(cut, files)
+
+
+@pytest.mark.parametrize(("partition", "missing"), [("orders-0", 3), ("orders-0", 5), ("transactions-0", 2)])
+def test_producers_are_followed_up_to_a_hole_and_from_behind_it(partition: str, missing: int, tmp_path: Path) -> None:
+    """The broker's snapshots are right on both sides, whatever the offsets between them did."""
+    log_dir, store = copy_partitions(tmp_path, partition), MemoryStore()
+    spans = rolled_ranges(log_dir, partition)
+    log_of(log_dir, spans[missing][0], partition).unlink()
+    recording = tools_for(log_dir, store, tmp_path / "state", record_lost=True)
+    with recording as tools, structlog.testing.capture_logs() as logs:
+        assert archive(tools, log_dir).errors == []
+    assert "producer_snapshot_mismatch" not in {line["event"] for line in logs}
+    state = archived_states(store)[partition]
+    assert holes(state) == [spans[missing]]
+    assert len(state.segments) > missing
+    for segment in state.segments:
+        parts = parts_of(store, state, segment)
+        path = golden("4.3.0") / "logs" / partition / f"{segment.end_offset:020d}.snapshot"
+        assert read_snapshot(parts[PartName.PRODUCER_SNAPSHOT]) == read_snapshot(path.read_bytes())
+        is_cut = segment.end_offset == spans[missing][0]
+        assert (segment.snapshot.origin is SnapshotOrigin.REBUILT) == is_cut
+        assert segment.snapshot.exact
+        # No epoch that began among the lost offsets either.
+        begins = [entry.start_offset for entry in read_leader_epochs(parts[PartName.LEADER_EPOCHS]).entries]
+        assert max(begins) < segment.end_offset
+
+
+def test_markers_that_are_lost_hold_no_segment_back(tmp_path: Path) -> None:
+    """The transaction that is open at 431 was decided among the lost offsets; the one open since 777 is open for good."""
+    log_dir, store = copy_partitions(tmp_path, "transactions-0"), MemoryStore()
+    log_of(log_dir, 603, "transactions-0").unlink()
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        (outcome,) = archive(tools, log_dir).outcomes
+    assert "waits for a transaction of producer 11, open since offset 777" in outcome.reason
