@@ -30,7 +30,8 @@ def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
             f"{f' ({told})' if told else ''}: correct sasl_mechanism, security_protocol or the port"
         )
     if isinstance(error, NodeNotReadyError):
-        return f"{servers}: there is no connection to broker {told}"
+        # Only a number names a broker: where none was asked for, kafka-python speaks of its own arguments.
+        return f"{servers}: there is no connection to {f'broker {told}' if told.isdecimal() else 'any broker'}"
     if isinstance(error, ConnectionError) and told:
         return told
     return f"{servers}: {type(error).__name__}: {told}" if told else f"{servers}: {type(error).__name__}"

@@ -50,6 +50,7 @@ def broker(
     from sidecar.broker.connection import BrokerConnection
     from sidecar.broker.inspection import ask_producers, log_dirs
     from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, missing_right, problem_words
+    from sidecar.cli.output import remark
     from sidecar.clock import SystemClock
     from sidecar.pipeline.assembly import scanner
     from sidecar.pipeline.configured_facts import open_facts
@@ -80,7 +81,9 @@ def broker(
             [problem_words(CLUSTER_DENIED, DESCRIBE)], "the broker's log dirs are not shown"
         )
     head = {"cluster_id": cluster_id, "broker_id": broker_id, "missing_rights": missing_rights}
-    _show(options, head, rows, [asdict(found) for found in directories], with_producers=producers)
+    _show(options, head, rows, [asdict(found) for found in directories], with_producers=producers and told is not None)
+    if told is None and not options.json:
+        remark("Producers are not shown: brokers before 2.8 do not tell them")
     return 0
 
 

@@ -9,13 +9,24 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.errors import NodeNotReadyError
 
 from sidecar.broker.first_contact import _strings
 from sidecar.broker.oauth_token import lifetime_words
+from sidecar.broker.refusals import words
 from sidecar.broker.rights import DESCRIBE, missing_right, problem_words
 from sidecar.broker.secret_files import fingerprint, read_secret
+from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerUnavailable
 from tests.servers.secure_kafka import unsecured_token
+
+
+def test_no_connection_is_told_in_our_words() -> None:
+    settings = BrokerConnectionSettings(bootstrap_servers=("one:9092", "two:9092"))
+    assert words(NodeNotReadyError(3), settings) == "one:9092,two:9092: there is no connection to broker 3"
+    for told in ("No node_id provided", "bootstrap-0", "metadata"):
+        found = words(NodeNotReadyError(told), settings)
+        assert found == "one:9092,two:9092: there is no connection to any broker"
 
 
 @given(st.binary(max_size=64))
@@ -46,9 +57,9 @@ def test_the_lifetime_of_a_token_is_its_own_word(tmp_path: Path) -> None:
 
 def test_a_secret_that_cannot_be_read_is_told_with_its_setting_and_never_with_its_text(tmp_path: Path) -> None:
     path = tmp_path / "password"
-    for content, words in ((b"", "is empty"), (b"\xff\xfe", "no UTF-8"), (b"x" * 70_000, "too long")):
+    for content, problem in ((b"", "is empty"), (b"\xff\xfe", "no UTF-8"), (b"x" * 70_000, "too long")):
         path.write_bytes(content)
-        with pytest.raises(BrokerUnavailable, match=rf"sasl_password_file: .*{words}"):
+        with pytest.raises(BrokerUnavailable, match=rf"sasl_password_file: .*{problem}"):
             read_secret("sasl_password_file", path)
     path.unlink()
     with pytest.raises(BrokerUnavailable, match="cannot be read: No such file"):

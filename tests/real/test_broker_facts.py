@@ -124,13 +124,16 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         (other / "meta.properties").write_text(f"version=1\nnode.id={broker.node_id}\ncluster.id=another\n")
         with facts_of(broker, other) as wrong, pytest.raises(SettingsError, match="is of cluster"):  # type: ignore[attr-defined]
             wrong.refresh()
-        told = json_lines(
-            run_program(
-                {}, "broker", "--json", "--log-dir", str(broker.log_dirs[0]), "--bootstrap-server", broker.bootstrap
-            )
-        )[0]
+        asked = ("broker", "--log-dir", str(broker.log_dirs[0]), "--bootstrap-server", broker.bootstrap)
+        told = json_lines(run_program({}, *asked, "--json"))[0]
         (orders,) = (row for row in told["partitions"] if row["topic"] == "orders")
         assert (orders["last_stable_offset"], orders["high_watermark"]) == (31, 31)
+        shown = run_program({}, *asked, "--producers")
+        told_producers = broker.version != "2.7.2"
+        assert ("last sequence" in shown.stdout, "brokers before 2.8" in shown.stderr) == (
+            told_producers,
+            not told_producers,
+        )
         read_ms = facts.state().read_ms
         broker.stop()
         facts.refresh()
