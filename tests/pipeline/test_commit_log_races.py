@@ -34,7 +34,6 @@ class Archiver:
         self.step = step
         self.end_offset = end_offset
         self.attempts = 0
-        self.conflicts = 0
         self.confirmed: list[ArchivedSegment] = []
 
     def next_segment(self, state: PartitionState) -> ArchivedSegment | None:
@@ -51,7 +50,6 @@ class Archiver:
                 state = self.log.append([Add(segment)], WRITER, state)
                 self.confirmed.append(segment)
             except CommitConflict as conflict:
-                self.conflicts += 1
                 state = conflict.state
             except (OutcomeUnknown, StoreError):
                 state = self.log.read()

@@ -33,11 +33,6 @@ END = 964
 """Of what is archived of orders-0, whose log goes on."""
 
 
-def source_batches(name: str, end_offset: int, version: str = "4.3.0") -> list[bytes]:
-    batches = batches_of(golden(version) / "logs" / name)
-    return [batch.content for batch in batches if batch.first_offset < end_offset]
-
-
 def assert_loadable(directory: Path, end_offset: int) -> None:
     """Every index is right for its file, the active segment is empty, and the state at the end is the replay's."""
     bases = sorted(int(path.stem) for path in directory.glob("*.log"))
