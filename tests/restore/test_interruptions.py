@@ -16,12 +16,13 @@ import pytest
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.pipeline.restore import fetching
-from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
+from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.pipeline.restore.restore import restore
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
 from tests.restore.archives import CLOCK, archived, files_of, golden_topic_id, own_log_dir
+from tests.restore.test_deleted_records import deleted_before
 from tests.restore.test_refusals import new_topic
 
 TOPIC = "transactions"
@@ -131,6 +132,28 @@ def test_another_wish_fetches_anew_what_differs(expected: dict[str, dict[str, by
 
 def _killed(*_: object) -> None:
     raise Killed
+
+
+@pytest.mark.parametrize("end_offset", [116, 220])
+def test_markers_of_a_run_that_was_to_abort_leave_nothing_behind(end_offset: int, tmp_path: Path) -> None:
+    """In an empty log they stood under the name of the segment of which nothing is kept."""
+    found = []
+    for name, wishes in (("twice", (OpenTransactionMode.ABORT, OpenTransactionMode.KEEP)), ("once", ())):
+        (tmp_path / name).mkdir()
+        log_dir, store = own_log_dir(tmp_path / name), deleted_before(end_offset, NAMES[0])
+        options = {"partitions": (0,), "offset_range": (0, end_offset)}
+        for wish in wishes:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("sidecar.pipeline.restore.running.Run.swap_in", _killed)
+                with pytest.raises(Killed):
+                    restore(store, CLOCK, request_for(log_dir, open_transactions=wish, **options))
+        (outcome,) = restore(store, CLOCK, request_for(log_dir, **options)).outcomes
+        assert outcome.log is not None
+        assert outcome.log.start_offset == outcome.log.end_offset == end_offset
+        assert outcome.log.open_transactions
+        found.append(files_of(log_dir / NAMES[0]))
+    assert found[0] == found[1]
+    assert not any(name.endswith(".txnindex") for name in found[1])
 
 
 HANGS_AT_THE_THIRD_SEGMENT = """

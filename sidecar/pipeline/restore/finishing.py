@@ -65,6 +65,8 @@ def finish_partition(
         _place_snapshot(work, table)
     for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
         work.staged.place(file_name(table.end_offset, suffix), b"")
+    # Where nothing is kept of the last segment it had this name, and so had an earlier run's markers.
+    work.staged.remove(frozenset({file_name(table.end_offset, Suffix.TRANSACTION_INDEX)}))
     work.staged.place(LEADER_EPOCH_CHECKPOINT, epochs.to_text())
     compacted = any(found.has_gaps for found in restored)
     return FinishedLog(restored[0].base_offset, start_offset, table.end_offset, first_offsets, aborts, compacted)
