@@ -60,8 +60,15 @@ class BrokerMetrics:
             "broker_cleaner_beyond_max_lag_partitions",
             "Partitions with something dirty beyond `max.compaction.lag.ms`.",
         )
+        self._held_deleted = declarations.gauge(
+            "held_deleted_bytes",
+            "Bytes of planned segments that the broker has deleted and that are held open until they are archived: they still take "
+            "up its disk.",
+        )
         self._lost = declarations.counter(
-            "lost_offsets_total", "Offsets recorded as LOST, because they were gone before they were archived."
+            "lost_offsets_total",
+            "Offsets recorded as LOST, because they were gone before they were archived; also those that were planned as the first "
+            "of an archive, which then begins above them.",
         )
         self._taken_as_compacted = declarations.counter(
             "offsets_taken_as_compacted_total",
@@ -105,6 +112,10 @@ class BrokerMetrics:
         if deadline_ms is None:
             return math.nan if unknown else math.inf
         return max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
+
+    def held_deleted(self, size_bytes: int) -> None:
+        """So much of the broker's disk is taken up by what it has deleted and we hold."""
+        self._held_deleted.set(size_bytes)
 
     def offsets_lost(self, count: int) -> None:
         """A range of so many offsets was recorded as LOST."""

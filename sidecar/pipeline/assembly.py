@@ -24,6 +24,7 @@ from sidecar.metrics import MeteredStore, Metrics
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.pipeline.configured_facts import open_facts
+from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
@@ -143,6 +144,8 @@ def open_tools(
                 probe_store(store, single_writer=settings.store.single_writer)
         journal = Journal(directory)
         resources.callback(journal.close)
+        held = HeldFiles()
+        resources.callback(held.release)
         memory = ArchiveMemory(None if read_only else directory)
         resources.callback(memory.close)
         yield Tools(
@@ -155,6 +158,7 @@ def open_tools(
             instance=f"{socket.gethostname()}/{os.getpid()}",
             stop=stop or Event(),
             beat=beat,
+            held=held,
             board=board or Board(clock),
             memory=memory,
         )

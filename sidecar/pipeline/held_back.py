@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import structlog
 
+from sidecar.model import SegmentFiles
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, look_ahead
@@ -24,6 +25,11 @@ class HeldBack:
         self._waiting: OpenTransactions | None = None
         self._since_s = 0.0
         self._is_told = False
+
+    @property
+    def segment(self) -> SegmentFiles | None:
+        """The one that waited when it was last looked at."""
+        return None if self._waiting is None else self._waiting.segment
 
     def hold(self, waiting: OpenTransactions) -> None:
         """This segment, just read, may not be archived yet."""

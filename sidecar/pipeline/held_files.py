@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+import structlog
 
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.model import FileIdentity
 from sidecar.pipeline.sources import identity_of, open_listed
 
-HELD_MAX = 256
+_log = structlog.get_logger(__name__)
+
+HELD_MAX: Final = 256
+FREE_SHARE_MIN: Final = 0.05
+"""What the broker has deleted takes up its disk as long as it is held; below this share of free space that is over."""
 
 
 def descriptors_to_hold() -> int:
@@ -19,34 +27,57 @@ def descriptors_to_hold() -> int:
     return min(HELD_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
+def free_share(descriptor: int) -> float:
+    """How much of a file's disk others than root may still fill, between 0 and 1. Raises OSError."""
+    found = os.fstatvfs(descriptor)
+    return found.f_bavail / max(1, found.f_blocks)
+
+
 class HeldFiles:
     """Open descriptors by file. Thread-safe."""
 
-    def __init__(self, limit: int | None = None) -> None:
-        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`."""
+    def __init__(self, limit: int | None = None, free: Callable[[int], float] = free_share) -> None:
+        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: see `free_share`."""
         self._limit = descriptors_to_hold() if limit is None else limit
+        self._free = free
         self._lock = threading.Lock()
         self._held: dict[FileIdentity, int] = {}
 
-    def hold(self, files: Iterable[FileIdentity]) -> None:
-        """Open these, the most urgent first, as far as there is room. What cannot be opened is told when it is its turn."""
-        for file in files:
-            with self._lock:
-                if len(self._held) >= self._limit:
-                    return
-                if file in self._held:
-                    continue
-            try:
-                descriptor = open_listed(file)
-            except (SegmentChanged, PartitionError):
-                continue
-            with self._lock:
-                self._held[file] = descriptor
+    def keep(self, wanted: Iterable[FileIdentity]) -> None:
+        """Hold these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
+
+        What cannot be opened is told when it is its turn.
+        """
+        files = list(islice(_each_once(wanted), self._limit))
+        with self._lock:
+            self._close(self._held.keys() - set(files))
+            self._held = {file: self._held[file] for file in files if file in self._held}
+            self._spare_disks()
+            for file in files:
+                if file not in self._held:
+                    try:
+                        self._held[file] = open_listed(file)
+                    except (SegmentChanged, PartitionError):
+                        continue
+
+    def _spare_disks(self) -> None:
+        """Let go of what the broker has deleted, the least urgent first, where its disk is nearly full."""
+        for file, descriptor in reversed(list(self._held.items())):
+            found = os.fstat(descriptor)
+            if found.st_nlink == 0 and self._free(descriptor) < FREE_SHARE_MIN:
+                self._close([file])
+                _log.error(
+                    "held_segment_let_go",
+                    path=str(file.path),
+                    size_bytes=found.st_size,
+                    reason="the broker has deleted it, it is not archived yet, and the disk is nearly full",
+                )
 
     def take(self, file: FileIdentity) -> int:
-        """A descriptor of the file, which is the caller's to close. Raises the errors of `open_listed`."""
+        """A descriptor of the file, which is the caller's to close; what is held stays so. Raises the errors of `open_listed`."""
         with self._lock:
-            descriptor = self._held.pop(file, None)
+            held = self._held.get(file)
+            descriptor = None if held is None else os.dup(held)
         if descriptor is None:
             return open_listed(file)
         if identity_of(file.path, os.fstat(descriptor)) != file:
@@ -54,9 +85,39 @@ class HeldFiles:
             raise SegmentChanged(f"{file.path}: changed between planning and reading; the next scan decides anew")
         return descriptor
 
-    def release(self) -> None:
-        """Close what nobody took."""
+    def has(self, file: FileIdentity) -> bool:
+        """Whether the file is held, and still what was listed."""
         with self._lock:
-            descriptors, self._held = list(self._held.values()), {}
-        for descriptor in descriptors:
-            os.close(descriptor)
+            descriptor = self._held.get(file)
+            return descriptor is not None and identity_of(file.path, os.fstat(descriptor)) == file
+
+    def unlinked_bytes(self) -> int:
+        """Bytes that the broker has deleted and that take up its disk because they are held."""
+        with self._lock:
+            found = [os.fstat(descriptor) for descriptor in self._held.values()]
+        return sum(status.st_size for status in found if status.st_nlink == 0)
+
+    def let_go(self, files: Iterable[FileIdentity]) -> None:
+        """Close these, as far as they are held."""
+        with self._lock:
+            self._close(files)
+
+    def release(self) -> None:
+        """Close all."""
+        with self._lock:
+            self._close(list(self._held))
+
+    def _close(self, files: Iterable[FileIdentity]) -> None:
+        for file in files:
+            descriptor = self._held.pop(file, None)
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _each_once(files: Iterable[FileIdentity]) -> Iterator[FileIdentity]:
+    """Lazily: a backlog may have very many of them."""
+    seen: set[FileIdentity] = set()
+    for file in files:
+        if file not in seen:
+            seen.add(file)
+            yield file

@@ -17,6 +17,28 @@ OFFSETS_LOST: Final = "OffsetsLost"
 NOT_ON_DISK: Final = "no longer on the broker's disk when it was to be archived"
 
 
+def tell_gone_before_first(
+    tools: Tools, partition: TopicPartition, gone: tuple[int, int], log_start_offset: int | None = None
+) -> None:
+    """Offsets `[from, to)` that were planned as the first of an archive are gone: no commit can say so, it begins above.
+
+    Args:
+        log_start_offset: of the leader, None where it is not known.
+    """
+    reason = f"{NOT_ON_DISK}; nothing was archived before, so that the archive begins above"
+    _log.error(
+        "offsets_lost",
+        partition=str(partition),
+        from_offset=gone[0],
+        to_offset=gone[1],
+        log_start_offset=log_start_offset,
+        reason=reason,
+        action="find out why uploads were late, or who removed files; nothing but this names them",
+    )
+    tools.metrics.broker.offsets_lost(gone[1] - gone[0])
+    tools.board.failed(str(partition), OFFSETS_LOST, f"offsets {gone[0]} to {gone[1] - 1} are lost: {reason}")
+
+
 def tell_lost(
     tools: Tools, partition: TopicPartition, said: Iterable[Action], log_start_offset: int | None = None
 ) -> None:

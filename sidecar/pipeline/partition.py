@@ -12,12 +12,13 @@ from functools import partial
 from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.http import PartitionLook
-from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
+from sidecar.pipeline.held_log import HeldLog
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_look import look_of
 from sidecar.pipeline.partition_outcome import PartitionOutcome
@@ -29,12 +30,17 @@ from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 
 NEVER = -1
+LOOK_AGAIN_MS = 1_000
+GONE_IN_DOUBT = (
+    "planned segments are gone from the directory; whether retention took them the leader's next answer tells"
+)
 
 
 class PartitionArchiver:
     """Plans and archives one partition, scan after scan; keeps what it learned of it between them.
 
     `last_turn`: number of the last round in which segments of it were taken on; `NEVER` before the first.
+    `held`: what of it is held open.
     """
 
     def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
@@ -44,6 +50,7 @@ class PartitionArchiver:
         self._topic_partition = files.topic_partition
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
+        self.held = HeldLog(tools)
         self._first_seen_ms: dict[int, int] = {}
         self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None
@@ -102,6 +109,7 @@ class PartitionArchiver:
     def _plan(self, files: PartitionFiles) -> PartitionPlan:
         facts = self._tools.facts.partition(files)
         self._stable_end_offset = facts.stable_end_offset
+        self.held.see(files, facts, self._known.end_offset)
         led_epoch = facts.leader_epoch if facts.leads else None
         if led_epoch != self._led_epoch:
             self._known.forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
@@ -117,8 +125,11 @@ class PartitionArchiver:
             # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
             return PartitionPlan(files, facts, (), (), str(error))
         self._known.require_reach(files, state)
+        gone = self.held.plannable(files, facts, state.end_offset, self._held_back.segment)
+        if self.held.in_doubt:
+            return PartitionPlan(files, facts, (), self.pending(files), GONE_IN_DOUBT, look_again_ms=LOOK_AGAIN_MS)
         plan = plan_partition(
-            files,
+            replace(files, segments=(*gone, *files.segments)),
             facts,
             state.end_offset,
             now_ms=self._tools.clock.now_ms(),
@@ -127,9 +138,13 @@ class PartitionArchiver:
             accept_hole=self._tools.policy.record_lost,
             cut=cut_segment,
         )
-        plan = self._held_back.apply(plan)
+        plan = self._held_back.apply(replace(plan, files=files))
         if self.before_upload is None or plan.error is not None or plan.hole is not None:
             return plan
+        if own := sum(segment in gone for segment in plan.segments):
+            # Nobody else can read them, so that they go as they are; the others may wait after that.
+            later = (*plan.segments[own:], *plan.waiting)
+            return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0)
         limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
         return self.before_upload.hold_back(plan, partial(self._known_at, plan, state), limit_ms)
 
@@ -201,9 +216,14 @@ class PartitionArchiver:
             look_again_ms=plan.look_again_ms,
         )
         known = self._known
+
+        def committed(segment: ArchivedSegment) -> None:
+            self.held.archived(segment.end_offset)
+            done(segment)
+
         try:
             PartitionTurn(
-                self._tools, known, self._held_back, self.before_upload, plan, outcome, done, round_end_s
+                self._tools, known, self._held_back, self.before_upload, plan, outcome, committed, round_end_s
             ).run(uploads)
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
@@ -212,6 +232,8 @@ class PartitionArchiver:
         except SidecarError as error:
             outcome.reason, outcome.error = str(error), error
             known.forget()
+            if outcome.unprepared is not None:
+                self.held.failed(outcome.unprepared, error)
         outcome.end_offset = known.last_end_offset = known.end_offset
         try:
             if outcome.archived:

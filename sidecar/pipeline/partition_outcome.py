@@ -6,12 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from sidecar.errors import SidecarError
-from sidecar.model import ArchivedSegment, PartitionFiles
+from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 
 
 @dataclass(slots=True)
 class PartitionOutcome:
-    """What was done for a partition, and why it stopped where it did ("" if everything rolled is archived)."""
+    """What was done for a partition, and why it stopped where it did ("" if everything rolled is archived).
+
+    `unprepared`: the segment that could not be prepared, if `error` is why.
+    """
 
     files: PartitionFiles
     archived: list[ArchivedSegment] = field(default_factory=list)
@@ -21,3 +24,4 @@ class PartitionOutcome:
     reason: str = ""
     error: SidecarError | None = None
     look_again_ms: int | None = None
+    unprepared: SegmentFiles | None = None

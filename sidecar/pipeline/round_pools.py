@@ -1,21 +1,39 @@
-"""What a round works with and lets go of when it is over: threads, and descriptors of planned segments."""
+"""What a round works with: threads, and descriptors of planned segments, which outlive it until these are archived."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 
+from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.queue_room import Work
 from sidecar.pipeline.tools import Tools
 
 
 @contextmanager
-def releasing(tools: Tools) -> Iterator[None]:
-    """Close the descriptors that were held for this round and that nobody took."""
+def holding(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequence[Work]) -> Iterator[None]:
+    """Hold open what is planned: what nobody can open again, then the most urgent, then what earlier rounds have left.
+
+    It stays open behind the round, unless the process is to end.
+
+    Args:
+        archivers: of all partitions; descriptors of others are let go.
+    """
+    gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
+    planned = (segment.log for _, plan in work for segment in plan.segments)
+    before = chain.from_iterable(archiver.held.logs for archiver in archivers)
+    tools.held.keep(chain(gone, planned, before))
+    for archiver, plan in work:
+        archiver.held.planned(plan)
+    tools.metrics.broker.held_deleted(tools.held.unlinked_bytes())
     try:
         yield
     finally:
-        tools.held.release()
+        if tools.stop.is_set():
+            tools.held.release()
+        tools.metrics.broker.held_deleted(tools.held.unlinked_bytes())
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.plan_pace import at_pace
 from sidecar.pipeline.queue_room import Work, turns_and_idle, within_queue
-from sidecar.pipeline.round_pools import pools, releasing
+from sidecar.pipeline.round_pools import holding, pools
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
 
@@ -83,6 +83,8 @@ class Rounds:
         present = {files.topic_partition: files for files in found.partitions}
         self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in present}
         report.resting = [rest.outcome for rest in self._resting.values()]
+        for topic_partition in self._resting:
+            self._archivers[topic_partition].held.look(present[topic_partition])
         unreadable = {problem.topic_partition: problem.error for problem in found.problems if problem.topic_partition}
         known = present.keys() | unreadable.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
@@ -154,11 +156,11 @@ class Rounds:
         done: Done = lambda _partition, _segment: None,
     ) -> RoundReport:
         """Archive what was planned. One partition's fault never stops another's work."""
-        self._tools.held.hold(segment.log for _, plan in work for segment in plan.segments)
         round_end_s = self._tools.clock.monotonic_s() + self._tools.policy.round_s
         self._number += 1
         turns, idle = turns_and_idle(work, self._tools.journal.roots())
-        with releasing(self._tools), pools(self._tools) as (partitions, uploads):
+        archivers = self._archivers.values()
+        with holding(self._tools, archivers, work), pools(self._tools) as (partitions, uploads):
             futures = [
                 partitions.submit(
                     self._archive_one,

@@ -17,6 +17,7 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.metrics import Metrics
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.plan import Settling
@@ -35,7 +36,7 @@ def tools_for(
 ) -> Iterator[Tools]:
     """Tools whose clock stands at the end of the golden directory's generation."""
     clock = ManualClock(wall_clock_ms(version))
-    journal = Journal(state_dir)
+    journal, held = Journal(state_dir), HeldFiles()
     try:
         yield Tools(
             store=store,
@@ -45,9 +46,11 @@ def tools_for(
             journal=journal,
             policy=Policy(**{"settling": AT_ONCE, "workers": 1, **policy}),
             instance="test",
+            held=held,
         )
     finally:
         journal.close()
+        held.release()
 
 
 def archive(tools: Tools, log_dir: Path, *topics: str) -> RoundReport:

@@ -114,11 +114,11 @@ def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_bac
     file = FileIdentity.of(path.parent, path.name, status)
     before = len(list(Path("/proc/self/fd").iterdir()))
     held = HeldFiles(limit=1)
-    held.hold([file, replace(file, inode=1)])
+    held.keep([file, replace(file, inode=1)])
     path.write_bytes(b"0123")
     with pytest.raises(SegmentChanged, match="between planning and reading"):
         held.take(file)
-    held.hold([file])
+    held.keep([file])
     held.release()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 

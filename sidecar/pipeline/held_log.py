@@ -1,0 +1,187 @@
+"""What of one partition's log is held open: planned, not archived yet, and perhaps gone from its directory by now."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+
+import structlog
+
+from sidecar.errors import CoverageHole, PartitionError, SidecarError
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.pipeline.lost_offsets import tell_gone_before_first
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+
+_log = structlog.get_logger(__name__)
+
+
+class HeldLog:
+    """Segments that were stable when they were planned, under one leader epoch and in one directory.
+
+    Where either changes all of them are let go: another leader may have truncated the log, another directory is another log.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._held = tools.held
+        self._segments: tuple[SegmentFiles, ...] = ()
+        self._gone: tuple[SegmentFiles, ...] = ()
+        self._under: tuple[int, tuple[int, int], str | None] | None = None
+        self._planned_from: int | None = None
+        self._doubts = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Some are gone, and the leader has not told yet that its log begins above them: it was asked before.
+
+        To be waited for once; what it tells then no more is no retention.
+        """
+        return self._doubts == 1
+
+    @property
+    def logs(self) -> tuple[FileIdentity, ...]:
+        """Files that are held, or are to be; ascending."""
+        return tuple(segment.log for segment in self._segments)
+
+    @property
+    def gone_logs(self) -> tuple[FileIdentity, ...]:
+        """Those of them that lay below the log's beginning at the last look: nobody can open them again."""
+        return tuple(segment.log for segment in self._gone)
+
+    def planned(self, plan: PartitionPlan) -> None:
+        """Remember what of a plan is held by now, besides what was planned before."""
+        if plan.segments:
+            under = (plan.facts.leader_epoch, plan.files.directory_id, plan.files.topic_id)
+            if under != self._under:
+                self.drop()
+                self._under = under
+            self._planned_from = plan.segments[0].base_offset
+        elif not self._segments:
+            return
+        by_base = {segment.base_offset: segment for segment in (*self._segments, *plan.segments)}
+        self._keep(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
+
+    def see(self, files: PartitionFiles, facts: PartitionFacts, archived_end_offset: int | None) -> None:
+        """What a look at the partition tells: let go of all that nobody wants any more.
+
+        Args:
+            archived_end_offset: as far as it is known.
+
+        Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
+        from its beginning; what is gone from above it was truncated or compacted.
+        """
+        if self._under is None:
+            return
+        under = (facts.leader_epoch, files.directory_id, files.topic_id)
+        if under != self._under or not (facts.leads or facts.unanswered):
+            self.drop()
+            return
+        start_offset = _first_offset(files)
+        kept: list[SegmentFiles] = []
+        gone: list[SegmentFiles] = []
+        for segment in self._segments:
+            if archived_end_offset is not None and segment.base_offset < archived_end_offset:
+                continue
+            if _stands(segment, files):
+                kept.append(segment)
+            elif start_offset is not None and segment.end_offset <= start_offset:
+                kept.append(segment)
+                gone.append(segment)
+        self._keep(kept)
+        self._gone = tuple(gone)
+
+    def look(self, files: PartitionFiles) -> None:
+        """`see` without a plan: the partition rests."""
+        with suppress(PartitionError):  # The next plan tells.
+            self.see(files, self._tools.facts.partition(files), None)
+
+    def plannable(
+        self,
+        files: PartitionFiles,
+        facts: PartitionFacts,
+        archived_end_offset: int | None,
+        waiting: SegmentFiles | None = None,
+    ) -> tuple[SegmentFiles, ...]:
+        """Segments that retention has taken from the directory, and that can be archived from their descriptors; ascending.
+
+        Only below the log start that the leader tells; without a connection the files' word counts, as for all else. Call `see`
+        first. Where the archive is empty, tells which of the planned offsets will never be in it.
+
+        Args:
+            archived_end_offset: of the archive that these segments are to continue, None if it has nothing.
+            waiting: the segment that waits for a transaction, if one does.
+        """
+        if waiting is not None:
+            self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
+        held = [segment for segment in self._gone if self._held.has(segment.log)]
+        found = _below_start(held, facts, archived_end_offset)
+        self._doubts = self._doubts + 1 if len(found) < len(held) else 0
+        if archived_end_offset is None and not self.in_doubt:
+            self._tell_lost(facts, found[0].base_offset if found else _first_offset(files))
+        return found
+
+    def _tell_lost(self, facts: PartitionFacts, first_offset: int | None) -> None:
+        """Planned offsets below the first that directory or descriptors have; told once, for nothing else will ever tell."""
+        planned_from = self._planned_from
+        if planned_from is not None and first_offset is not None and first_offset > planned_from:
+            gone = (planned_from, first_offset)
+            tell_gone_before_first(self._tools, facts.topic_partition, gone, facts.cluster_start_offset)
+            self._planned_from = first_offset
+
+    def archived(self, end_offset: int) -> None:
+        """The archive reaches so far: what lies below is not needed any more."""
+        self._keep(segment for segment in self._segments if segment.end_offset > end_offset)
+
+    def failed(self, segment: SegmentFiles, error: SidecarError) -> None:
+        """It could not be prepared. Trying again does not help where its own bytes are at fault; a hole in it is for a person."""
+        if isinstance(error, PartitionError) and not error.retryable and not isinstance(error, CoverageHole):
+            self.give_up(segment, str(error))
+
+    def give_up(self, segment: SegmentFiles, why: str) -> None:
+        """Nothing happens unless it is gone from the directory: else it would keep what lies above from being archived for ever."""
+        if segment not in self._gone:
+            return
+        _log.error("held_segment_let_go", path=str(segment.log.path), size_bytes=segment.size_bytes, reason=why)
+        self._keep(other for other in self._segments if other != segment)
+
+    def drop(self) -> None:
+        """Let go of everything."""
+        self._keep(())
+        self._under = self._planned_from = None
+
+    def _keep(self, segments: Iterable[SegmentFiles]) -> None:
+        kept = tuple(segments)
+        logs = {segment.log for segment in kept}
+        self._held.let_go(segment.log for segment in self._segments if segment.log not in logs)
+        self._segments = kept
+        self._gone = tuple(segment for segment in self._gone if segment.log in logs)
+
+
+def _first_offset(files: PartitionFiles) -> int | None:
+    return files.segments[0].base_offset if files.segments else files.active_base_offset
+
+
+def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file lies in the directory as it was planned."""
+    row = bisect_right(files.segments, segment.base_offset, key=lambda listed: listed.end_offset)
+    return row < len(files.segments) and files.segments[row].log == segment.log
+
+
+def _below_start(
+    gone: Iterable[SegmentFiles], facts: PartitionFacts, archived_end_offset: int | None
+) -> tuple[SegmentFiles, ...]:
+    log_start_offset = facts.cluster_start_offset if facts.transactions_decided else facts.log_start_offset
+    end_offset = -1 if archived_end_offset is None else archived_end_offset
+    found: list[SegmentFiles] = []
+    for segment in gone:
+        if (
+            log_start_offset is not None
+            and end_offset <= segment.base_offset
+            and segment.end_offset <= log_start_offset
+        ):
+            found.append(segment)
+            end_offset = segment.end_offset
+    return tuple(found)
