@@ -13,6 +13,9 @@ ARENAS: Final = 2
 _M_ARENA_MAX: Final = -8
 """Source: malloc.h of glibc."""
 CHOSEN_BY_USER: Final = "MALLOC_ARENA_MAX"
+TUNABLES: Final = "GLIBC_TUNABLES"
+_ARENA_TUNABLE: Final = "glibc.malloc.arena_max="
+"""Source: The Tunables Framework of glibc's manual; entries are parted by colons."""
 
 
 def share_arenas(environment: Mapping[str, str] = os.environ) -> bool:
@@ -20,7 +23,8 @@ def share_arenas(environment: Mapping[str, str] = os.environ) -> bool:
 
     False where that is not ours to say: the user chose a number, or the C library knows no arenas (musl).
     """
-    if environment.get(CHOSEN_BY_USER):
+    tunables = environment.get(TUNABLES, "").split(":")
+    if environment.get(CHOSEN_BY_USER) or any(entry.startswith(_ARENA_TUNABLE) for entry in tunables):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(_M_ARENA_MAX, ARENAS))

@@ -23,7 +23,15 @@ gate.wait()
 """
 
 
-@pytest.mark.parametrize(("chosen", "shared", "arenas"), [({}, True, 2), ({"MALLOC_ARENA_MAX": "5"}, False, 5)])
+@pytest.mark.parametrize(
+    ("chosen", "shared", "arenas"),
+    [
+        ({}, True, 2),
+        ({"MALLOC_ARENA_MAX": "5"}, False, 5),
+        ({"GLIBC_TUNABLES": "glibc.malloc.check=0:glibc.malloc.arena_max=5"}, False, 5),
+        ({"GLIBC_TUNABLES": "glibc.malloc.check=0"}, True, 2),
+    ],
+)
 def test_threads_share_two_arenas_unless_the_user_chose(chosen: dict[str, str], shared: bool, arenas: int) -> None:
     done = _run(ARENAS_OF_THREADS.format(shared=shared), chosen)
     assert done.count("<heap nr=") == arenas
