@@ -6,7 +6,7 @@ import structlog
 
 from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
-from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StoreError
+from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.advice import advised
@@ -19,8 +19,8 @@ CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
 CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
 """What `run` waits for at its start."""
-ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics")
-"""Together with what it finds out: nobody says who leads, or no topic is chosen."""
+ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics", "state_dir")
+"""Together with what it finds out: nobody says who leads, no topic is chosen, or the journal cannot be written."""
 
 
 class RoundSigns:
@@ -52,7 +52,7 @@ class RoundSigns:
 
         A disk that dies may take the broker with it: only the very error that tells of the broker is its condition's.
         """
-        condition = "broker" if str(error) == broker_away else "log_dirs"
+        condition = "broker" if str(error) == broker_away else _condition_of(error)
         self._metrics.failed(type(error).__name__)
         self._health.unmet(condition, str(error))
         self._board.failed(condition, type(error).__name__, advised(error))
@@ -61,6 +61,7 @@ class RoundSigns:
     def round_ended(self, report: RoundReport) -> None:
         """A round is over, and this is what it met."""
         self._health.met("first_round")
+        self._health.met("state_dir")
         outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
         away = [report.broker_away] if report.broker_away else []
         unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
@@ -92,3 +93,12 @@ class RoundSigns:
         if self._cleaner_stalled and not was_stalled:
             _log.error("broker_cleaner_stalled", finding=report.line)
             self._board.failed("broker", CLEANER_STALLED, report.line)
+
+
+def _condition_of(error: SidecarError) -> str:
+    """What an error that ended a round keeps from being met: the disks are looked at first, and tell of themselves."""
+    if isinstance(error, StagingFull):
+        return "state_dir"
+    if isinstance(error, StoreError):
+        return "store"
+    return "broker" if isinstance(error, BrokerUnavailable) else "log_dirs"

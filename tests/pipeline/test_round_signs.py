@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
-from sidecar.errors import SettingsError
+from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreUnavailable
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.round_report import RoundReport
@@ -60,6 +60,24 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     signs.round_ended(RoundReport())
     signs.round_failed(SettingsError("no log dir can be read"), "")
     assert health.not_ready() == {"log_dirs": "no log dir can be read"}
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        (StagingFull("state/journal.sqlite: the journal cannot be written"), "state_dir"),
+        (StoreUnavailable("no answer"), "store"),
+        (BrokerUnavailable("no answer"), "broker"),
+    ],
+)
+def test_a_round_that_breaks_off_blames_what_broke_and_no_disk(error: SidecarError, condition: str) -> None:
+    clock = ManualClock(0)
+    health = Health(clock)
+    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs.round_failed(error, "")
+    assert health.not_ready() == {condition: str(error)}
+    signs.round_ended(RoundReport())
+    assert health.not_ready() == {}
 
 
 def test_a_dead_disk_that_takes_the_broker_along_is_told_as_the_log_dirs() -> None:
