@@ -196,3 +196,22 @@ def test_what_no_replica_has_any_more_is_recorded_as_lost_and_archiving_goes_on(
         assert float(told_s) == tools.clock.now_ms() / 1000
     (hole,) = archived_states(store)["orders-0"].holes
     assert (hole.base_offset, hole.end_offset) == (spans[0][1], spans[3][0])
+
+
+def test_what_is_archived_does_not_wait_while_the_broker_is_away(tmp_path: Path) -> None:
+    log_dir = golden("4.3.0") / "logs"
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
+    with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
+        sample = tools.metrics.registry.get_sample_value
+        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+        facts.away = "the broker does not answer"
+        rounds.plan()
+        assert (sample("tiered_sidecar_pending_segments") or 0) > 0  # nothing is archived yet
+        facts.away = ""
+        rounds.run_once()
+        facts.away = "the broker does not answer"
+        rounds.plan()
+        assert sample("tiered_sidecar_pending_segments") == 0
+        assert sample("tiered_sidecar_oldest_pending_segment_age_seconds") == 0
+        assert sample("tiered_sidecar_partitions", {"state": "waiting"}) == 0
+        assert sample("tiered_sidecar_partitions", {"state": "idle"}) == 2
