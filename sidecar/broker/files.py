@@ -148,6 +148,11 @@ class FileBrokerFacts:
         )
         return max(0, min(offsets)), ""
 
+    def high_watermark(self, files: PartitionFiles) -> int:
+        """What the high watermark has reached for certain: the broker writes it down every few seconds. 0 if it is unknown."""
+        state = self._states.get(files.log_dir)
+        return state.high_watermark.offsets.get(files.topic_partition, 0) if state else 0
+
     def log_start_offset(self, files: PartitionFiles) -> int:
         """Where the log begins as far as files tell. Raises PartitionError for a checkpoint that cannot be read."""
         first_base = files.segments[0].base_offset if files.segments else files.active_base_offset or 0

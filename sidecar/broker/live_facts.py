@@ -159,7 +159,7 @@ class LiveBrokerFacts:
         away = self._state.away
         facts = self._from_files(files)
         if self._look is not None:
-            facts = _facts_of(self._look, self._broker_id, files, facts)
+            facts = _facts_of(self._look, self._broker_id, files, facts, self._files.high_watermark(files))
         return replace(facts, reason=away) if away else facts
 
     def _from_files(self, files: PartitionFiles) -> PartitionFacts:
@@ -208,8 +208,10 @@ def _topics_in(log_dirs: Sequence[Path]) -> frozenset[str]:
     return frozenset(topics - {CLUSTER_METADATA_TOPIC})  # no topic that anybody but the quorum knows
 
 
-def _facts_of(look: _Look, broker_id: int, files: PartitionFiles, from_files: PartitionFacts) -> PartitionFacts:
-    """Facts of one partition from one look. Pure."""
+def _facts_of(
+    look: _Look, broker_id: int, files: PartitionFiles, from_files: PartitionFacts, high_watermark: int = 0
+) -> PartitionFacts:
+    """Facts of one partition from one look. Pure. `high_watermark`: a lower bound, from before the look."""
     topic_partition = files.topic_partition
     topic_id = look.cluster.topic_ids.get(topic_partition.topic)
     leader = look.cluster.leaders.get(topic_partition)
@@ -240,5 +242,6 @@ def _facts_of(look: _Look, broker_id: int, files: PartitionFiles, from_files: Pa
         reason="",
         stable_end_offset=stable.offset,
         transactions_decided=True,
+        transaction_open=high_watermark > stable.offset,  # else the two are the same
         cluster_start_offset=None if log_start is None or log_start.problem else log_start.offset,
     )

@@ -147,7 +147,7 @@ def _ready_prefix(
         previous_end = segment.end_offset
         rolled_ago_ms = now_ms - rolled_ms.get(segment.end_offset, now_ms)
         if segment.end_offset > facts.stable_end_offset:
-            reason = f"{segment} reaches beyond the stable end {facts.stable_end_offset}"
+            reason = f"{segment} reaches beyond the stable end {facts.stable_end_offset}{_what_holds_it(facts)}"
             # Replicas follow in a moment, transactions may take their time.
             return number, reason, max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
         age_ms = now_ms - newest_change_ms(segment)
@@ -159,6 +159,12 @@ def _ready_prefix(
             reason = f"{segment} was rolled at least {rolled_ago_ms} ms ago and its producer snapshot may still come"
             return number, reason, wait_ms
     return len(pending), "", None
+
+
+def _what_holds_it(facts: PartitionFacts) -> str:
+    if facts.transaction_open:
+        return ", where a transaction began that is not decided yet"
+    return ", the high watermark: replicas in sync lack what is above" if facts.transactions_decided else ""
 
 
 def _rolled_at_the_latest_ms(files: PartitionFiles, now_ms: int, first_seen_ms: Mapping[int, int]) -> dict[int, int]:

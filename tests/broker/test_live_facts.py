@@ -56,6 +56,12 @@ def test_nothing_is_led_that_cluster_and_leader_do_not_agree_on(look: _Look, lea
     assert found.transactions_decided == leads
 
 
+def test_a_transaction_holds_what_is_stable_below_the_high_watermark() -> None:
+    look = a_look(LeaderView(1, 4), PartitionOffset(90))
+    told = {mark: _facts_of(look, 1, files_with(ID), FROM_FILES, mark).transaction_open for mark in (0, 89, 90, 91)}
+    assert told == {0: False, 89: False, 90: False, 91: True}
+
+
 def test_a_directory_without_an_id_takes_the_clusters() -> None:
     found = _facts_of(a_look(LeaderView(1, 4), PartitionOffset(90)), 1, files_with(None), FROM_FILES)
     assert (found.leads, found.topic_id, found.leader_epoch) == (True, ID, 4)

@@ -118,6 +118,10 @@ def test_where_nothing_is_to_be_done_or_the_text_says_it_nothing_is_said() -> No
     hole = waiting(hole=(80, 90), error="CoverageHole", reason="offsets are gone; set run.record_lost to go on")
     assert row_of(figures(hole), {}).advice == ""
     assert row_of(figures(waiting()), {}).advice == ""
+    replicas = waiting(
+        at_risk_end_offset=90, reason="reaches beyond the stable end 5, the high watermark: replicas lag"
+    )
+    assert "transaction" not in row_of(figures(replicas), {}).advice
 
 
 ERRORS = [name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SidecarError)]

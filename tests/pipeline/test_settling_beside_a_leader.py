@@ -34,3 +34,14 @@ def test_a_segment_that_its_leader_does_not_call_stable_yet_is_looked_at_again_s
     assert not plan.segments
     assert plan.look_again_ms == STABLE_SOON_MS
     assert planned(tmp_path / "files", told_by_leader=False, stable_end_offset=0).look_again_ms is None
+
+
+def test_what_holds_back_the_stable_end_is_told(tmp_path: Path) -> None:
+    """Transactions and replicas are mended at other places."""
+    leader = planned(tmp_path / "leader", told_by_leader=True, stable_end_offset=0)
+    assert "stable end 0, the high watermark: replicas" in leader.reason
+    held = plan_partition(
+        leader.files, replace(leader.facts, transaction_open=True), None, now_ms=0, settling=Settling(0, 0)
+    )
+    assert "stable end 0, where a transaction began" in held.reason
+    assert planned(tmp_path / "files", told_by_leader=False, stable_end_offset=0).reason.endswith("stable end 0")

@@ -172,7 +172,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         stable = end_offset(broker, "payments")
         produce(broker, "payments", 60, open_one)
         # A segment that changed a moment ago waits for another reason at first.
-        eventually(lambda: "stable end" in (daemon.partitions()["payments-0"]["reason"] or ""))
+        eventually(lambda: "where a transaction began" in (daemon.partitions()["payments-0"]["reason"] or ""))
         assert daemon.partitions()["payments-0"]["segments_waiting"] > 0
         assert (daemon.archived_end("payments-0") or 0) <= stable
         open_one.commit_transaction(60)

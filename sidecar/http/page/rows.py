@@ -81,7 +81,7 @@ class Row:
         known = remedy(self.error or "", self.reason)
         if self.state is not State.AT_RISK:
             return known
-        if "transaction" in self.reason or "stable end" in self.reason:
+        if "transaction" in self.reason:
             where = f"--topic {self.topic} --partition {self.partition}"
             known = f"A transaction may hang: kafka-transactions.sh find-hanging {where} shows it, abort ends it."
         return f"{known} {MORE_TIME}".strip()
