@@ -5,7 +5,7 @@ from __future__ import annotations
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
-from sidecar.errors import Fenced
+from sidecar.errors import Fenced, SegmentChanged
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
@@ -24,13 +24,22 @@ def require_not_fenced(facts: PartitionFacts, state: PartitionState) -> None:
         )
 
 
-def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFacts) -> None:
-    """Raise Fenced unless this broker still leads under the leader epoch of the plan, BrokerUnavailable if nobody can tell."""
+def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFacts, end_offset: int = 0) -> None:
+    """Raise Fenced unless this broker still leads under the leader epoch of the plan, BrokerUnavailable if nobody can tell.
+
+    SegmentChanged where what is stable ends below `end_offset` now: under one leader epoch it never falls, so that this is the
+    log of a topic made anew, which begins with the same epochs.
+    """
     now = tools.facts.confirm(files)
     if not now.leads or now.leader_epoch != planned.leader_epoch:
         raise Fenced(
             f"{files.topic_partition}: leadership changed during the upload (leader epoch {planned.leader_epoch} then, "
             f"{now.leader_epoch if now.leads else 'not leading'} now); nothing was committed"
+        )
+    if now.stable_end_offset < end_offset:
+        raise SegmentChanged(
+            f"{files.topic_partition}: the last stable offset was {planned.stable_end_offset} when offsets up to {end_offset} were "
+            f"read, and is {now.stable_end_offset} now: this is another log; nothing was committed"
         )
 
 

@@ -209,7 +209,7 @@ class PartitionTurn:
         """Commit the first segment in flight, and close it; the state after that, and what was committed."""
         state, commits = self._known.opened()
         ensure_unchanged(prepared.segment, self._outcome.files)
-        require_leadership(self._tools, self._outcome.files, self._plan.facts)
+        require_leadership(self._tools, self._outcome.files, self._plan.facts, entry.end_offset)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         lost = [] if prepared.lost is None else [Lost(*prepared.lost, NOT_ON_DISK)]

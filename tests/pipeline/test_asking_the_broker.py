@@ -15,7 +15,7 @@ from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.errors import BrokerUnavailable, Fenced
+from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import FactsState, PartitionFacts
@@ -33,6 +33,7 @@ class Leadership:
     away: str = ""
     leads: bool = True
     epoch_at_commit: int | None = None
+    stable_at_commit: int | None = None
     cluster_start_offset: int | None = None
     ask_before_away: int | None = None
     epoch: int | None = None
@@ -70,6 +71,8 @@ class Leadership:
             if self.ask_before_away < 0:
                 raise BrokerUnavailable("127.0.0.1:9092: no answer")
         facts = self.partition(files)
+        if self.stable_at_commit is not None:
+            facts = replace(facts, stable_end_offset=self.stable_at_commit)
         return facts if self.epoch_at_commit is None else replace(facts, leader_epoch=self.epoch_at_commit)
 
 
@@ -118,6 +121,19 @@ def test_leadership_that_is_lost_during_the_upload_commits_nothing_and_leaves_no
     assert {type(error).__name__ for error in report.errors} == {"Fenced"}
     assert "leadership changed during the upload" in str(report.errors[0])
     assert not [key for key in store.objects if "/segments/" in key or "/commits/" in key]
+
+
+def test_a_topic_that_was_made_anew_under_the_same_leader_epoch_is_seen_by_what_is_stable(tmp_path: Path) -> None:
+    log_dir, store = golden("4.3.0") / "logs", MemoryStore()
+    spans = rolled_ranges(log_dir, "orders-0")
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), stable_at_commit=spans[1][1])
+    with tools_for(log_dir, store, tmp_path) as tools:
+        report = rounds_of(replace(tools, facts=facts), log_dir).run_once()
+        assert tools.journal.count() == 0
+    found = next(outcome for outcome in report.outcomes if str(outcome.files.topic_partition) == "orders-0")
+    assert type(found.error) is SegmentChanged
+    assert "this is another log" in found.reason
+    assert ranges(archived_states(store)["orders-0"]) == spans[:2]
 
 
 class OvertakenStore(MemoryStore):
