@@ -127,10 +127,15 @@ def _read_only_copy(
     candidates: Sequence[_Found], read: Callable[[TopicPartition, Path, Path], PartitionFiles]
 ) -> PartitionFiles:
     if len(candidates) > 1:
+        # A move gives the new copy its name before it takes it from the old one. Source: LogManager.replaceCurrentWithFutureLog.
+        candidates = [found for found in candidates if found.directory.is_dir()] or candidates[:1]
+    if len(candidates) > 1:
         places = " and ".join(str(found.directory) for found in candidates)
         raise PartitionError(
             f"{candidates[0].topic_partition} lies in two log dirs, {places}; which one is live cannot be told. "
-            f"No broker starts like this: remove the stale one while it is stopped"
+            f"A broker that moves it has both for a moment, and the next look finds one. If both stay, a disk failed or the broker "
+            f"ended during the move, and brokers may refuse to start: while it is stopped, remove the one below the log dir that "
+            f"failed, or was moved from"
         )
     (found,) = candidates
     return read(found.topic_partition, found.log_dir, found.directory)

@@ -116,7 +116,9 @@ class PartitionArchiver:
             self._led_epoch = led_epoch
         self._known.starts.see(facts, files.directory_id)
         if not facts.leads or facts.reason:
-            return PartitionPlan(files, facts, (), self.unarchived(files), facts.reason or "this broker does not lead here")
+            return PartitionPlan(
+                files, facts, (), self.unarchived(files), facts.reason or "this broker does not lead here"
+            )
         try:
             state = self._known.open(files)
         except LineageUnknown as error:

@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.discovery import partition_directory
 from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import ALL, HEX, a_partition, names, only
@@ -25,6 +26,25 @@ def test_a_partition_live_in_two_log_dirs_is_a_problem_of_that_partition(tmp_pat
     assert problem.topic_partition == TopicPartition("orders", 0)
     assert str(tmp_path / "one" / "orders-0") in str(problem.error)
     assert str(tmp_path / "two" / "orders-0") in str(problem.error)
+    assert "A broker that moves it has both for a moment" in str(problem.error)
+
+
+def test_a_move_that_ends_while_the_log_dirs_are_listed_leaves_the_new_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (a_partition(tmp_path / log_dir, "orders-0", 0, 10) for log_dir in ("one", "two"))
+    listed: list[str] = []
+
+    def moving(_topics: TopicFilter, topic: str, **_kinds: bool) -> bool:
+        listed.append(topic)
+        if len(listed) == 2:
+            old.rename(old.with_name(f"orders-0.{HEX}-delete"))
+        return True
+
+    monkeypatch.setattr(TopicFilter, "accepts", moving)
+    result = scan_log_dirs([tmp_path / "one", tmp_path / "two"], ALL)
+    assert len(listed) == 2
+    assert (only(result).directory, result.problems) == (new, ())
 
 
 def test_a_log_dir_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
