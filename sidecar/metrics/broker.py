@@ -76,8 +76,9 @@ class BrokerMetrics:
         )
         self._last_loss = declarations.gauge(
             "last_loss_timestamp_seconds",
-            "When this process last recorded offsets as LOST; 0 if it never did. Alert on its age: a counter that rises before it "
-            "is first scraped, as after a long standstill, shows no increase.",
+            "When offsets were last recorded as LOST by this process, or one before it with the same `run.state_dir`; 0 if they "
+            "never were. Alert on its age: a counter that rises before it is first scraped, as after a long standstill, shows no "
+            "increase.",
         )
 
     def facts(self, state: FactsState) -> None:
@@ -120,7 +121,11 @@ class BrokerMetrics:
     def offsets_lost(self, count: int) -> None:
         """A range of so many offsets was recorded as LOST."""
         self._lost.inc(count)
-        self._last_loss.set(self._clock.now_ms() / 1000)
+        self.last_loss(self._clock.now_ms())
+
+    def last_loss(self, at_ms: int) -> None:
+        """When offsets were last recorded as LOST, by this process or one before it."""
+        self._last_loss.set(at_ms / 1000)
 
     def taken_as_compacted(self, count: int) -> None:
         """So many offsets are missing before the next segment, and are archived as compaction would have left it."""

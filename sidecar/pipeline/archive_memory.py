@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS archives (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, root TEXT NOT NULL, number INTEGER NOT NULL,
     state BLOB NOT NULL, facts BLOB NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (topic, partition)
 ) STRICT;
+CREATE TABLE IF NOT EXISTS losses (latest INTEGER PRIMARY KEY CHECK (latest = 1), at_ms INTEGER NOT NULL) STRICT;
 """
 
 
@@ -100,6 +101,18 @@ class ArchiveMemory:
                     _seal(body, facts),
                 ),
             )
+
+    def note_loss(self, at_ms: int) -> None:
+        """Keep when offsets were last found lost. Not being able to is no error: log and archive tell it too."""
+        with self._guard, suppress(sqlite3.Error):
+            self._connection.execute("INSERT OR REPLACE INTO losses VALUES (1, ?)", (at_ms,))
+
+    def last_loss_ms(self) -> int | None:
+        """What was noted last, None where nothing was."""
+        with self._guard, suppress(sqlite3.Error):
+            row = self._connection.execute("SELECT at_ms FROM losses").fetchone()
+            return None if row is None else int(row[0])
+        return None
 
     def close(self) -> None:
         """Let go of the file."""

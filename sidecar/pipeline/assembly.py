@@ -148,6 +148,8 @@ def open_tools(
         resources.callback(held.release)
         memory = ArchiveMemory(None if read_only else directory)
         resources.callback(memory.close)
+        if (lost_ms := memory.last_loss_ms()) is not None:
+            metrics.broker.last_loss(lost_ms)
         yield Tools(
             store=store,
             facts=facts,

@@ -35,7 +35,7 @@ def tell_gone_before_first(
         reason=reason,
         action="find out why uploads were late, or who removed files; nothing but this names them",
     )
-    tools.metrics.broker.offsets_lost(gone[1] - gone[0])
+    _count(tools, gone[1] - gone[0])
     tools.board.failed(str(partition), OFFSETS_LOST, f"offsets {gone[0]} to {gone[1] - 1} are lost: {reason}")
 
 
@@ -59,6 +59,11 @@ def tell_lost(
                 reason=hole.reason,
                 action="find out why uploads were late, or who removed files; status and verify will go on to name the hole",
             )
-            tools.metrics.broker.offsets_lost(hole.end_offset - hole.base_offset)
+            _count(tools, hole.end_offset - hole.base_offset)
             lost = f"offsets {hole.base_offset} to {hole.end_offset - 1} were recorded as LOST: {hole.reason}"
             tools.board.failed(str(partition), OFFSETS_LOST, lost)
+
+
+def _count(tools: Tools, offsets: int) -> None:
+    tools.metrics.broker.offsets_lost(offsets)
+    tools.memory.note_loss(tools.clock.now_ms())  # A restart must not end the alert.

@@ -1,0 +1,43 @@
+"""How long a loss of offsets is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sidecar.archive.actions import Lost
+from sidecar.clock import ManualClock
+from sidecar.config import load_settings
+from sidecar.metrics import Metrics
+from sidecar.model import TopicPartition
+from sidecar.pipeline.assembly import open_tools
+from sidecar.pipeline.lost_offsets import tell_gone_before_first, tell_lost
+from tests.golden import golden
+
+NAME = TopicPartition("orders", 0)
+
+
+def test_when_offsets_were_lost_last_outlives_the_process(tmp_path: Path) -> None:
+    """The alert on a loss lasts for a day, restarts or not."""
+    settings = load_settings(
+        flags={
+            "store.url": (tmp_path / "archive").as_uri(),
+            "broker.log_dirs": [golden("4.3.0") / "logs"],
+            "run.state_dir": tmp_path / "state",
+        }
+    ).settings
+    clock = ManualClock(1_700_000_000_000)
+
+    def shown(metrics: Metrics) -> float:
+        text = metrics.exposition()[0].decode()
+        (told_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", text, re.MULTILINE)
+        return float(told_s)
+
+    with open_tools(settings, clock=clock) as tools:
+        assert shown(tools.metrics) == 0
+        tell_lost(tools, NAME, [Lost(3, 5, "gone")])
+    with open_tools(settings, clock=ManualClock(clock.now_ms() + 60_000)) as tools:
+        assert shown(tools.metrics) == clock.now_ms() / 1000
+        tell_gone_before_first(tools, NAME, (0, 3))
+    with open_tools(settings, clock=clock) as tools:
+        assert shown(tools.metrics) == clock.now_ms() / 1000 + 60
