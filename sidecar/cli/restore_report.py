@@ -91,6 +91,11 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
     if outcome.decisions and outcome.decisions.reason and not outcome.is_done:
         texts.append(f"{name}: {outcome.decisions.reason}")
     texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
+    if (archived_to := outcome.plan.segments[-1].end_offset) < outcome.plan.end_offset and not outcome.problem:
+        texts.append(
+            f"{name}: its log ends at {outcome.plan.end_offset}, behind lost offsets, none of which is given out again; producers "
+            f"are those known at {archived_to}"
+        )
     if outcome.plan.deleted_before_offset:
         texts.append(
             f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the broker and are "

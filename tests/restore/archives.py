@@ -7,16 +7,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from sidecar.archive.actions import Lost, Remove
+from sidecar.archive.commit import Writer
+from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.headers import BatchFlag
 from sidecar.logformat.records import Record, read_records
+from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.restore.outcome import PartitionOutcome
 from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.pipeline.restore.restore import restore
+from sidecar.ports import ObjectStore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, manifest
-from tests.pipeline.rig import archive, tools_for
+from tests.pipeline.rig import archive, archived_states, tools_for
 
 CLOCK = ManualClock(1_700_000_000_000)
 
@@ -34,6 +39,16 @@ def archived(version: str = "4.3.0", **options: Any) -> MemoryStore:
     store = MemoryStore(**options)
     store.objects = dict(_archived_objects(version))
     return store
+
+
+def lose(store: ObjectStore, name: str, base_offset: int) -> PartitionState:
+    """Record the archived segment at a base as lost; the state after that."""
+    state = archived_states(store)[name]
+    (gone,) = (segment for segment in state.segments if segment.base_offset == base_offset)
+    span = (gone.base_offset, gone.end_offset, "damaged")
+    log = CommitLog(store, state.lineage.root, CLOCK)
+    writer = Writer(1, state.leader_epoch, "test")
+    return log.append([Remove(gone.segment_id, *span), Lost(*span)], writer, log.read())
 
 
 def own_log_dir(directory: Path, version: str = "4.3.0") -> Path:

@@ -10,8 +10,6 @@ import pytest
 from producer_state.replay import replay
 from producer_state.snapshot import read_snapshot
 from producer_state.table import ProducerTable
-from sidecar.archive.actions import Lost, Remove
-from sidecar.archive.commit import Writer
 from sidecar.cli.restore_report import show
 from sidecar.errors import SettingsError
 from sidecar.logformat import offset_index, time_index, transaction_index
@@ -22,12 +20,11 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import TopicPartition
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.restore.restore import RestoreReport
 from sidecar.pipeline.restore.running import Run
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
-from tests.restore.archives import CLOCK, archived, batches_of, files_of, other_log_dir, own_log_dir, restored
+from tests.restore.archives import archived, batches_of, files_of, lose, other_log_dir, own_log_dir, restored
 
 END = 964
 """Of what is archived of orders-0, whose log goes on."""
@@ -153,12 +150,7 @@ def test_offsets_that_are_recorded_as_lost_are_a_gap_that_is_told(tmp_path: Path
     store, log_dir = archived(), own_log_dir(tmp_path)
     state = archived_states(store)["orders-0"]
     gone = state.segments[3]
-    actions = [
-        Remove(gone.segment_id, gone.base_offset, gone.end_offset, "damaged"),
-        Lost(gone.base_offset, gone.end_offset, "damaged"),
-    ]
-    log = CommitLog(store, state.lineage.root, CLOCK)
-    log.append(actions, Writer(1, state.leader_epoch, "test"), log.read())
+    lose(store, "orders-0", gone.base_offset)
     outcome = restored(store, log_dir, "orders")
     assert [(hole.base_offset, hole.end_offset) for hole in outcome.plan.lost] == [(gone.base_offset, gone.end_offset)]
     assert outcome.log is not None
@@ -229,12 +221,7 @@ def test_producers_below_a_hole_are_not_known_and_that_is_told(
     store = archived()
     state = archived_states(store)["orders-0"]
     gone, behind = state.segments[3:5]
-    actions = [
-        Remove(gone.segment_id, gone.base_offset, gone.end_offset, "damaged"),
-        Lost(gone.base_offset, gone.end_offset, "damaged"),
-    ]
-    log = CommitLog(store, state.lineage.root, CLOCK)
-    log.append(actions, Writer(1, state.leader_epoch, "test"), log.read())
+    lose(store, "orders-0", gone.base_offset)
     for end, blank_below in ((behind.end_offset - 1, behind.base_offset), (behind.end_offset, None)):
         target = tmp_path / f"{end}"
         target.mkdir()

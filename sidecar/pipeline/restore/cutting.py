@@ -74,7 +74,7 @@ class Cut:
         """See the class."""
         if self._plan.until_timestamp_ms is not None and self._stopped_at is not None:
             return max(self._stopped_at, self._last_kept + 1, self.base_offset)
-        return max(self._plan.end_offset, self._last_kept + 1)
+        return max(self._plan.end_offset, self._last_kept + 1, self.base_offset)
 
 
 def _first_offsets(columns: BatchColumns, next_offset: int) -> Int64Column:

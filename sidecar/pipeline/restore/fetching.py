@@ -114,7 +114,7 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
             staged.place(file_name(restored.base_offset, INDEX_SUFFIXES[name]), content)
         if not plan.is_cut_at_end:
             snapshot = EMPTY_SNAPSHOT if work.drops_producers else parts[PartName.PRODUCER_SNAPSHOT]
-            staged.place(file_name(segment.end_offset, Suffix.SNAPSHOT), snapshot)
+            staged.place(file_name(restored.end_offset, Suffix.SNAPSHOT), snapshot)
         else:
             staged.place(plan.producers_name, producers.table.to_snapshot())
         if plan.is_cut or has_gaps:

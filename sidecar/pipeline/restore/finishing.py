@@ -45,8 +45,10 @@ def finish_partition(
     """Write what is missing, after the last segment. Raises PartitionError, CorruptFile, StoreError, StagingFull."""
     last_plan = work.plan.segments[-1]
     parts = fetch_parts(work.store, work.plan.state.lineage.root, last_plan.segment)
-    end_offset = restored[-1].end_offset
-    table = _state_at_end(work, restored[-1], parts[PartName.PRODUCER_SNAPSHOT])
+    # What is lost behind the last segment was given out: the broker goes on above it, with the producers known below.
+    end_offset = max(restored[-1].end_offset, work.plan.lost_to_offset)
+    known = _state_at_end(work, restored[-1], parts[PartName.PRODUCER_SNAPSHOT])
+    table = ProducerTable(end_offset, known.rows)
     waiting = [entry for entry in table.entries() if entry.current_txn_first_offset is not None]
     aborts = bool(waiting) and open_mode is OpenTransactionMode.ABORT
     if waiting and work.drops_producers and not aborts:
@@ -57,7 +59,7 @@ def finish_partition(
     # A start inside the first batch needs the broker's own checkpoint; one above an empty log makes no sense.
     start_offset = min(max(work.plan.start_offset, restored[0].base_offset), end_offset)
     epochs = _epochs(work, parts[PartName.LEADER_EPOCHS], start_offset, end_offset)
-    if last_plan.is_cut_at_end:
+    if last_plan.is_cut_at_end or end_offset > last_plan.segment.end_offset:
         _place_snapshot(work, table)
     first_offsets = tuple(sorted(entry.current_txn_first_offset or 0 for entry in waiting))
     if aborts:

@@ -103,7 +103,7 @@ class PartitionOutcome:
             "segments_resumed": self.segments_resumed,
             "bytes": self.size_bytes,
             "start_offset": log.start_offset if log else plan.start_offset,
-            "end_offset": log.end_offset if log else plan.segments[-1].end_offset,
+            "end_offset": log.end_offset if log else plan.end_offset,
             "end_offset_is_upper_bound": self.end_is_bound,
             "empty_before_timestamp_ms": self.empty_before_ms,
             "topic_id": decisions.topic_id if decisions else None,

@@ -90,7 +90,8 @@ class PartitionPlan:
     `start_offset`: the log start, which may lie inside the first batch that is kept. `before`: the segment that ends where the
     last one begins, whose snapshot is needed where the last one is cut. `lost`: recorded holes in what is restored.
     `asks_for_more`: the range asks for more than is archived. `deleted_before_offset`: archived records below it are left out,
-    because they were deleted on purpose; 0 for none.
+    because they were deleted on purpose; 0 for none. `lost_to_offset`: all behind the last segment is lost up to there; below
+    that segment's end where nothing is.
     """
 
     state: PartitionState
@@ -100,6 +101,15 @@ class PartitionPlan:
     lost: tuple[Hole, ...]
     asks_for_more: bool
     deleted_before_offset: int = 0
+    lost_to_offset: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log ends, exclusive: behind what is lost, for an offset that was given out once is never given out again.
+
+        A bound, if the last segment ends at a time, or is cut inside a batch.
+        """
+        return max(self.segments[-1].end_offset, self.lost_to_offset)
 
     @property
     def blank_below(self) -> int | None:
@@ -126,7 +136,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
         first_is_early: what is wanted of the first one is known not to be later than the time that is asked for; whatever its
             commit says, which counts also what lies below the log's start.
 
-    Raises SettingsError if nothing of the range is archived.
+    Raises SettingsError if the archive does not reach the range.
     """
     start_offset, end_offset, left_out = _wanted(state, request)
     # Where all of it was deleted, an empty log begins and ends there; the last segment tells its producers and epochs.
@@ -134,31 +144,34 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
     chosen = [
         segment for segment in state.segments if segment.end_offset > reached and segment.base_offset < end_offset
     ]
+    first_offset, late = start_offset, request.until_timestamp_ms
     if not chosen:
-        raise SettingsError(f"{state.lineage}: the offsets [{start_offset}, {end_offset}) are recorded as lost")
-    late = request.until_timestamp_ms
+        # All of it is lost. So it is with what was deleted.
+        chosen = [segment for segment in state.segments if segment.base_offset < end_offset][-1:]
+        first_offset, late = end_offset, None
     if late is not None:
         may_end = chosen[1:] if first_is_early else chosen
         end = next((found for found in may_end if found.max_timestamp_ms > late), None)
         count = None if end is None else chosen.index(end) + 1
         chosen, late = (chosen, None) if count is None else (chosen[:count], late)
     plans = [
-        SegmentPlan(segment, max(segment.base_offset, start_offset), min(segment.end_offset, end_offset))
+        SegmentPlan(segment, max(segment.base_offset, first_offset), min(segment.end_offset, end_offset))
         for segment in chosen
     ]
     plans[-1] = replace(plans[-1], until_timestamp_ms=late)
-    holes = tuple(
-        hole for hole in state.holes if hole.end_offset > start_offset and hole.base_offset < plans[-1].end_offset
-    )
+    # A log that ends at a time ends in a segment.
+    log_end_offset = end_offset if late is None else plans[-1].end_offset
+    holes = tuple(hole for hole in state.holes if hole.end_offset > start_offset and hole.base_offset < log_end_offset)
     return PartitionPlan(
         state=state,
         segments=tuple(plans),
         # Below the first segment there may be a hole: the log begins where records are.
-        start_offset=max(start_offset, chosen[0].base_offset),
+        start_offset=max(first_offset, chosen[0].base_offset),
         before=next((found for found in state.segments if found.end_offset == chosen[-1].base_offset), None),
         lost=holes,
         asks_for_more=_asks_for_more(state, request),
         deleted_before_offset=left_out,
+        lost_to_offset=end_offset if late is None else 0,
     )
 
 

@@ -21,13 +21,17 @@ from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A directory that an earlier run finished. `asked`: as `asked_for`; `files`: sizes in bytes by name."""
+    """A directory that an earlier run finished.
+
+    `asked`: as `asked_for`; `end_offset`: as planned; `files`: sizes in bytes by name.
+    """
 
     topic_id: str | None
     leader_epochs: LeaderEpochMode
     producer_state: ProducerStateMode
     asked: Mapping[str, Any]
     segments: tuple[str, ...]
+    end_offset: int
     files: Mapping[str, int]
 
 
@@ -52,6 +56,7 @@ def seal_of(
         "producer_state": str(decisions.producer_state),
         "asked": asked_for(request),
         "identities": [found.identity for found in plan.segments],
+        "end_offset": plan.end_offset,
     }
 
 
@@ -74,8 +79,8 @@ def decided_before(
     if decisions.topic_id != earlier.topic_id:
         raise _refused(directory, f"was restored with the topic id {earlier.topic_id or NO_TOPIC_ID_WANTED}")
     kept = plan.segments[: len(earlier.segments)]
-    lost = tuple(hole for hole in plan.lost if hole.base_offset < kept[-1].end_offset)
-    return replace(plan, segments=kept, lost=lost), decisions
+    lost = tuple(hole for hole in plan.lost if hole.base_offset < earlier.end_offset)
+    return replace(plan, segments=kept, lost=lost, lost_to_offset=earlier.end_offset), decisions
 
 
 def _refused(directory: Path, problem: str) -> LogDirRefused:
@@ -124,6 +129,7 @@ def _read(directory: Path, seal: Mapping[str, Any]) -> Restored:
             producer_state=ProducerStateMode(seal["producer_state"]),
             asked=dict(seal["asked"]),
             segments=tuple(map(str, seal["identities"])),
+            end_offset=int(seal["end_offset"]),
             files={str(name): int(size_bytes) for name, size_bytes in seal["files"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
