@@ -25,6 +25,7 @@ from sidecar.pipeline.plan_pace import at_pace
 from sidecar.pipeline.queue_room import Work, turns_and_idle, within_queue
 from sidecar.pipeline.round_pools import holding, pools
 from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.seams import named_by_cluster
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -80,7 +81,7 @@ class Rounds:
             self._tools.board.failed(str(problem.path), type(problem.error).__name__, advised(problem.error))
         report = RoundReport(problems=found.problems)
         now_s = self._tools.clock.monotonic_s()
-        present = {files.topic_partition: files for files in found.partitions}
+        present = {files.topic_partition: named_by_cluster(self._tools.facts, files) for files in found.partitions}
         self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in present}
         report.resting = [rest.outcome for rest in self._resting.values()]
         for topic_partition in self._resting:
@@ -93,7 +94,7 @@ class Rounds:
         looks = [self._archivers[tp].look(present[tp], None, rest.outcome) for tp, rest in self._resting.items()]
         # What vanished while it was listed may be gone for good: the next look tells.
         looks += [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
-        for archiver, files, planned in self._planned(found.partitions):
+        for archiver, files, planned in self._planned(present.values()):
             if isinstance(planned, PartitionPlan):
                 looks.append(archiver.look(files, planned, None))
                 work.append((archiver, planned))
@@ -107,8 +108,7 @@ class Rounds:
         self._outlook.looked(looks)
         self._tools.metrics.planned([plan for _, plan in work], stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
-        in_order = sorted(work, key=self._turn_order)
-        return within_queue(in_order, self._tools.policy.max_queue), report
+        return within_queue(sorted(work, key=self._turn_order), self._tools.policy.max_queue), report
 
     def _turn_order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
         """What retention takes soon, by its deadline; then whose last turn is longest ago: no backlog keeps others waiting."""

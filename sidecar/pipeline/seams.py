@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sidecar.archive.keys import Lineage
@@ -20,6 +20,7 @@ from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.lineages import find_lineages
 from sidecar.pipeline.source_mark import bears, mark_of
 from sidecar.pipeline.tools import Tools
+from sidecar.ports import BrokerFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,21 @@ def judge_local_log(journal: Journal, files: PartitionFiles, archived: Partition
         known_directory=(mark := journal.source_of(archived.lineage.root)) is not None and bears(files, mark),
     )
     return judge_seam(archived, local, {probe: _find(files, probe) for probe in probes(archived, local)})
+
+
+def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFiles:
+    """The same files under the topic id that the cluster tells, where their directory has none.
+
+    It was made before Kafka 2.8, or lost its `partition.metadata`: the broker serves it as that topic's, and will write the id
+    there itself. Source: Partition.createLogIfNotExists, UnifiedLog.assignTopicId.
+    """
+    if files.topic_id is not None:
+        return files
+    try:
+        told = facts.partition(files).topic_id
+    except PartitionError:
+        return files  # Planning tells.
+    return files if told is None else replace(files, topic_id=told)
 
 
 def note_source(journal: Journal, root: str, files: PartitionFiles, *, is_first: bool) -> None:

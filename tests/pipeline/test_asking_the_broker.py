@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from sidecar.archive.keys import COMMITS, below
@@ -16,6 +17,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
+from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import FactsState, PartitionFacts
@@ -34,6 +36,7 @@ class Leadership:
     leads: bool = True
     epoch_at_commit: int | None = None
     stable_at_commit: int | None = None
+    topic_id: str | None = None
     cluster_start_offset: int | None = None
     ask_before_away: int | None = None
     epoch: int | None = None
@@ -63,6 +66,7 @@ class Leadership:
         reason = self.away or ("" if self.leads else "another leads")
         epoch = facts.leader_epoch if self.epoch is None else self.epoch
         start = self.cluster_start_offset
+        facts = replace(facts, topic_id=files.topic_id or self.topic_id)
         return replace(facts, leads=self.leads, leader_epoch=epoch, reason=reason, cluster_start_offset=start)
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
@@ -134,6 +138,33 @@ def test_a_topic_that_was_made_anew_under_the_same_leader_epoch_is_seen_by_what_
     assert type(found.error) is SegmentChanged
     assert "this is another log" in found.reason
     assert ranges(archived_states(store)["orders-0"]) == spans[:2]
+
+
+@pytest.mark.parametrize("told_from_the_start", [True, False])
+def test_a_directory_without_a_topic_id_is_archived_under_the_one_that_the_cluster_tells(
+    told_from_the_start: bool, tmp_path: Path
+) -> None:
+    log_dir, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    metadata = log_dir / "orders-0" / "partition.metadata"
+    topic_id = read_partition_metadata(metadata.read_bytes(), str(metadata))
+    spans = rolled_ranges(log_dir, "orders-0")
+    whole = golden("4.3.0") / "logs" / "orders-0"
+    for name in ("orders-0", "orders-1"):
+        (log_dir / name / "partition.metadata").unlink()
+    remove_offsets(log_dir / "orders-0", lambda offset: offset <= spans[1][1])
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
+    facts.topic_id = topic_id if told_from_the_start else None
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+        assert rounds.run_once().errors == []
+        facts.topic_id = topic_id
+        for file in whole.glob("0*"):
+            if not (log_dir / "orders-0" / file.name).exists():
+                shutil.copy2(file, log_dir / "orders-0")
+        assert rounds.run_once().errors == []
+    state = archived_states(store)["orders-0"]
+    assert (state.lineage.incarnation, state.topic_id) == (topic_id if told_from_the_start else "0", topic_id)
+    assert ranges(state) == spans
 
 
 class OvertakenStore(MemoryStore):
