@@ -166,9 +166,9 @@ def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: Versi
     archived_before, all_epochs = segment_bases(log_dir / "orders-0")[-1], epochs_of(log_dir, "orders-0")
     with broker:
         create_topic(broker, PAYMENTS, segment_bytes=16384)
-        # Before the next segments are archived, the broker forgets what is.
-        delete_records(broker, "orders", archived_before)
         write(broker, SCRIPT + MORE_ORDERS, tmp_path)
+        # Before the next segments are archived, the broker forgets what is. By now it is known to lead.
+        delete_records(broker, "orders", archived_before)
     retried = last_data_batch(
         stored_batches(log_dir / f"{PAYMENTS}-0"), stored_batches(log_dir / f"{PAYMENTS}-0")[0].producer_id
     )
