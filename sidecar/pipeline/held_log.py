@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -12,10 +14,18 @@ from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.lost_offsets import tell_gone_before_first
 from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.preparing import LogPosition
+from sidecar.pipeline.producer_snapshot import KnownState, state_at_log_start
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
 _log = structlog.get_logger(__name__)
+
+
+LOOK_AGAIN_MS: Final = 1_000
+GONE_IN_DOUBT: Final = (
+    "planned segments are gone from the directory; the leader's next answer tells whether retention took them"
+)
 
 
 class HeldLog:
@@ -31,6 +41,7 @@ class HeldLog:
         self._gone: tuple[SegmentFiles, ...] = ()
         self._under: tuple[int, tuple[int, int], str | None] | None = None
         self._planned_from: int | None = None
+        self._start: KnownState | None = None
         self._doubts = 0
 
     @property
@@ -56,7 +67,7 @@ class HeldLog:
         if plan.segments:
             under = (plan.facts.leader_epoch, plan.files.directory_id, plan.files.topic_id)
             if under != self._under:
-                self.drop()
+                self._keep(())
                 self._under = under
             self._planned_from = plan.segments[0].base_offset
         elif not self._segments:
@@ -117,11 +128,39 @@ class HeldLog:
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
         held = [segment for segment in self._gone if self._held.has(segment.log)]
-        found = _below_start(held, facts, archived_end_offset)
+        found = _below(self._start_offset(facts), held, archived_end_offset) if held else ()
         self._doubts = self._doubts + 1 if len(found) < len(held) else 0
+        self._remember_start(None if found or archived_end_offset is not None else files)
         if archived_end_offset is None and not self.in_doubt:
             self._tell_lost(facts, found[0].base_offset if found else _first_offset(files))
         return found
+
+    def _start_offset(self, facts: PartitionFacts) -> int | None:
+        """Where the log begins; None where the leader was asked and did not tell."""
+        # Where the broker tiers the topic itself, its local retention does not move the log start.
+        is_tiered = self._tools.facts.policy(facts.topic_partition.topic).remote_storage_enable
+        return facts.cluster_start_offset if facts.transactions_decided and not is_tiered else facts.log_start_offset
+
+    def _remember_start(self, files: PartitionFiles | None) -> None:
+        """Of an empty archive, the producers at the log's beginning: the broker deletes their snapshot with the first segment."""
+        if files is None or not files.segments:
+            return
+        base_offset = files.segments[0].base_offset
+        if self._start is None or self._start.start_offset != base_offset:
+            self._start = state_at_log_start(files, base_offset)
+
+    def start_of(self, plan: PartitionPlan) -> LogPosition | None:
+        """Where the preparation of a plan begins whose first segment is gone, and is to be the first of its archive."""
+        start = self._start
+        if start is None or not plan.segments or plan.segments[0] not in self._gone:
+            return None
+        return LogPosition(start, -1) if start.start_offset == plan.segments[0].base_offset else None
+
+    def only_gone(self, plan: PartitionPlan) -> PartitionPlan:
+        """The plan with what is gone alone: nobody else can open it, so that it does not wait to be compacted first."""
+        own = sum(segment in self._gone for segment in plan.segments)
+        later = (*plan.segments[own:], *plan.waiting)
+        return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0) if own else plan
 
     def _tell_lost(self, facts: PartitionFacts, first_offset: int | None) -> None:
         """Planned offsets below the first that directory or descriptors have; told once, for nothing else will ever tell."""
@@ -133,6 +172,7 @@ class HeldLog:
 
     def archived(self, end_offset: int) -> None:
         """The archive reaches so far: what lies below is not needed any more."""
+        self._start = None
         self._keep(segment for segment in self._segments if segment.end_offset > end_offset)
 
     def failed(self, segment: SegmentFiles, error: SidecarError) -> None:
@@ -150,7 +190,7 @@ class HeldLog:
     def drop(self) -> None:
         """Let go of everything."""
         self._keep(())
-        self._under = self._planned_from = None
+        self._under = self._planned_from = self._start = None
 
     def _keep(self, segments: Iterable[SegmentFiles]) -> None:
         kept = tuple(segments)
@@ -170,10 +210,9 @@ def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
     return row < len(files.segments) and files.segments[row].log == segment.log
 
 
-def _below_start(
-    gone: Iterable[SegmentFiles], facts: PartitionFacts, archived_end_offset: int | None
+def _below(
+    log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
 ) -> tuple[SegmentFiles, ...]:
-    log_start_offset = facts.cluster_start_offset if facts.transactions_decided else facts.log_start_offset
     end_offset = -1 if archived_end_offset is None else archived_end_offset
     found: list[SegmentFiles] = []
     for segment in gone:

@@ -18,7 +18,7 @@ from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
-from sidecar.pipeline.held_log import HeldLog
+from sidecar.pipeline.held_log import GONE_IN_DOUBT, LOOK_AGAIN_MS, HeldLog
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_look import look_of
 from sidecar.pipeline.partition_outcome import PartitionOutcome
@@ -30,10 +30,6 @@ from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 
 NEVER = -1
-LOOK_AGAIN_MS = 1_000
-GONE_IN_DOUBT = (
-    "planned segments are gone from the directory; whether retention took them the leader's next answer tells"
-)
 
 
 class PartitionArchiver:
@@ -143,10 +139,8 @@ class PartitionArchiver:
         plan = self._held_back.apply(replace(plan, files=files))
         if self.before_upload is None or plan.error is not None or plan.hole is not None:
             return plan
-        if own := sum(segment in gone for segment in plan.segments):
-            # Nobody else can read them, so that they go as they are; the others may wait after that.
-            later = (*plan.segments[own:], *plan.waiting)
-            return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0)
+        if gone:
+            return self.held.only_gone(plan)
         limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
         return self.before_upload.hold_back(plan, partial(self._known_at, plan, state), limit_ms)
 
@@ -218,6 +212,8 @@ class PartitionArchiver:
             look_again_ms=plan.look_again_ms,
         )
         known = self._known
+        start = self.held.start_of(plan)
+        known.position = start or known.position
 
         def committed(segment: ArchivedSegment) -> None:
             self.held.archived(segment.end_offset)
@@ -236,6 +232,8 @@ class PartitionArchiver:
             known.forget()
             if outcome.unprepared is not None:
                 self.held.failed(outcome.unprepared, error)
+        if start is not None and not outcome.archived:
+            known.position = None  # The next plan may begin elsewhere.
         outcome.end_offset = known.last_end_offset = known.end_offset
         try:
             if outcome.archived:

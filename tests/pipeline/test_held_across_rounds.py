@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from sidecar.archive.state import Hole
-from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import CorruptFile, StoreUnavailable
-from sidecar.model import PartitionFiles, PartName
+from sidecar.model import PartName
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.lost_offsets import NOT_ON_DISK
-from sidecar.pipeline.partition import GONE_IN_DOUBT, PartitionArchiver
-from sidecar.pipeline.rounds import Rounds
-from sidecar.pipeline.sources import identity_of
-from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.before_upload_rig import DELAY_MS
+from tests.pipeline.before_upload_rig import rig as before_upload_rig
+from tests.pipeline.held_rig import Outage, after_an_outage, held_names, open_deleted
 from tests.pipeline.rig import (
     archive,
     archived_states,
@@ -36,46 +29,6 @@ from tests.pipeline.rig import (
     rounds_over,
     tools_for,
 )
-from tests.pipeline.test_asking_the_broker import Leadership
-
-
-class Outage:
-    """A store that takes nothing while it is away, after so many uploads."""
-
-    def __init__(self, uploads: int = 0) -> None:
-        self.left: int | None = uploads
-        self.store = MemoryStore(before=self._before)
-
-    def _before(self, operation: str, _key: str) -> None:
-        if operation == "upload" and self.left is not None:
-            if self.left <= 0:
-                raise StoreUnavailable("no answer")
-            self.left -= 1
-
-
-@contextmanager
-def after_an_outage(
-    tmp_path: Path, partition: str = "orders-0", uploads: int = 0, held: HeldFiles | None = None
-) -> Iterator[tuple[Tools, Rounds, Outage, Path]]:
-    """All was planned, and failed after some segments: two uploads each."""
-    log_dir, outage = copy_partitions(tmp_path, partition), Outage(uploads)
-    with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True, uploads_ahead=1) as tools:
-        tools = tools if held is None else replace(tools, held=held)
-        rounds = rounds_over(tools, log_dir)
-        (failed,) = rounds.run_once().outcomes
-        assert isinstance(failed.error, StoreUnavailable)
-        outage.left = None
-        yield tools, rounds, outage, log_dir / partition
-        tools.held.release()
-
-
-def held_names(tools: Tools) -> list[int]:
-    return sorted(int(file.path.stem) for file in tools.held._held)
-
-
-def open_deleted(log_dir: Path) -> list[str]:
-    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    return [link for link in links if link.startswith(str(log_dir)) and link.endswith("(deleted)")]
 
 
 @pytest.mark.parametrize("uploads", [0, 2], ids=["nothing was archived before", "the archive has a beginning"])
@@ -107,6 +60,31 @@ def test_what_retention_takes_during_an_outage_is_archived_when_it_is_over(
         assert (ours_aborted and ours_aborted.crc32c) == (theirs_aborted and theirs_aborted.crc32c)
         assert ours.leader_epochs == theirs.leader_epochs
         assert ours.snapshot.exact == theirs.snapshot.exact
+
+
+def test_the_producers_below_the_first_segment_are_known_though_their_snapshot_is_gone_with_it(tmp_path: Path) -> None:
+    log_dir, outage = copy_partitions(tmp_path, "transactions-0"), Outage()
+    directory = log_dir / "transactions-0"
+    remove_offsets(directory, lambda offset: offset >= 116)
+    undisturbed = copy_partitions(tmp_path / "again", "transactions-0")
+    remove_offsets(undisturbed / "transactions-0", lambda offset: offset >= 116)
+    store = MemoryStore()
+    with tools_for(undisturbed, store, tmp_path / "again" / "state") as tools:
+        archive(tools, undisturbed)
+    with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True) as tools:
+        rounds = rounds_over(tools, log_dir)
+        rounds.run_once()
+        outage.left = None
+        remove_offsets(directory, lambda offset: offset >= 431)
+        assert rounds.run_once().errors == []
+    found, wanted = (archived_states(one)["transactions-0"] for one in (outage.store, store))
+    assert ranges(found) == ranges(wanted)
+    assert ranges(found)[0] == (116, 220)
+    for ours, theirs in zip(found.segments, wanted.segments, strict=True):
+        assert ours.snapshot.exact
+        snapshots = [one.part(PartName.PRODUCER_SNAPSHOT) for one in (ours, theirs)]
+        assert None not in snapshots
+        assert len({part.size_bytes for part in snapshots if part is not None}) == 1
 
 
 def test_what_retention_takes_behind_a_round_that_was_over_is_archived_by_the_next(tmp_path: Path) -> None:
@@ -215,78 +193,19 @@ def test_what_cannot_be_archived_from_its_descriptor_keeps_nothing_else_from_it(
     assert state.holes == (Hole(140, 248, NOT_ON_DISK),)
 
 
-class Answering(Leadership):
-    """A leader that tells what is stable."""
-
-    def partition(self, files: PartitionFiles) -> PartitionFacts:
-        return replace(super().partition(files), transactions_decided=True)
-
-
-@pytest.mark.parametrize(
-    ("log_start_offsets", "planned", "reasons"),
-    [
-        ([248], [0, 140, 248, 362], [""]),
-        ([140, 248], [0, 140, 248, 362], [GONE_IN_DOUBT, ""]),
-        ([None, None], [248, 362], [GONE_IN_DOUBT, ""]),
-        ([0, 0], [248, 362], [GONE_IN_DOUBT, ""]),
-    ],
-    ids=["told", "told at the next look", "not told", "nothing was deleted by the leader"],
-)
-def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
-    tmp_path: Path, log_start_offsets: list[int | None], planned: list[int], reasons: list[str]
-) -> None:
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    topics = TopicFilter(("orders",))
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
-        (files,) = scan_log_dirs([log_dir], topics).partitions
-        archiver = PartitionArchiver(tools, files)
-        plan = archiver.plan(files)
-        tools.held.keep(segment.log for segment in plan.segments)
-        archiver.held.planned(plan)
-        remove_offsets(files.directory, lambda offset: offset >= 248)
-        (files,) = scan_log_dirs([log_dir], topics).partitions
-        for log_start_offset, reason in zip(log_start_offsets, reasons, strict=True):
-            facts.cluster_start_offset = log_start_offset
-            plan = archiver.plan(files)
-            assert plan.reason == reason
-        assert [segment.base_offset for segment in plan.segments][: len(planned)] == planned
-        assert plan.files == files
-        tools.held.release()
-
-
-def test_a_disk_that_is_nearly_full_gets_its_deleted_bytes_back(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.log" for number in range(4)]
-    for path in paths:
-        path.write_bytes(b"0123456789")
-    files = [identity_of(path, path.stat()) for path in paths]
-    free = iter([0.01, 0.2, 0.2])
-    held = HeldFiles(limit=4, free=lambda _descriptor: next(free))
-    held.keep(files)
-    for path in paths[:3]:
-        path.unlink()
-    with capture_logs() as logs:
-        held.keep(files)
-    assert [line["path"] for line in logs] == [str(paths[2])], "the least urgent goes first"
-    assert held.unlinked_bytes() == 20
-    assert [held.has(file) for file in files] == [True, True, False, True]
-    held.release()
-
-
-def test_held_segments_outlive_a_broker_that_is_away_but_not_its_leadership(tmp_path: Path) -> None:
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    outage = Outage()
-    with tools_for(log_dir, outage.store, tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
-        rounds = rounds_over(tools, log_dir)
-        rounds.run_once()
-        held = held_names(tools)
-        assert len(held) > 3
-        facts.away = "the broker does not answer"
-        rounds.run_once()
-        assert held_names(tools) == held
-        facts.away, facts.leads = "", False
-        rounds.run_once()
-        assert held_names(tools) == []
+def test_what_is_gone_does_not_wait_to_be_compacted(tmp_path: Path) -> None:
+    with before_upload_rig(tmp_path, "orders-0") as held:
+        expected = rolled_ranges(held.log_dir, "orders-0")
+        outage = Outage()
+        held.store.before = outage.before
+        held.round()
+        clock = held.tools.clock
+        assert isinstance(clock, ManualClock)
+        clock.advance_ms(DELAY_MS)
+        assert isinstance(held.round().outcomes[0].error, StoreUnavailable)
+        outage.left = None
+        remove_offsets(held.log_dir / "orders-0", lambda offset: offset >= expected[3][0])
+        assert held.round().errors == []
+        assert ranges(archived_states(held.store)["orders-0"]) == expected[:3]
+        held.round()
+        assert ranges(archived_states(held.store)["orders-0"]) == expected

@@ -1,0 +1,58 @@
+"""Rounds whose store goes away when all is planned, and what they hold open then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sidecar.errors import StoreUnavailable
+from sidecar.pipeline.held_files import HeldFiles
+from sidecar.pipeline.rounds import Rounds
+from sidecar.pipeline.tools import Tools
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import (
+    copy_partitions,
+    rounds_over,
+    tools_for,
+)
+
+
+class Outage:
+    """A store that takes nothing while it is away, after so many uploads."""
+
+    def __init__(self, uploads: int = 0) -> None:
+        self.left: int | None = uploads
+        self.store = MemoryStore(before=self.before)
+
+    def before(self, operation: str, _key: str) -> None:
+        if operation == "upload" and self.left is not None:
+            if self.left <= 0:
+                raise StoreUnavailable("no answer")
+            self.left -= 1
+
+
+@contextmanager
+def after_an_outage(
+    tmp_path: Path, partition: str = "orders-0", uploads: int = 0, held: HeldFiles | None = None
+) -> Iterator[tuple[Tools, Rounds, Outage, Path]]:
+    """All was planned, and failed after some segments: two uploads each."""
+    log_dir, outage = copy_partitions(tmp_path, partition), Outage(uploads)
+    with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True, uploads_ahead=1) as tools:
+        tools = tools if held is None else replace(tools, held=held)
+        rounds = rounds_over(tools, log_dir)
+        (failed,) = rounds.run_once().outcomes
+        assert isinstance(failed.error, StoreUnavailable)
+        outage.left = None
+        yield tools, rounds, outage, log_dir / partition
+        tools.held.release()
+
+
+def held_names(tools: Tools) -> list[int]:
+    return sorted(int(file.path.stem) for file in tools.held._held)
+
+
+def open_deleted(log_dir: Path) -> list[str]:
+    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return [link for link in links if link.startswith(str(log_dir)) and link.endswith("(deleted)")]

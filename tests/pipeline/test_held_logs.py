@@ -1,0 +1,130 @@
+"""What of a partition's planned segments stays held, and what of it may be archived: as the leader says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.model import PartitionFiles
+from sidecar.pipeline.held_files import HeldFiles
+from sidecar.pipeline.held_log import GONE_IN_DOUBT
+from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.sources import identity_of
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.held_rig import Outage, held_names
+from tests.pipeline.rig import (
+    copy_partitions,
+    remove_offsets,
+    rounds_over,
+    tools_for,
+)
+from tests.pipeline.test_asking_the_broker import Leadership
+
+
+def listed(log_dir: Path) -> PartitionFiles:
+    (files,) = scan_log_dirs([log_dir], TopicFilter(("orders",))).partitions
+    return files
+
+
+def planned_and_held(tools: Tools, log_dir: Path) -> tuple[PartitionArchiver, PartitionFiles]:
+    files = listed(log_dir)
+    archiver = PartitionArchiver(tools, files)
+    plan = archiver.plan(files)
+    tools.held.keep(segment.log for segment in plan.segments)
+    archiver.held.planned(plan)
+    return archiver, files
+
+
+class Answering(Leadership):
+    """A leader that tells what is stable. `tiers`: the broker tiers the topic itself."""
+
+    tiers = False
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        return replace(super().partition(files), transactions_decided=True)
+
+    def policy(self, topic: str) -> TopicPolicy:
+        return replace(super().policy(topic), remote_storage_enable=self.tiers)
+
+
+@pytest.mark.parametrize(
+    ("log_start_offsets", "planned", "reasons"),
+    [
+        ([248], [0, 140, 248, 362], [""]),
+        ([140, 248], [0, 140, 248, 362], [GONE_IN_DOUBT, ""]),
+        ([None, None], [248, 362], [GONE_IN_DOUBT, ""]),
+        ([0, 0], [248, 362], [GONE_IN_DOUBT, ""]),
+    ],
+    ids=["told", "told at the next look", "not told", "nothing was deleted by the leader"],
+)
+def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
+    tmp_path: Path, log_start_offsets: list[int | None], planned: list[int], reasons: list[str]
+) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        archiver, files = planned_and_held(replace(tools, facts=facts), log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        files = listed(log_dir)
+        for log_start_offset, reason in zip(log_start_offsets, reasons, strict=True):
+            facts.cluster_start_offset = log_start_offset
+            plan = archiver.plan(files)
+            assert plan.reason == reason
+        assert [segment.base_offset for segment in plan.segments][: len(planned)] == planned
+        assert plan.files == files
+
+
+def test_of_what_the_broker_tiers_itself_the_directory_tells_where_the_log_begins(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        facts.tiers = True
+        archiver, files = planned_and_held(replace(tools, facts=facts), log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        plan = archiver.plan(listed(log_dir))
+        assert [segment.base_offset for segment in plan.segments][:3] == [0, 140, 248]
+
+
+def test_a_disk_that_is_nearly_full_gets_its_deleted_bytes_back(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.log" for number in range(4)]
+    for path in paths:
+        path.write_bytes(b"0123456789")
+    files = [identity_of(path, path.stat()) for path in paths]
+    free = iter([0.01, 0.2, 0.2])
+    held = HeldFiles(limit=4, free=lambda _descriptor: next(free))
+    held.keep(files)
+    for path in paths[:3]:
+        path.unlink()
+    with capture_logs() as logs:
+        held.keep(files)
+    assert [line["path"] for line in logs] == [str(paths[2])], "the least urgent goes first"
+    assert held.unlinked_bytes() == 20
+    assert [held.has(file) for file in files] == [True, True, False, True]
+    held.release()
+
+
+def test_held_segments_outlive_a_broker_that_is_away_but_not_its_leadership(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    outage = Outage()
+    with tools_for(log_dir, outage.store, tmp_path / "state") as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        tools = replace(tools, facts=facts)
+        rounds = rounds_over(tools, log_dir)
+        rounds.run_once()
+        held = held_names(tools)
+        assert len(held) > 3
+        facts.away = "the broker does not answer"
+        rounds.run_once()
+        assert held_names(tools) == held
+        facts.away, facts.leads = "", False
+        rounds.run_once()
+        assert held_names(tools) == []
