@@ -121,6 +121,11 @@ class PartitionFiles:
     directory_id: tuple[int, int] = (0, 0)
     active_log: FileIdentity | None = None
 
+    @property
+    def first_offset(self) -> int | None:
+        """Base of the first segment, rolled or active; None where there is none."""
+        return self.segments[0].base_offset if self.segments else self.active_base_offset
+
 
 class PartName(StrEnum):
     """The parts of a bundle, by the names they have in commits. `LOG` is its own object; the rest lie in `.indexes`."""

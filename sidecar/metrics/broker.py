@@ -67,8 +67,8 @@ class BrokerMetrics:
         )
         self._lost = declarations.counter(
             "lost_offsets_total",
-            "Offsets recorded as LOST, because they were gone before they were archived; also those that were planned as the first "
-            "of an archive, which then begins above them.",
+            "Offsets recorded as LOST, because they were gone before they were archived; also those that were seen, and gone "
+            "before anything of their partition was archived: its archive begins above them, and nothing else names them.",
         )
         self._taken_as_compacted = declarations.counter(
             "offsets_taken_as_compacted_total",

@@ -12,10 +12,10 @@ import structlog
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
-from sidecar.pipeline.lost_offsets import tell_gone_before_first
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.producer_snapshot import KnownState, state_at_log_start
+from sidecar.pipeline.seen_offsets import SeenOffsets
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
@@ -40,9 +40,9 @@ class HeldLog:
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
         self._under: tuple[int, tuple[int, int], str | None] | None = None
-        self._planned_from: int | None = None
         self._start: KnownState | None = None
         self._doubts = 0
+        self._seen = SeenOffsets(tools)
 
     @property
     def in_doubt(self) -> bool:
@@ -69,7 +69,6 @@ class HeldLog:
             if under != self._under:
                 self._keep(())
                 self._under = under
-            self._planned_from = plan.segments[0].base_offset
         elif not self._segments:
             return
         by_base = {segment.base_offset: segment for segment in (*self._segments, *plan.segments)}
@@ -84,13 +83,14 @@ class HeldLog:
         Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
+        self._seen.see(files, facts)
         if self._under is None:
             return
         under = (facts.leader_epoch, files.directory_id, files.topic_id)
         if under != self._under or not (facts.leads or facts.unanswered):
             self.drop()
             return
-        start_offset = _first_offset(files)
+        start_offset = files.first_offset
         kept: list[SegmentFiles] = []
         gone: list[SegmentFiles] = []
         for segment in self._segments:
@@ -119,7 +119,7 @@ class HeldLog:
         """Segments that retention has taken from the directory, and that can be archived from their descriptors; ascending.
 
         Only below the log start that the leader tells; without a connection the files' word counts, as for all else. Call `see`
-        first. Where the archive is empty, tells which of the planned offsets will never be in it.
+        first. Where the archive is empty, tells what of the log is gone and will never be in it.
 
         Args:
             archived_end_offset: of the archive that these segments are to continue, None if it has nothing.
@@ -131,8 +131,8 @@ class HeldLog:
         found = _below(self._start_offset(facts), held, archived_end_offset) if held else ()
         self._doubts = self._doubts + 1 if len(found) < len(held) else 0
         self._remember_start(None if found or archived_end_offset is not None else files)
-        if archived_end_offset is None and not self.in_doubt:
-            self._tell_lost(facts, found[0].base_offset if found else _first_offset(files))
+        if not self.in_doubt:
+            self._seen.tell(facts, archived_end_offset, found[0].base_offset if found else files.first_offset)
         return found
 
     def _start_offset(self, facts: PartitionFacts) -> int | None:
@@ -162,14 +162,6 @@ class HeldLog:
         later = (*plan.segments[own:], *plan.waiting)
         return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0) if own else plan
 
-    def _tell_lost(self, facts: PartitionFacts, first_offset: int | None) -> None:
-        """Planned offsets below the first that directory or descriptors have; told once, for nothing else will ever tell."""
-        planned_from = self._planned_from
-        if planned_from is not None and first_offset is not None and first_offset > planned_from:
-            gone = (planned_from, first_offset)
-            tell_gone_before_first(self._tools, facts.topic_partition, gone, facts.cluster_start_offset)
-            self._planned_from = first_offset
-
     def archived(self, end_offset: int) -> None:
         """The archive reaches so far: what lies below is not needed any more."""
         self._start = None
@@ -190,7 +182,7 @@ class HeldLog:
     def drop(self) -> None:
         """Let go of everything."""
         self._keep(())
-        self._under = self._planned_from = self._start = None
+        self._under = self._start = None
 
     def _keep(self, segments: Iterable[SegmentFiles]) -> None:
         kept = tuple(segments)
@@ -198,10 +190,6 @@ class HeldLog:
         self._held.let_go(segment.log for segment in self._segments if segment.log not in logs)
         self._segments = kept
         self._gone = tuple(segment for segment in self._gone if segment.log in logs)
-
-
-def _first_offset(files: PartitionFiles) -> int | None:
-    return files.segments[0].base_offset if files.segments else files.active_base_offset
 
 
 def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:

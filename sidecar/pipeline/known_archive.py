@@ -120,8 +120,7 @@ class KnownArchive:
             if segment.end_offset <= known_end_offset:
                 break
             self._largest_archived_ms = max(self._largest_archived_ms, segment.max_timestamp_ms)
-        local_start_offset = files.segments[0].base_offset if files.segments else files.active_base_offset
-        self.state = newest_part(state, local_start_offset or 0)
+        self.state = newest_part(state, files.first_offset or 0)
         return self.state
 
     def overtaken(self, state: PartitionState, files: PartitionFiles) -> None:

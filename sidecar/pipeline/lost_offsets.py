@@ -20,7 +20,7 @@ NOT_ON_DISK: Final = "no longer on the broker's disk when it was to be archived"
 def tell_gone_before_first(
     tools: Tools, partition: TopicPartition, gone: tuple[int, int], log_start_offset: int | None = None
 ) -> None:
-    """Offsets `[from, to)` that were planned as the first of an archive are gone: no commit can say so, it begins above.
+    """Offsets `[from, to)` were seen, and are gone before anything was archived: no commit can say so, the archive begins above.
 
     Args:
         log_start_offset: of the leader, None where it is not known.

@@ -44,11 +44,10 @@ def look_of(
     policy = tools.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else ""
-    first_offset = files.segments[0].base_offset if files.segments else files.active_base_offset
     return PartitionLook(
         topic_partition=files.topic_partition,
         leads=leads,
-        local_start_offset=first_offset,
+        local_start_offset=files.first_offset,
         local_end_offset=_local_end_offset(files, stable_end_offset),
         archived_end_offset=archived_end_offset,
         pending_segments=len(pending),

@@ -1,0 +1,173 @@
+"""What was seen of a log, and was gone before anything of it was archived, is told: no commit can say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.errors import StoreUnavailable
+from sidecar.pipeline.rounds import Rounds
+from sidecar.pipeline.tools import Tools
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
+from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
+
+NAME = "orders-0"
+
+
+class Away(MemoryStore):
+    """A store that does not answer while it is away."""
+
+    is_away = False
+
+    def __init__(self) -> None:
+        super().__init__(before=self._answer)
+
+    def _answer(self, _operation: str, _key: str) -> None:
+        if self.is_away:
+            raise StoreUnavailable("no answer")
+
+
+@dataclass
+class Site:
+    tools: Tools
+    facts: Leadership
+    store: Away
+    rounds: Rounds
+    directory: Path
+
+    def lost(self, rounds: int = 1) -> list[tuple[int, int]]:
+        """What so many rounds tell to be lost, by the log, the metric and the board."""
+        sample = self.tools.metrics.registry.get_sample_value
+        before = sample("tiered_sidecar_lost_offsets_total") or 0
+        with capture_logs() as logs:
+            for _ in range(rounds):
+                self.rounds.run_once()
+        found = [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
+        counted = (sample("tiered_sidecar_lost_offsets_total") or 0) - before
+        assert counted == sum(end_offset - base_offset for base_offset, end_offset in found)
+        texts = [error.text for error in self.tools.board.figures().errors if error.kind == "OffsetsLost"]
+        assert all(any(f"{base} to {end - 1} are lost" in text for text in texts) for base, end in found)
+        return found
+
+    def retention(self, start_offset: int, told: int | None = None) -> None:
+        """The broker deletes segments up to one, and says so unless it says something else."""
+        remove_offsets(self.directory, lambda offset: offset >= start_offset)
+        self.facts.cluster_start_offset = start_offset if told is None else told
+
+
+@contextmanager
+def site(tmp_path: Path, **policy: Any) -> Iterator[Site]:
+    log_dir, store = copy_partitions(tmp_path, NAME), Away()
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+    with tools_for(log_dir, store, tmp_path / "state", **policy) as tools:
+        tools = replace(tools, facts=facts)
+        yield Site(tools, facts, store, rounds_of(tools, log_dir), log_dir / NAME)
+        tools.held.release()
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> Iterator[Site]:
+    """Nothing has rolled: all there is lies in the active segment, which begins at 504."""
+    with site(tmp_path) as found:
+        remove_offsets(found.directory, lambda offset: offset == 504)
+        found.facts.cluster_start_offset = 504
+        assert found.lost() == []
+        yield found
+
+
+def roll_and_delete(directory: Path, new_base_offset: int) -> None:
+    """What retention does to an idle log: one step, no rolled segment is ever to be seen."""
+    remove_offsets(directory, lambda _offset: False)
+    (directory / f"{new_base_offset:020d}.log").touch()
+
+
+def test_segments_that_retention_took_while_the_store_was_away_from_the_beginning_are_told(tmp_path: Path) -> None:
+    with site(tmp_path) as found:
+        found.store.is_away = True
+        assert found.lost(2) == []  # there may be an archive
+        found.retention(248)
+        assert found.lost() == []
+        found.retention(504)
+        found.store.is_away = False
+        assert found.lost() == [(0, 504)]
+        assert found.lost() == []
+        expected = [span for span in rolled_ranges(found.directory.parent, NAME) if span[0] >= 504]
+        assert ranges(archived_states(found.store)[NAME]) == expected
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["a leader is asked", "files only"])
+def test_an_active_segment_that_was_rolled_and_deleted_in_one_step_is_told(idle: Site, told: bool) -> None:
+    for base_offset, new_base_offset in ((504, 700), (700, 900)):
+        roll_and_delete(idle.directory, new_base_offset)
+        idle.facts.cluster_start_offset = new_base_offset if told else None
+        assert idle.lost(2) == [(base_offset, new_base_offset)]
+    timestamp_s = idle.tools.metrics.registry.get_sample_value("tiered_sidecar_last_loss_timestamp_seconds")
+    assert timestamp_s == idle.tools.clock.now_ms() / 1000
+
+
+def test_records_that_were_deleted_on_purpose_are_no_loss(idle: Site) -> None:
+    idle.facts.cluster_start_offset = 600
+    assert idle.lost(2) == []
+    roll_and_delete(idle.directory, 700)
+    idle.facts.cluster_start_offset = 700
+    assert idle.lost() == [(600, 700)]
+
+
+def test_segments_that_went_with_deleted_records_are_no_loss(tmp_path: Path) -> None:
+    with site(tmp_path) as found:
+        found.store.is_away = True
+        found.lost()
+        found.retention(504, told=510)
+        assert found.lost() == []
+        found.store.is_away = False
+        assert found.lost(2) == []
+        assert ranges(archived_states(found.store)[NAME])[0][0] == 504
+
+
+@pytest.mark.parametrize(("told", "lost"), [(510, []), (504, [(0, 504)])], ids=["DeleteRecords", "retention"])
+def test_an_answer_that_is_older_than_the_listing_is_not_trusted(
+    told: int, lost: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    with site(tmp_path) as found:
+        found.store.is_away = True
+        found.lost()
+        found.store.is_away = False
+        found.tools.held.release()
+        found.retention(504, told=0)
+        assert found.lost() == []
+        found.facts.cluster_start_offset = told
+        assert found.lost(2) == lost
+
+
+def test_what_was_gone_at_the_first_look_or_under_another_leader_is_not_ours(tmp_path: Path) -> None:
+    with site(tmp_path) as found:
+        found.retention(248)
+        found.store.is_away = True
+        assert found.lost() == []
+        found.facts.leads = False
+        found.lost()
+        found.retention(504)
+        found.lost()
+        found.facts.leads, found.store.is_away = True, False
+        assert found.lost(2) == []
+
+
+def test_a_hole_above_an_archive_is_the_archives_to_tell(tmp_path: Path) -> None:
+    with site(tmp_path, max_queue=2) as found:
+        assert found.lost() == []
+        end_offset = archived_states(found.store)[NAME].end_offset
+        found.tools.held.release()
+        found.retention(868)
+        with capture_logs() as logs:
+            found.rounds.run_once()
+        assert [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"] == [
+            (end_offset, 868)
+        ]
