@@ -19,6 +19,7 @@ from sidecar.logformat.names import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from sidecar.logformat.records import read_records
 from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.restore.outcome import PartitionOutcome
@@ -68,8 +69,12 @@ def test_a_log_ends_behind_what_is_lost_at_the_archives_end(tmp_path: Path, caps
     assert_ends(log_dir, outcome, END, [(LOST_FROM, END)])
     directory = log_dir / "orders-0"
     source = batches_of(golden("4.3.0") / "logs" / "orders-0")
-    kept = [batch.content for batch in source if batch.first_offset < LOST_FROM]
-    assert [batch.content for batch in batches_of(directory)] == kept
+    *found, last = batches_of(directory)
+    assert [batch.content for batch in found] == [batch.content for batch in source if batch.first_offset < LOST_FROM]
+    # Readers that are given this one, which has no record, are at the end.
+    assert (last.segment_base_offset, last.last_offset, last.leader_epoch) == (END - 1, END - 1, 4)
+    assert list(read_records(last.content)) == []
+    assert entries_at(directory, END - 1) == entries_at(directory, END)
     assert entries_at(directory, END) == entries_at(directory, LOST_FROM) != ()
     epochs = read_leader_epochs((directory / LEADER_EPOCH_CHECKPOINT).read_bytes())
     assert [(entry.epoch, entry.start_offset) for entry in epochs.entries] == [(0, 0), (2, 350), (4, 700)]
@@ -93,11 +98,10 @@ def test_a_range_ends_where_it_was_asked_to_though_all_is_lost_there(
     assert outcome.log is not None
     assert outcome.log.start_offset == start_offset
     directory = log_dir / "orders-0"
-    assert [batch.first_offset for batch in batches_of(directory)] == [
-        batch.first_offset
-        for batch in batches_of(golden("4.3.0") / "logs" / "orders-0")
-        if start_offset <= batch.first_offset < data_end_offset
-    ]
+    kept = [batch.first_offset for batch in batches_of(golden("4.3.0") / "logs" / "orders-0")]
+    kept = [offset for offset in kept if start_offset <= offset < data_end_offset]
+    led_over = [end_offset - 1] if kept else []
+    assert [batch.first_offset for batch in batches_of(directory)] == [*kept, *led_over]
     epochs = read_leader_epochs((directory / LEADER_EPOCH_CHECKPOINT).read_bytes())
     assert epochs.covers(start_offset)
     assert epochs.latest_epoch == 4

@@ -10,7 +10,7 @@ from producer_state.table import ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.building import build_marker
+from sidecar.logformat.building import build_empty_batch, build_marker
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.rebuild import IndexBuilder
@@ -62,9 +62,12 @@ def finish_partition(
     if last_plan.is_cut_at_end or end_offset > last_plan.segment.end_offset:
         _place_snapshot(work, table)
     first_offsets = tuple(sorted(entry.current_txn_first_offset or 0 for entry in waiting))
+    leader_epoch = max(epochs.latest_epoch, FLAT_EPOCH)
     if aborts:
-        table = _abort(work, table, waiting, max(epochs.latest_epoch, FLAT_EPOCH))
+        table = _abort(work, table, waiting, leader_epoch)
         _place_snapshot(work, table)
+    elif end_offset > restored[-1].end_offset:
+        _lead_over(work, table, leader_epoch)
     for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
         work.staged.place(file_name(table.end_offset, suffix), b"")
     # Where nothing is kept of the last segment it had this name, and so had an earlier run's markers.
@@ -102,7 +105,7 @@ def _abort(
 
     A segment of its own: the active one stays empty, so that no start ever replays it.
     """
-    base, staged = table.end_offset, work.staged
+    base = table.end_offset
     markers = b"".join(
         build_marker(
             base + number,
@@ -115,15 +118,35 @@ def _abort(
         )
         for number, entry in enumerate(sorted(waiting, key=lambda entry: entry.current_txn_first_offset or 0))
     )
+    return _place_segment(work, table, markers)
+
+
+def _lead_over(work: PartitionRestore, table: ProducerTable, leader_epoch: int) -> None:
+    """An empty batch at the last of the offsets that are lost at the log's end, in a segment of its own.
+
+    Readers get no further than the last batch that they are given: without one there, whoever reads to the log's end waits for
+    it until something is written.
+    """
+    last_offset = table.end_offset - 1
+    below = ProducerTable(last_offset, table.rows)
+    _place_snapshot(work, below)
+    batch = build_empty_batch(base_offset=last_offset, last_offset=last_offset, leader_epoch=leader_epoch)
+    _place_segment(work, below, batch)
+
+
+def _place_segment(work: PartitionRestore, table: ProducerTable, batches: bytes) -> ProducerTable:
+    """A segment of these batches where the table ends, with its indexes; the state after it."""
+    base, staged = table.end_offset, work.staged
     builder = IndexBuilder(base)
     completed: list[CompletedTransaction] = []
-    for columns in scan_bytes(markers, base_offset=base):
+    for columns in scan_bytes(batches, base_offset=base):
         builder.add(columns)
         table, ended = replay(table, columns.facts())
         completed += ended
     built = builder.finish(completed)
     staged.place(file_name(base, Suffix.OFFSET_INDEX), built.offset_index)
     staged.place(file_name(base, Suffix.TIME_INDEX), built.time_index)
-    staged.place(file_name(base, Suffix.TRANSACTION_INDEX), built.transaction_index)
-    staged.place(file_name(base, Suffix.LOG), markers)
+    if completed:
+        staged.place(file_name(base, Suffix.TRANSACTION_INDEX), built.transaction_index)
+    staged.place(file_name(base, Suffix.LOG), batches)
     return table
