@@ -120,8 +120,19 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
             f"{name}: producer state is kept, but {log_dir} belongs to another cluster, which gives the same "
             f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids it"
         )
+    if outcome.archive_goes_on_from is not None and not outcome.problem:
+        texts.append(
+            f"{name}: the archive of this very topic goes on to {outcome.plan.state.end_offset}, this log ends below: what the "
+            f"broker writes from here on is not appended to it. Archive it under another prefix (store.url)"
+        )
     if outcome.plan.asks_for_more:
         texts.append(f"{name}: the archive holds less than the offsets that were asked for")
+    if log and log.aborted:
+        count = len(log.open_transactions)
+        texts.append(
+            f"{name}: {count} transactions were open at the end and are ended by abort markers, one offset each: "
+            f"{log.end_offset - count} to {log.end_offset - 1}"
+        )
     if log and log.open_transactions and not log.aborted:
         texts.append(
             f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "

@@ -15,6 +15,7 @@ from sidecar.cli.options import GlobalOptions
 from sidecar.cli.restore_report import as_json, show
 from sidecar.errors import SettingsError
 from sidecar.pipeline.restore.request import (
+    OPEN_END,
     DeletedRecordsMode,
     LeaderEpochMode,
     OpenTransactionMode,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from sidecar.pipeline.restore.restore import RestoreReport
 
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
-_OFFSET_MAX = 2**63 - 1
 _TIMESTAMP_DIGITS_MAX = 14
 """To the year 5138."""
 
@@ -206,7 +206,7 @@ def _offset_range(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     found = _RANGE.fullmatch(text)
-    first, end = (int(found[1] or 0), int(found[2] or _OFFSET_MAX)) if found else (1, 0)
+    first, end = (int(found[1] or 0), int(found[2] or OPEN_END)) if found else (1, 0)
     if first >= end:
         raise SettingsError(f"--offset-range {text}: expected FROM:TO with FROM below TO, as 1000:2000, 1000: or :2000")
     return first, end

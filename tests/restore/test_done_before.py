@@ -76,7 +76,7 @@ def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Pa
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        ({"offset_range": (0, 300), "partitions": (0,)}, r"another --offset-range \(None, now \[0, 300\]\)"),
+        ({"offset_range": (0, 300), "partitions": (0,)}, r"another --offset-range \(none, now 0:300\)"),
         ({"until_timestamp_ms": 10**13}, "another --until-timestamp"),
         ({"open_transactions": OpenTransactionMode.ABORT}, "another --open-transactions"),
         ({"deleted_records": DeletedRecordsMode.RESTORE}, "another --deleted-records"),

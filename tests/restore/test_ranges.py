@@ -20,6 +20,7 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import TopicPartition
+from sidecar.pipeline.restore.request import OPEN_END
 from sidecar.pipeline.restore.restore import RestoreReport
 from sidecar.pipeline.restore.running import Run
 from tests.golden import golden
@@ -142,8 +143,11 @@ def test_a_cut_into_another_cluster_is_flat_too(tmp_path: Path) -> None:
 
 
 def test_what_is_not_archived_cannot_be_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"holds the offsets \[0, 964\)"):
-        restored(archived(), own_log_dir(tmp_path), "orders", offset_range=(964, 2000))
+    log_dir = own_log_dir(tmp_path)
+    with pytest.raises(SettingsError, match=r"holds the offsets 0:964, asked was 964:2000$"):
+        restored(archived(), log_dir, "orders", offset_range=(964, 2000))
+    with pytest.raises(SettingsError, match=r"asked was 90000:$"):
+        restored(archived(), log_dir, "orders", offset_range=(90000, OPEN_END))
 
 
 def test_offsets_that_are_recorded_as_lost_are_a_gap_that_is_told(tmp_path: Path) -> None:

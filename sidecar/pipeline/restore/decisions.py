@@ -22,7 +22,8 @@ from sidecar.pipeline.restore.target import Place, Target
 class Decisions:
     """How one partition is restored. `topic_id` None: no `partition.metadata` is written. `reason` is for people.
 
-    `keeps_foreign_producers`: of another cluster than the target's, because that was asked for.
+    `keeps_foreign_producers`: of another cluster than the target's, because that was asked for. `is_archived_topic`: as far as
+    anything tells, a sidecar beside the target takes this archive for that of the restored log.
     """
 
     topic_id: str | None
@@ -30,6 +31,7 @@ class Decisions:
     producer_state: ProducerStateMode
     reason: str = ""
     keeps_foreign_producers: bool = False
+    is_archived_topic: bool = False
 
 
 def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRequest) -> Decisions:
@@ -40,7 +42,14 @@ def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRe
     epochs = _leader_epochs(plan, target, place, request, topic_id, danger)
     producers = _producer_state(plan, target, request, epochs)
     is_other = target.cluster_id not in {None, plan.state.lineage.cluster_id}
-    return Decisions(topic_id, epochs, producers, danger, is_other and producers is ProducerStateMode.KEEP)
+    return Decisions(
+        topic_id,
+        epochs,
+        producers,
+        danger,
+        keeps_foreign_producers=is_other and producers is ProducerStateMode.KEEP,
+        is_archived_topic=not is_other and topic_id == plan.state.topic_id,
+    )
 
 
 def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> str | None:

@@ -28,6 +28,7 @@ class Unreadable:
             (
                 "start_offset",
                 "end_offset",
+                "archive_end_offset",
                 "empty_before_timestamp_ms",
                 "topic_id",
                 "leader_epochs",
@@ -81,6 +82,15 @@ class PartitionOutcome:
         return self.log is None and self.plan.segments[-1].until_timestamp_ms is not None
 
     @property
+    def archive_goes_on_from(self) -> int | None:
+        """Where the log ends, or at most, if its own archive has offsets above it; None where it has not."""
+        if self.decisions is None or not self.decisions.is_archived_topic:
+            return None
+        end_offset = self.log.end_offset if self.log else self.plan.end_offset
+        is_part = end_offset < (self.plan.state.end_offset or 0) or self.end_is_bound
+        return end_offset if is_part else None
+
+    @property
     def keeps_foreign_producers(self) -> bool:
         """Whether another cluster's producers are kept, in which their ids may be others' already."""
         return self.decisions is not None and self.decisions.keeps_foreign_producers
@@ -105,6 +115,7 @@ class PartitionOutcome:
             "start_offset": log.start_offset if log else plan.start_offset,
             "end_offset": log.end_offset if log else plan.end_offset,
             "end_offset_is_upper_bound": self.end_is_bound,
+            "archive_end_offset": plan.state.end_offset,
             "empty_before_timestamp_ms": self.empty_before_ms,
             "topic_id": decisions.topic_id if decisions else None,
             "leader_epochs": str(decisions.leader_epochs) if decisions else None,

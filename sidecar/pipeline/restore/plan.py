@@ -12,7 +12,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ArchivedSegment, PartName, TopicPartition
-from sidecar.pipeline.restore.request import NO_TOPIC_ID_WANTED, DeletedRecordsMode, RestoreRequest
+from sidecar.pipeline.restore.request import NO_TOPIC_ID_WANTED, DeletedRecordsMode, RestoreRequest, shown_range
 from sidecar.pipeline.restore.staging import NOTE_SUFFIX
 
 INDEX_SUFFIXES = {
@@ -183,7 +183,7 @@ def _wanted(state: PartitionState, request: RestoreRequest) -> tuple[int, int, i
     first, last_end = request.offset_range or (start, end)
     if first >= end or last_end <= start:
         raise SettingsError(
-            f"{state.lineage}: the archive holds the offsets [{start}, {end}), asked was [{first}, {last_end})"
+            f"{state.lineage}: the archive holds the offsets {shown_range(start, end)}, asked was {shown_range(first, last_end)}"
         )
     first, last_end = max(first, start), min(last_end, end)
     deleted = state.deleted_before_offset if request.deleted_records is DeletedRecordsMode.LEAVE_OUT else 0

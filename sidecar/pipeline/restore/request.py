@@ -12,6 +12,15 @@ NO_TOPIC_ID_WANTED = "none"
 """A broker before 2.8: its directories have no `partition.metadata`."""
 
 
+OPEN_END = 2**63 - 1
+"""The end of a range that was given none."""
+
+
+def shown_range(first_offset: int, end_offset: int) -> str:
+    """As --offset-range has it."""
+    return f"{first_offset}:{'' if end_offset == OPEN_END else end_offset}"
+
+
 class LeaderEpochMode(StrEnum):
     """`KEEP`: batches and checkpoint as archived. `FLATTEN`: epoch 0 everywhere, for a target whose epochs are lower."""
 

@@ -21,6 +21,7 @@ from sidecar.pipeline.restore.running import WORKERS, Run
 from sidecar.pipeline.restore.seal import decided_before
 from sidecar.pipeline.restore.staging import StagedPartition, translating, unfinished
 from sidecar.pipeline.restore.target import Target, place_of, read_target, within
+from sidecar.pipeline.restore.undecided import refuse_open_transactions
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import sync_directory
 from sidecar.ports import ObjectStore
@@ -111,6 +112,7 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
             outcome.plan, outcome.decisions = decided_before(outcome.plan, target, place.seal, request)
         else:
             outcome.decisions = decide(outcome.plan, target, place, request)
+    refuse_open_transactions(store, request, outcomes)
     if not all(outcome.is_done for outcome in outcomes):
         require_readable(request.log_dir)  # They get their entries last, after hours maybe.
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent

@@ -13,7 +13,13 @@ from typing import Any
 from sidecar.logformat.names import directory_name
 from sidecar.pipeline.restore.decisions import Decisions, decide
 from sidecar.pipeline.restore.plan import PartitionPlan
-from sidecar.pipeline.restore.request import NO_TOPIC_ID_WANTED, LeaderEpochMode, ProducerStateMode, RestoreRequest
+from sidecar.pipeline.restore.request import (
+    NO_TOPIC_ID_WANTED,
+    LeaderEpochMode,
+    ProducerStateMode,
+    RestoreRequest,
+    shown_range,
+)
 from sidecar.pipeline.restore.staging import RECORD
 from sidecar.pipeline.restore.target import Place, Target
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
@@ -108,7 +114,7 @@ def _unlike(plan: PartitionPlan, request: RestoreRequest, earlier: Restored) -> 
     for name, wanted in asked.items():
         if earlier.asked.get(name) != wanted:
             flag = "until-timestamp" if name == "until_timestamp_ms" else name.replace("_", "-")
-            return f"was restored with another --{flag} ({earlier.asked.get(name)}, now {wanted})"
+            return f"was restored with another --{flag} ({_shown(earlier.asked.get(name))}, now {_shown(wanted)})"
     if request.leader_epochs not in {None, earlier.leader_epochs}:
         return f"was restored with --leader-epochs {earlier.leader_epochs}"
     if request.producer_state not in {None, earlier.producer_state}:
@@ -119,6 +125,15 @@ def _unlike(plan: PartitionPlan, request: RestoreRequest, earlier: Restored) -> 
     ):
         return "is of other archived segments than now: of another archive, or of one that was compacted or added to"
     return ""
+
+
+def _shown(value: object) -> str:
+    match value:
+        case [int() as first_offset, int() as end_offset]:
+            return shown_range(first_offset, end_offset)
+        case None:
+            return "none"
+    return str(value)
 
 
 def _read(directory: Path, seal: Mapping[str, Any]) -> Restored:
