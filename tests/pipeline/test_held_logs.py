@@ -83,6 +83,17 @@ def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
         assert plan.files == files
 
 
+def test_under_another_leader_epoch_nothing_is_archived_without_its_file(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        archiver, files = planned_and_held(replace(tools, facts=facts), log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        facts.cluster_start_offset, facts.epoch = 248, 99
+        assert archiver.plan(listed(log_dir)).segments[0].base_offset == 248
+        assert held_names(tools) == []
+
+
 def test_of_what_the_broker_tiers_itself_the_directory_tells_where_the_log_begins(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
