@@ -143,3 +143,16 @@ def test_another_commands_end_leaves_the_first_one_its_note(half: Path) -> None:
     (half / "orders-2.restoring").rmdir()
     assert [outcome.state for outcome in run(archived(), half).outcomes] == ["done before", "done before"]
     assert not list(half.rglob(".restore*"))
+
+
+def test_how_to_tell_a_finished_command_from_a_foreign_directory_is_said(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    assert run(archived(), log_dir).exit_code == 0
+    with pytest.raises(
+        LogDirRefused, match=r"It may be whole: .*ends at offset 964 in an empty segment.*Else: Restore into"
+    ):
+        run(archived(), log_dir)
+    active = log_dir / "orders-0" / f"{964:020d}.log"
+    active.write_bytes(b"x")
+    with pytest.raises(LogDirRefused, match=r"is ever overwritten\. Restore into another directory"):
+        run(archived(), log_dir)

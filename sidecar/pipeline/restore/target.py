@@ -162,12 +162,26 @@ def place_of(target: Target, topic_partition: TopicPartition) -> Place:
     for name, size_bytes in sorted(sizes.items()):
         if not _is_vacant(name, size_bytes):
             raise LogDirRefused(
-                f"{directory}: is not empty (it holds {name}, {size_bytes} bytes); nothing is ever overwritten. Restore into "
-                f"another directory, or move this one out of the log dir first"
+                f"{directory}: is not empty (it holds {name}, {size_bytes} bytes); nothing is ever overwritten. "
+                f"{_may_be_done(topic_partition, sizes)}Restore into another directory, or move this one out of the log dir first"
             )
     path = directory / LEADER_EPOCH_CHECKPOINT
     epochs = read_leader_epochs(_content(path), str(path)) if path.exists() else None
     return Place(leader_epoch=epochs.latest_epoch if epochs else -1)
+
+
+def _may_be_done(topic_partition: TopicPartition, sizes: Mapping[str, int]) -> str:
+    """How to tell whether an earlier run, which no note is left of, made this log; "" where none can have."""
+    logs = {found.offset: name for name in sizes if (found := parse_file_name(name)) and found.suffix is Suffix.LOG}
+    end_offset = max(logs, default=0)
+    if end_offset == 0 or sizes[logs[end_offset]]:
+        return ""
+    return (
+        f"It may be whole: a restore gives a partition this name when it is done, and removes "
+        f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in an empty segment, as a "
+        f"restored one does that no broker has written to: if `status` shows that end (or you asked for that one), and you restored "
+        f"it here, nothing is left to do. Else: "
+    )
 
 
 def _is_vacant(name: str, size_bytes: int) -> bool:
