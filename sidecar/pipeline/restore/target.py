@@ -179,8 +179,8 @@ def _may_be_done(topic_partition: TopicPartition, sizes: Mapping[str, int]) -> s
     return (
         f"It may be whole: a restore gives a partition this name when it is done, and removes "
         f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in an empty segment, as a "
-        f"restored one does that no broker has written to: if `status` shows that end (or you asked for that one), and you restored "
-        f"it here, nothing is left to do. Else: "
+        f"restored one does that no broker has written to: if `status` shows that end (or you asked for that one), and you "
+        f"restored it here, nothing is left to do. Else: "
     )
 
 
