@@ -26,6 +26,7 @@ from tests.real.product import json_lines, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
 from tests.real.stored_batches import last_data_batch, segment_bases, send_again, stored_batches
 from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, write
+from tests.restore.archives import lose
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
 from tests.servers.versitygw import VersityGateway
@@ -81,7 +82,7 @@ def restore_topics(
 
 
 def assert_served(broker: KafkaBroker, states: Mapping[str, PartitionState], source: Path) -> None:
-    """Consumers of both isolation levels get what the source directory holds below the archive's end."""
+    """Consumers of both isolation levels get what the source directory holds below the end of what is archived."""
     partitions = [
         (state.lineage.topic_partition.topic, state.lineage.topic_partition.partition) for state in states.values()
     ]
@@ -89,7 +90,7 @@ def assert_served(broker: KafkaBroker, states: Mapping[str, PartitionState], sou
     committed = reads(broker, partitions, "read_committed")
     hidden = 0
     for (topic, number), state in zip(partitions, states.values(), strict=True):
-        expected = expected_reads(source / f"{topic}-{number}", state.end_offset or 0)
+        expected = expected_reads(source / f"{topic}-{number}", state.segments[-1].end_offset)
         assert everything[topic, number] == expected[0], (topic, number)
         assert committed[topic, number] == expected[1], (topic, number)
         hidden += len(expected[0]) - len(expected[1])
@@ -208,6 +209,9 @@ def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: Versi
 def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: VersityGateway, tmp_path: Path) -> None:
     source = golden("4.3.0") / "logs"
     settings = archive(gateway, source, tmp_path)
+    with store_of(settings) as store:
+        last = archived_states(store)["append-time-0"].segments[-1]
+        lose(store, "append-time-0", last.base_offset)
     broker = KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES)
     with broker:
         make_topics(broker, "4.3.0", TOPICS)
@@ -224,8 +228,20 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
     states = restore_topics(settings, log_dir, dict.fromkeys(TOPICS[1:], aborting))
     with store_of(settings) as store:
         states |= {name: state for name, state in archived_states(store).items() if name.startswith("orders-")}
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    assert states["append-time-0"].end_offset == last.end_offset > states["append-time-0"].segments[-1].end_offset
     with KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES) as again:
         assert_served(again, states, source)
+        assert_nothing_recovered(again, states)
+        # No offset that is lost is given out again.
+        assert end_offset(again, "append-time") == last.end_offset
+        write(again, "producer n\nsend n append-time 0 5", tmp_path)
+        assert (
+            end_offset(again, "append-time") == end_offset(again, "append-time", committed=True) == last.end_offset + 5
+        )
+        # Until then, who read to the end was led over what is lost.
+        bases = [found.base_offset for found in stored_batches(log_dir / "append-time-0")]
+        assert [offset for offset in bases if offset >= last.base_offset] == [last.end_offset - 1, last.end_offset]
         # The group commits the epoch of each partition's last batch. With the source's own there (seen when the refusal above
         # was taken out), it comes back to wait for a leader of that epoch, and is given 0 of the new records.
         names = ("orders-0", "orders-1")
