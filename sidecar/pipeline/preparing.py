@@ -40,7 +40,7 @@ def position_at(
     Args:
         largest_ms: the largest timestamp that is archived, -1 for none.
     """
-    known = state_at_archive_end(tools.store, state) if state.end_offset == base_offset else None
+    known = state_at_archive_end(tools.store, state, files) if state.end_offset == base_offset else None
     return LogPosition(known or state_at_log_start(files, base_offset), min(largest_ms, tools.clock.now_ms()))
 
 

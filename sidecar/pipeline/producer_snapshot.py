@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from producer_state.compare import Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
-from sidecar.archive.bundle import cut_part
+from sidecar.archive.bundle import EMPTY_SNAPSHOT, cut_part
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
+from sidecar.pipeline.dropped_producers import dropped_below
 from sidecar.pipeline.reading import SegmentReading
 from sidecar.pipeline.sources import read_whole
 from sidecar.ports import ObjectStore
@@ -21,11 +22,12 @@ from sidecar.ports import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """Producer state at an offset, and where the replay that gave it began."""
+    """Producer state at an offset, and where the replay that gave it began. `dropped_below`: see `dropped_producers`."""
 
     table: ProducerTable
     start_offset: int
     exact: bool
+    dropped_below: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class ChosenSnapshot:
         return "corrupt" if self.unreadable else "absent"
 
 
-def state_at_archive_end(store: ObjectStore, archived: PartitionState) -> KnownState | None:
+def state_at_archive_end(store: ObjectStore, archived: PartitionState, files: PartitionFiles) -> KnownState | None:
     """The state with which the newest archived segment ends, None if nothing is archived or a hole was recorded above it.
 
     Raises CorruptFile if the archived snapshot is not the committed one.
@@ -65,7 +67,7 @@ def state_at_archive_end(store: ObjectStore, archived: PartitionState) -> KnownS
     except CorruptSnapshot as error:
         raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
     start_offset = last.snapshot.start_offset if last.snapshot.start_offset is not None else last.end_offset
-    return KnownState(table, start_offset, last.snapshot.exact)
+    return KnownState(table, start_offset, last.snapshot.exact, dropped_below(files.directory))
 
 
 def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
@@ -74,7 +76,8 @@ def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
     Below offset 0 there is nothing, whatever a file says. Producers whose batches are all gone from the log are known
     only from the broker's snapshot; without it they are left out, as a full replay of the log would.
     """
-    return _as_the_broker_says(files.directory if base_offset in files.snapshot_offsets else None, base_offset)
+    known = _as_the_broker_says(files.directory if base_offset in files.snapshot_offsets else None, base_offset)
+    return replace(known, dropped_below=dropped_below(files.directory))
 
 
 def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
@@ -114,10 +117,14 @@ def choose_snapshot(
     expiration = Expiration.with_margins(log_time_ms, producer_id_expiration_ms)
     table = reading.state.unexpired(expiration)
     rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)
+    after = replace(known, table=table, exact=exact)
     if is_cut:
         behind = _as_the_broker_says(segment.directory if segment.snapshot else None, segment.end_offset)
-        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "what comes next is lost"), behind
-    after = KnownState(table, known.start_offset, exact)
+        after = replace(behind, dropped_below=known.dropped_below)
+    if segment.end_offset <= known.dropped_below and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
+        return _without_producers(segment, found, rebuilt, after)
+    if is_cut:
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "what comes next is lost"), after
     found = _on_disk(segment)
     if found is None or segment.snapshot is None:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
@@ -140,9 +147,25 @@ def choose_snapshot(
         return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
     if not exact:
         # Replay of a cleaned log knows less than the broker did when it wrote the log: go on from what the broker knew.
-        after = KnownState(ProducerTable.from_entries(segment.end_offset, theirs), known.start_offset, exact)
+        after = replace(after, table=ProducerTable.from_entries(segment.end_offset, theirs))
     broker = SnapshotProvenance(SnapshotOrigin.BROKER, exact, known.start_offset, expiration.window_ms)
     return ChosenSnapshot(found, broker, comparison, comparison.describe()), after
+
+
+def _without_producers(
+    segment: SegmentFiles, found: bytes | None, rebuilt: SnapshotProvenance, after: KnownState
+) -> tuple[ChosenSnapshot, KnownState]:
+    """Nobody, as a restore has left it. New producers are followed from where the restored log ended.
+
+    Until there replay goes on with those of old: transactions that span segments are known by them.
+    """
+    at_end = ProducerTable.blank(segment.end_offset)
+    if segment.end_offset == after.dropped_below:
+        after = replace(after, table=at_end, start_offset=segment.end_offset, exact=True)
+    origin = SnapshotOrigin.REBUILT if found is None else SnapshotOrigin.BROKER
+    provenance = replace(rebuilt, origin=origin, start_offset=segment.end_offset)
+    comparison = None if found is None else Comparison(Conformance.EQUAL)
+    return ChosenSnapshot(at_end.to_snapshot(), provenance, comparison, "restored without producers"), after
 
 
 def _on_disk(segment: SegmentFiles) -> bytes | None:

@@ -21,11 +21,12 @@ from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMod
 from sidecar.pipeline.restore.restore import restore
 from tests.golden import golden, golden_copy, manifest
 from tests.pipeline.rig import archived_states
+from tests.real.archived_elsewhere import assert_goes_on_without_producers
 from tests.real.epoch_ends import epoch_end
 from tests.real.product import json_lines, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
 from tests.real.stored_batches import last_data_batch, segment_bases, send_again, stored_batches
-from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, write
+from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, set_topic, write
 from tests.restore.archives import lose
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
@@ -247,11 +248,13 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
         names = ("orders-0", "orders-1")
         count = sum(len(expected_reads(source / name, states[name].end_offset or 0)[0]) for name in names)
         assert consumed_by_group(again, count) == count
-        write(again, "producer n\nsend n orders 0 10\nsend n orders 1 10", tmp_path)
-        assert consumed_by_group(again, 20) == 20
+        set_topic(again, "orders", {"segment.ms": "1"})  # every batch rolls
+        write(again, "producer n\nsend n orders 0 10\nsend n orders 1 10\nproducer m\nsend m orders 0 1", tmp_path)
+        assert consumed_by_group(again, 21) == 21
     assert not list(log_dir.glob("*-stray"))
     assert {epoch for epoch, _ in epochs_of(log_dir, "orders-0")} <= set(range(6))
     assert epochs_of(log_dir, "orders-0")[0] == (0, 0)
+    assert_goes_on_without_producers(gateway, log_dir, tmp_path)
     shutil.rmtree(tmp_path / "kafka")
 
 

@@ -15,6 +15,7 @@ from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import LeaderEpoch, PartName
+from sidecar.pipeline import dropped_producers
 from sidecar.pipeline.restore.epoch_history import epoch_history
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
 from sidecar.pipeline.restore.flattening import FLAT_EPOCH
@@ -73,6 +74,8 @@ def finish_partition(
     # Where nothing is kept of the last segment it had this name, and so had an earlier run's markers.
     work.staged.remove(frozenset({file_name(table.end_offset, Suffix.TRANSACTION_INDEX)}))
     work.staged.place(LEADER_EPOCH_CHECKPOINT, epochs.to_text())
+    if work.drops_producers:
+        work.staged.place(dropped_producers.NAME, dropped_producers.dropped_note(table.end_offset))
     compacted = any(found.has_gaps for found in restored)
     return FinishedLog(restored[0].base_offset, start_offset, table.end_offset, first_offsets, aborts, compacted)
 

@@ -25,6 +25,7 @@ from sidecar.logformat.names import (
 )
 from sidecar.logformat.partition_metadata import write_partition_metadata
 from sidecar.model import TopicPartition
+from sidecar.pipeline import dropped_producers
 from sidecar.pipeline.snapshots.placing import sync_directory
 
 STAGING_SUFFIX: Final = ".restoring"
@@ -233,6 +234,6 @@ def _is_ours(name: str) -> bool:
     whole = name.removesuffix(TEMPORARY_SUFFIX)
     return (
         parse_file_name(whole) is not None
-        or whole in {RECORD, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA}
+        or whole in {RECORD, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, dropped_producers.NAME}
         or whole.endswith(NOTE_SUFFIX)
     )

@@ -1,0 +1,128 @@
+"""A log that was restored without producers is archived as one that nobody is known of below its end."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from producer_state.replay import replay
+from producer_state.snapshot import read_snapshot
+from producer_state.table import ProducerTable
+from sidecar.archive.bundle import EMPTY_SNAPSHOT, cut_part
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
+from sidecar.logformat.batches import scan_file
+from sidecar.model import ArchivedSegment, PartName, SnapshotOrigin
+from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note
+from sidecar.pipeline.restore.request import OpenTransactionMode, ProducerStateMode
+from sidecar.pipeline.rounds import RoundReport
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import golden
+from tests.pipeline.rig import archive, archived_states, tools_for
+from tests.restore.archives import archived, other_log_dir, own_log_dir, restored
+
+
+def part_of(store: MemoryStore, state: PartitionState, segment: ArchivedSegment, name: PartName) -> bytes | None:
+    part = segment.part(name)
+    return part and cut_part(store.objects[below(state.lineage.root, segment.indexes_key)], part, "")
+
+
+def archived_anew(
+    log_dir: Path, state_dir: Path, store: MemoryStore, topic: str, rounds: int = 1, **policy: Any
+) -> list[RoundReport]:
+    """What the rounds report, each of a process of its own. Nobody is told that anything is wrong."""
+    reports = []
+    with capture_logs() as logs:
+        for _ in range(rounds):
+            with tools_for(log_dir, store, state_dir, **policy) as tools:
+                reports.append(archive(tools, log_dir, topic))
+    assert [error for report in reports for error in report.errors] == []
+    assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
+    return reports
+
+
+@pytest.mark.parametrize(("rounds", "policy"), [(1, {}), (12, {"max_queue": 1})])
+@pytest.mark.parametrize("topic", ["orders", "transactions"])
+def test_its_empty_snapshots_are_right(tmp_path: Path, topic: str, rounds: int, policy: dict[str, int]) -> None:
+    source, store, log_dir = archived(), MemoryStore(), other_log_dir(tmp_path)
+    outcome = restored(source, log_dir, topic, open_transactions=OpenTransactionMode.ABORT)
+    assert outcome.log is not None
+    directory = log_dir / f"{topic}-0"
+    assert dropped_below(directory) == outcome.log.end_offset
+    reports = archived_anew(log_dir, tmp_path / "state", store, topic, rounds, **policy)
+    before, after = archived_states(source)[f"{topic}-0"], archived_states(store)[f"{topic}-0"]
+    assert after.end_offset == outcome.log.end_offset
+    outcomes = [found for report in reports for found in report.outcomes]
+    assert sum(found.conformance["equal"] for found in outcomes) == len(after.segments) > 2
+    for segment in after.segments:
+        assert part_of(store, after, segment, PartName.PRODUCER_SNAPSHOT) == EMPTY_SNAPSHOT
+        assert segment.snapshot.origin is SnapshotOrigin.BROKER
+    # Who is not in the snapshots is followed nevertheless: their transactions span segments.
+    aborted = [part_of(source, before, segment, PartName.TRANSACTION_INDEX) for segment in before.segments]
+    assert aborted == [
+        part_of(store, after, segment, PartName.TRANSACTION_INDEX) for segment in after.segments[: len(aborted)]
+    ]
+
+
+def test_new_producers_are_followed_from_its_end_on(tmp_path: Path) -> None:
+    """The broker loads its empty snapshot there, and writes of the new ones only what came above."""
+    source, store, log_dir = archived(), MemoryStore(), own_log_dir(tmp_path)
+    spans = [(found.base_offset, found.end_offset) for found in archived_states(source)["orders-0"].segments]
+    end = spans[1][1]
+    restored(source, log_dir, "orders", offset_range=(0, end), producer_state=ProducerStateMode.DROP)
+    directory, original = log_dir / "orders-0", golden("4.3.0") / "logs" / "orders-0"
+    assert dropped_below(directory) == end
+    table = ProducerTable.blank(end)
+    for base_offset, end_offset in spans[2:4]:
+        for path in original.glob(f"{base_offset:020d}.*"):
+            if path.suffix != ".snapshot":
+                shutil.copy(path, directory)
+        for columns in scan_file(directory / f"{base_offset:020d}.log", base_offset=base_offset):
+            table, _ = replay(table, columns.facts())
+        table = replace(table, end_offset=end_offset)
+        (directory / f"{end_offset:020d}.snapshot").write_bytes(table.to_snapshot())
+    (directory / f"{spans[3][1]:020d}.log").touch()
+    shutil.copy(original / "leader-epoch-checkpoint", directory)
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (log_dir / name).write_text(f"0\n1\norders 0 {spans[3][1]}\n")
+    (report,) = archived_anew(log_dir, tmp_path / "state", store, "orders")
+    assert report.outcomes[0].conformance == {"equal": 4}
+    after = archived_states(store)["orders-0"]
+    counts = [
+        len(read_snapshot(part_of(store, after, segment, PartName.PRODUCER_SNAPSHOT) or b""))
+        for segment in after.segments
+    ]
+    assert counts[:2] == [0, 0]
+    assert counts[3] > 0
+
+
+def test_a_snapshot_that_names_somebody_is_compared_as_ever(tmp_path: Path) -> None:
+    """As of a replica that took its log over from another one, or of `snapshots heal`."""
+    source, store, log_dir = archived(), MemoryStore(), other_log_dir(tmp_path)
+    restored(source, log_dir, "orders")
+    kept = own_log_dir(tmp_path)
+    restored(source, kept, "orders", producer_state=ProducerStateMode.KEEP)
+    assert not (kept / "orders-0" / NAME).exists()
+    for path in (kept / "orders-0").glob("*.snapshot"):
+        shutil.copy(path, log_dir / "orders-0")
+    (report,) = archived_anew(log_dir, tmp_path / "state", store, "orders")
+    before, after = archived_states(source)["orders-0"], archived_states(store)["orders-0"]
+    snapshots = [part_of(store, after, segment, PartName.PRODUCER_SNAPSHOT) for segment in after.segments]
+    assert snapshots == [part_of(source, before, segment, PartName.PRODUCER_SNAPSHOT) for segment in before.segments]
+    assert report.outcomes[0].conformance == {"equal": len(snapshots)}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", b'{"version": 2, "below_offset": 7}', b"\xff", b'{"version":1}']
+)
+def test_a_note_that_cannot_be_understood_says_nothing(tmp_path: Path, content: bytes) -> None:
+    assert dropped_below(tmp_path) == 0
+    (tmp_path / NAME).write_bytes(content)
+    assert dropped_below(tmp_path) == 0
+    (tmp_path / NAME).write_bytes(dropped_note(7))
+    assert dropped_below(tmp_path) == 7
