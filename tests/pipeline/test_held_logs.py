@@ -22,7 +22,9 @@ from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import Outage, held_names
 from tests.pipeline.rig import (
+    archived_states,
     copy_partitions,
+    ranges,
     remove_offsets,
     rounds_over,
     tools_for,
@@ -139,3 +141,20 @@ def test_held_segments_outlive_a_broker_that_is_away_but_not_its_leadership(tmp_
         facts.away, facts.leads = "", False
         rounds.run_once()
         assert held_names(tools) == []
+
+
+def test_what_was_deleted_on_purpose_is_archived_as_deleted(tmp_path: Path) -> None:
+    log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
+    with tools_for(log_dir, outage.store, tmp_path / "state", uploads_ahead=1) as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        rounds = rounds_over(replace(tools, facts=facts), log_dir)
+        rounds.run_once()
+        remove_offsets(log_dir / "orders-0", lambda offset: offset >= 248)
+        facts.cluster_start_offset, outage.left = 300, 2  # One segment, then nothing.
+        rounds.run_once()
+        state = archived_states(outage.store)["orders-0"]
+        assert (ranges(state), state.deleted_before_offset) == ([(0, 140)], 140)
+        outage.left = None
+        assert rounds.run_once().errors == []
+    state = archived_states(outage.store)["orders-0"]
+    assert (ranges(state)[1], state.holes, state.deleted_before_offset) == ((140, 248), (), 300)
