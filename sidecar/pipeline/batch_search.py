@@ -117,6 +117,22 @@ def log_end_offset(active: FileIdentity, base_offset: int) -> int:
     return end_offset
 
 
+def first_record_batch(log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
+    """The first offset of the first batch with records that reaches into `[base_offset, end_offset)`, None if none does.
+
+    Looks through the file's headers from its beginning. Raises SegmentChanged or PartitionError where it cannot be read.
+    """
+    # An active segment's tail may be half written.
+    for columns in scan_file(log.path, base_offset=segment_base, check_crc=False):
+        reaches_in = (columns.last_offset >= base_offset) & (columns.base_offset < end_offset)
+        rows = np.flatnonzero(reaches_in & (columns.record_count != 0))
+        if rows.size:
+            return int(columns.base_offset[rows[0]])
+        if int(columns.last_offset[-1]) >= end_offset:
+            break
+    return None
+
+
 def _scan(segment: SegmentFiles, offset: int) -> SegmentScanner:
     """Headers of the segment, from a batch on that ends at or below `offset`, or from the file's beginning."""
     return scan_file(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import structlog
+
+from sidecar.archive.lineage import require_continuation
 from sidecar.archive.state import PartitionState, newest_part
 from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, PartitionFiles
@@ -10,8 +13,17 @@ from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.deleted_records import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.producer_snapshot import KnownState
-from sidecar.pipeline.seams import OpenedLineage, open_lineage, require_alone, require_reach, resume_lineage
+from sidecar.pipeline.seams import (
+    OpenedLineage,
+    open_lineage,
+    records_at_lost_end,
+    require_alone,
+    require_reach,
+    resume_lineage,
+)
 from sidecar.pipeline.tools import Tools
+
+_log = structlog.get_logger(__name__)
 
 
 class KnownArchive:
@@ -137,10 +149,19 @@ class KnownArchive:
         self.adopt_topic_id, self.position = None, position
         return is_first
 
-    def require_reach(self, files: PartitionFiles, state: PartitionState) -> None:
-        """Raise LineageUnknown if the local log ends below the archive. Looks only where the active segment is another."""
+    def require_reach(self, files: PartitionFiles, state: PartitionState, log_start_offset: int) -> None:
+        """Raise LineageUnknown if the local log ends below the archive, or has since given out again what is lost at its end.
+
+        The latter is but told where losses are accepted (run.record_lost): another replica that leads now may have had it.
+        Looks only where the active segment is another.
+        """
         if self._reached is None or not _continues(files.active_log, self._reached):
             require_reach(files, state)
+            found = records_at_lost_end(files, state, log_start_offset)
+            if found is not None:
+                _log.error("lost_offsets_on_disk", partition=str(self._topic_partition), reason=found.reason)
+                if not self._tools.policy.record_lost:
+                    require_continuation(state, files.topic_id, found)
             self._reached = files.active_log
 
     def known_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> KnownState:

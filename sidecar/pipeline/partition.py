@@ -122,7 +122,7 @@ class PartitionArchiver:
                 raise
             # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
             return PartitionPlan(files, facts, (), (), str(error))
-        self._known.require_reach(files, state)
+        self._known.require_reach(files, state, facts.log_start_offset)
         gone = self.held.plannable(files, facts, state.end_offset, self._held_back.segment)
         if self.held.in_doubt:
             return PartitionPlan(files, facts, (), self.pending(files), GONE_IN_DOUBT, look_again_ms=LOOK_AGAIN_MS)

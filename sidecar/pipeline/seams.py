@@ -14,7 +14,7 @@ from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.archive_memory import Remembered
-from sidecar.pipeline.batch_search import batch_crc, log_end_offset
+from sidecar.pipeline.batch_search import batch_crc, first_record_batch, log_end_offset
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.lineages import find_lineages
@@ -121,6 +121,37 @@ def require_reach(files: PartitionFiles, archived: PartitionState) -> None:
             Verdict.CONTRADICTED, f"the local log ends at offset {log_end}, below the archive's end {end_offset}"
         )
         require_continuation(archived, files.topic_id, found)
+
+
+def records_at_lost_end(files: PartitionFiles, archived: PartitionState, log_start_offset: int) -> Seam | None:
+    """A contradiction if records stand in the local log at offsets that the archive ends with as LOST.
+
+    They were lost because no leader had them: its log was truncated or replaced since, and gave the same offsets out again.
+    No batch that is archived, and no leader epoch, tells; and once something is archived above, nothing ever does. An empty
+    batch, as `restore` leaves one at the last of them, is no record.
+    """
+    holes, end_offset = archived.holes, archived.end_offset
+    if end_offset is None or not holes or holes[-1].end_offset != end_offset:
+        return None
+    last = archived.last_segment
+    base_offset = max(log_start_offset, holes[0].base_offset if last is None else last.end_offset)
+    logs = [
+        (found.log, found.base_offset)
+        for found in files.segments
+        if found.end_offset > base_offset and found.base_offset < end_offset
+    ]
+    if files.active_log is not None and files.active_base_offset is not None:
+        logs.append((files.active_log, files.active_base_offset))
+    for log, segment_base in logs:
+        if (
+            segment_base < end_offset
+            and (found := first_record_batch(log, segment_base, base_offset, end_offset)) is not None
+        ):
+            return Seam(
+                Verdict.CONTRADICTED,
+                f"{log.path} has records from offset {found} on, where the archive says that [{base_offset}, {end_offset}) is lost",
+            )
+    return None
 
 
 def leader_epoch_checkpoint(files: PartitionFiles) -> LeaderEpochs | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
+from structlog.testing import capture_logs
 
 from sidecar.errors import CoverageHole, LineageUnknown
 from tests.fakes.memory_store import MemoryStore
@@ -209,3 +210,37 @@ def test_an_active_segment_above_the_archive_is_a_hole_before_it_rolls(
         assert archive(tools, log_dir).errors == []
     (hole,) = archived_states(store)[PARTITION].holes
     assert (hole.base_offset, hole.end_offset) == (spans[2][1], spans[-1][1])
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("accepts", [True, False])
+def test_offsets_that_are_lost_at_the_archives_end_and_were_given_out_again_are_not_passed_over_in_silence(
+    accepts: bool, restarts: bool, original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """No batch of them is archived, and the leader epochs may be the same."""
+    store, directory = MemoryStore(), log_dir / PARTITION
+    spans = rolled_ranges(original.parent, PARTITION)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    remove_offsets(directory, lambda offset: False)
+    shutil.copy2(original / f"{spans[4][0]:020d}.log", directory)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        assert archive(tools, log_dir).errors == []
+    before = archived_states(store)[PARTITION]
+    lost = (spans[2][1], spans[4][0])
+    assert [(hole.base_offset, hole.end_offset) for hole in before.holes] == [lost]
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=accepts) as tools, capture_logs() as logs:
+        rounds = rounds_over(tools, log_dir)
+        if not restarts:
+            assert rounds.run_once().errors == []
+        shutil.rmtree(directory)
+        shutil.copytree(original, directory)
+        errors = rounds.run_once().errors
+    reason = f"has records from offset {lost[0]} on, where the archive says that [{lost[0]}, {lost[1]}) is lost"
+    assert [type(error) for error in errors] == ([] if accepts else [LineageUnknown])
+    assert any(reason in entry["reason"] for entry in logs if entry["event"] == "lost_offsets_on_disk")
+    if accepts:
+        assert ranges(archived_states(store)[PARTITION])[3:] == spans[4:]
+    else:
+        assert reason in str(errors[0])
+        assert archived_states(store)[PARTITION] == before

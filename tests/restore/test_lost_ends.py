@@ -28,7 +28,7 @@ from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restor
 from sidecar.pipeline.restore.running import Run
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import archived_states
+from tests.pipeline.rig import archive, archived_states, tools_for
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, lose, own_log_dir, restored
 from tests.restore.test_damage import segment_keys
 from tests.restore.test_ranges import END, assert_loadable
@@ -110,6 +110,15 @@ def test_a_range_ends_where_it_was_asked_to_though_all_is_lost_there(
         assert entries_at(directory, end_offset)
         starts = log_dir / LOG_START_CHECKPOINT
         assert not starts.exists() or TopicPartition("orders", 0) not in read_offset_checkpoint(starts.read_bytes())
+
+
+def test_a_sidecar_goes_on_with_the_archive_behind_it(tmp_path: Path) -> None:
+    store, log_dir = lost_at_the_end(), own_log_dir(tmp_path)
+    restored(store, log_dir, "orders")
+    before = archived_states(store)["orders-0"]
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    assert archived_states(store)["orders-0"] == before
 
 
 def test_markers_that_end_transactions_are_written_behind_what_is_lost(tmp_path: Path) -> None:
