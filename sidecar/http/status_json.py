@@ -40,6 +40,7 @@ def _partition(figures: PartitionFigures) -> dict[str, Any]:
         "bytes_waiting": look.pending_bytes,
         "oldest_waiting_ms": look.oldest_pending_ms,
         "deadline_ms": look.deadline_ms,
+        "active_deadline_ms": look.active_deadline_ms,
         "retention_known": look.is_retention_known,
         "ranges": [asdict(found) for found in ranges_of(figures)],
         "reason": look.reason,

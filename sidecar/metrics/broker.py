@@ -32,9 +32,9 @@ class BrokerMetrics:
         self._deadline_ms: int | None = None
         declarations.gauge(
             "data_at_risk_in_seconds",
-            "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations; +Inf "
-            "while nothing is threatened, NaN while nobody can tell (see `retention_unknown_partitions`). Alert when it comes near "
-            "the time that an upload takes.",
+            "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations, an idle "
+            "active segment included; +Inf while nothing is threatened, NaN while nobody can tell (see "
+            "`retention_unknown_partitions`). Alert when it comes near the time that an upload takes.",
         ).set_function(self._at_risk_in_s)
         self._retention_unknown = 0
         declarations.gauge(

@@ -12,21 +12,26 @@ from sidecar.pipeline.tools import Tools
 
 
 class Outlook:
-    """When the broker deletes the first segment that is not archived, of all partitions. Thread-safe."""
+    """When the broker deletes the first segment that is not archived, of all partitions, active ones included. Thread-safe."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._lock = threading.Lock()
         self._deadlines_ms: dict[TopicPartition, int] = {}
+        self._active_first_ms: int | None = None
         self._unknown: set[TopicPartition] = set()
 
     def looked(self, looks: Iterable[PartitionLook]) -> None:
         """A look at the disks is over, and these are all partitions."""
         with self._lock:
-            self._deadlines_ms, self._unknown = {}, set()
+            self._deadlines_ms, self._unknown, self._active_first_ms = {}, set(), None
             for look in looks:
                 if look.deadline_ms is not None:
                     self._deadlines_ms[look.topic_partition] = look.deadline_ms
+                if look.active_deadline_ms is not None:
+                    self._active_first_ms = min(
+                        self._active_first_ms or look.active_deadline_ms, look.active_deadline_ms
+                    )
                 if not look.is_retention_known:
                     self._unknown.add(look.topic_partition)
             self._tell()
@@ -46,5 +51,6 @@ class Outlook:
             self._tell()
 
     def _tell(self) -> None:
-        first_ms = min(self._deadlines_ms.values(), default=None)
+        active_ms = () if self._active_first_ms is None else (self._active_first_ms,)
+        first_ms = min((*self._deadlines_ms.values(), *active_ms), default=None)
         self._tools.metrics.broker.at_risk(first_ms, unknown=len(self._unknown))

@@ -13,6 +13,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.http import PartitionLook
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
+from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
@@ -47,6 +48,7 @@ class PartitionArchiver:
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
         self.held = HeldLog(tools)
+        self._tail = ActiveTail(tools.facts, tools.clock)
         self._first_seen_ms: dict[int, int] = {}
         self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None
@@ -98,7 +100,7 @@ class PartitionArchiver:
         return deletion_deadline_ms(files, pending[0], policy, largest_timestamp_ms(pending[0]), now_ms)
 
     def pending(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
-        """Rolled segments above the archive as it is known now."""
+        """Rolled segments above the archive as it is known now, or was when it was last known."""
         end_offset = -1 if self._known.end_offset is None else self._known.end_offset
         return files.segments[bisect_right(files.segments, end_offset, key=lambda segment: segment.end_offset) :]
 
@@ -113,7 +115,7 @@ class PartitionArchiver:
         self._known.starts.see(facts, files.directory_id)
         if not facts.leads or facts.reason:
             return PartitionPlan(
-                files, facts, (), self.unarchived(files), facts.reason or "this broker does not lead here"
+                files, facts, (), self.pending(files), facts.reason or "this broker does not lead here"
             )
         try:
             state = self._known.open(files)
@@ -165,20 +167,15 @@ class PartitionArchiver:
             self._last_failure = None
             if standing.look is None:
                 standing.look = look_of(self._tools, files, self._known.end_offset, plan, None, self._stable_end_offset)
-            return standing.look
+            return self._tail.told(standing.look, files)
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
         elif plan is None or not plan.segments:
             self._last_failure = None
         else:
             outcome = self._last_failure
-        return look_of(self._tools, files, self._known.end_offset, plan, outcome, self._stable_end_offset)
-
-    def unarchived(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
-        """Rolled segments above what is known to be archived, for a partition that cannot be planned now."""
-        known = (self._known.end_offset, self._known.last_end_offset, -1)
-        end_offset = next(offset for offset in known if offset is not None)
-        return tuple(segment for segment in files.segments if segment.end_offset > end_offset)
+        look = look_of(self._tools, files, self._known.end_offset, plan, outcome, self._stable_end_offset)
+        return self._tail.told(look, files)
 
     def led(self, plan: PartitionPlan) -> LedPartition | None:
         """The partition as others may work on its archive too; None unless this broker leads it and all was well."""

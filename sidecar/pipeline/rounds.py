@@ -90,7 +90,7 @@ class Rounds:
         known = present.keys() | unreadable.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         work: list[Work] = []
-        stopped = [segment for tp in self._resting for segment in self._archivers[tp].unarchived(present[tp])]
+        stopped = [segment for tp in self._resting for segment in self._archivers[tp].pending(present[tp])]
         looks = [self._archivers[tp].look(present[tp], None, rest.outcome) for tp, rest in self._resting.items()]
         # What vanished while it was listed may be gone for good: the next look tells.
         looks += [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
@@ -101,7 +101,7 @@ class Rounds:
             else:
                 report.outcomes.append(PartitionOutcome(files, reason=str(planned), error=planned))
                 looks.append(archiver.look(files, None, report.outcomes[-1]))
-                stopped += archiver.unarchived(files)
+                stopped += archiver.pending(files)
         self._tools.board.looked(looks)
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights

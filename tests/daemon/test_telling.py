@@ -120,7 +120,11 @@ def test_a_round_that_lasts_tells_what_it_has_done(tmp_path: Path, store: Memory
     settings = settings_for(tmp_path, workers=6).model_dump()
     settings["topics"] |= {
         "include": ["append-time", "compacted", "orders"],
-        "policies": [{"pattern": "append-time", "retention_ms": 3_600_000}, {"pattern": "orders", "retention_ms": -1}],
+        "policies": [
+            # Tiered, so that its active segment, old as it is, is not deleted before it rolls.
+            {"pattern": "append-time", "remote_storage_enable": True, "local_retention_ms": 3_600_000},
+            {"pattern": "orders", "retention_ms": -1},
+        ],
     }
     with looping(Settings.model_validate(settings)) as loop:
         try:

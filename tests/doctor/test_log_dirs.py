@@ -6,13 +6,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sidecar.broker import live_facts
 from sidecar.clock import SystemClock
 from sidecar.pipeline.doctor.doctor import doctor
-from sidecar.pipeline.doctor.findings import Area, Verdict
+from sidecar.pipeline.doctor.findings import Area, Finding, Verdict
 from tests.cli import unprivileged
 from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles
@@ -147,7 +148,7 @@ def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> N
         (answer,) = unprivileged.tiered_sidecar(*arguments).lines()
     finally:
         log_dir.chmod(0o755)
-    assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 7]
+    assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 8]
 
 
 def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_dir: Path) -> None:
@@ -159,3 +160,20 @@ def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_
     assert set(troubles(report)) == {"partitions", "producer snapshots"}
     assert "odd-0" in troubles(report)["partitions"]
     assert found_in(report, "files can be read").outcome.verdict is Verdict.OK
+
+
+def test_logs_that_are_idle_and_never_roll_are_a_warning_before_retention_deletes_them(log_dir: Path) -> None:
+    def finding(**sections: Any) -> Finding:
+        return found_in(doctor(settings_for(log_dir, **sections), areas=[Area.LOG_DIRS]), "idle logs")
+
+    def policy(retention_ms: int) -> dict[str, Any]:
+        return {"policies": [{"pattern": ".*", "retention_ms": retention_ms}]}
+
+    assert finding().outcome.verdict is Verdict.NOT_CHECKED
+    assert finding(topics=policy(10**15)).outcome.verdict is Verdict.OK
+    found = finding(topics=policy(1_000))
+    assert found.outcome.verdict is Verdict.WARNING
+    assert "do not roll, so that they are not archived" in found.outcome.detail
+    assert "segment.ms" in found.outcome.advice
+    led = finding(topics=policy(1_000), broker={"assume_leader": False})
+    assert led.outcome.verdict is Verdict.OK

@@ -40,6 +40,7 @@ def spans(found: PartitionFigures, clean_end_offset: int | None = None) -> list[
         ),
         (figures(waiting(), uploads=[(80, 85), (85, 95)]), [(RAW, 0, 80), (UPLOADING, 80, 95), (LOCAL, 95, 100)]),
         (figures(waiting(at_risk_end_offset=90)), [(RAW, 0, 80), (AT_RISK, 80, 90), (LOCAL, 90, 100)]),
+        (figures(a_look(at_risk_end_offset=100, active_deadline_ms=NOW_MS)), [(RAW, 0, 80), (AT_RISK, 80, 100)]),
         (
             figures(waiting(at_risk_end_offset=90), uploads=[(80, 85)]),
             [(RAW, 0, 80), (UPLOADING, 80, 85), (AT_RISK, 85, 90), (LOCAL, 90, 100)],

@@ -136,7 +136,7 @@ def test_totals_add_up_and_the_earliest_deadline_counts() -> None:
     found = summary(
         board(
             figures(waiting(deadline_ms=NOW_MS + 5 * HOUR_MS), uploads=[(80, 90)]),
-            figures(waiting("a-1", deadline_ms=NOW_MS + 3 * HOUR_MS)),
+            figures(waiting("a-1", deadline_ms=NOW_MS + 4 * HOUR_MS, active_deadline_ms=NOW_MS + 3 * HOUR_MS)),
             figures(a_look("a-2", leads=False)),
         )
     )

@@ -88,7 +88,7 @@ def _local_kind(figures: PartitionFigures, offset: int) -> RangeKind:
 
 def is_at_risk(look: PartitionLook, offset: int | None) -> bool:
     """Whether the broker will soon delete this offset (None: the first that is not archived)."""
-    if look.at_risk_end_offset is None or not look.pending_segments:
+    if look.at_risk_end_offset is None or (not look.pending_segments and look.active_deadline_ms is None):
         return False
     return offset is None or offset < look.at_risk_end_offset
 

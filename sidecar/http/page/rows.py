@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sidecar.http.figures import PartitionFigures
+from sidecar.http.figures import PartitionFigures, PartitionLook
 from sidecar.http.page.bar import Piece, bar_text, pieces_of
 from sidecar.http.page.ranges import OffsetRange, is_at_risk, ranges_of
 from sidecar.http.page.wording import remedy
@@ -47,8 +47,8 @@ STANDS_S = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A partition as the table shows it. `deadline_ms`: when the broker deletes the first segment that is not archived,
-    None for never, or if that is not known. `oldest_pending_ms`: last write to the oldest segment that is not archived;
+    """A partition as the table shows it. `deadline_ms`: when the broker deletes the first segment that is not archived, be it the
+    active one, None for never, or if that is not known. `oldest_pending_ms`: last write to the oldest segment that is not archived;
     `stands_since_ms`: since when none of them was archived.
     """
 
@@ -111,13 +111,18 @@ def row_of(figures: PartitionFigures, clean_ends: Mapping[tuple[str, int], int])
         archived_segments=extent.segments,
         pending_bytes=look.pending_bytes,
         pending_segments=look.pending_segments,
-        deadline_ms=look.deadline_ms if look.pending_segments else None,
+        deadline_ms=_deadline_ms(look),
         is_retention_known=look.is_retention_known or not look.pending_segments,
         reason=look.reason,
         error=look.error,
         oldest_pending_ms=look.oldest_pending_ms,
         stands_since_ms=figures.stands_since_ms,
     )
+
+
+def _deadline_ms(look: PartitionLook) -> int | None:
+    deadlines_ms = (look.deadline_ms if look.pending_segments else None, look.active_deadline_ms)
+    return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
 
 
 def state_of(figures: PartitionFigures) -> State:

@@ -15,10 +15,13 @@ from sidecar.config import Settings
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
+from sidecar.model import PartitionFiles
+from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.assembly import scanner
 from sidecar.pipeline.configured_facts import ConfiguredFacts, open_facts
-from sidecar.pipeline.doctor.findings import Check, Outcome, fine, problem, warning
+from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.pipeline.topic_choice import nothing_chosen
+from sidecar.ports import BrokerFacts
 
 _OPENED_MAX = 2_000
 """So many files are opened at most, evenly over the partitions."""
@@ -152,6 +155,32 @@ class _Look:
             )
         return fine("no file is younger than this machine's clock")
 
+    def idle(self) -> Outcome:
+        """What never rolls, and is not archived for that."""
+        with open_facts(self.settings, self.clock) as facts:
+            facts.refresh()
+            topics = {files.topic_partition.topic for files in self.found.partitions}
+            if not any(facts.policy(topic).is_retention_known for topic in topics):
+                return not_checked("nobody tells the topics' retention")
+            deadlines = {files.topic_partition: _idle(files, facts, self.clock) for files in self.found.partitions}
+        found = sorted((deadline_ms, tp) for tp, deadline_ms in deadlines.items() if deadline_ms is not None)
+        if not found:
+            return fine("no active segment is idle for so long that retention comes near")
+        deadline_ms, first = found[0]
+        left_h = max(0, deadline_ms - self.clock.now_ms()) / 3_600_000
+        return warning(
+            f"{len(found)} active segments are idle and do not roll, so that they are not archived; retention deletes the first, "
+            f"of {first}, in {left_h:.1f} h",
+            "write a record to the partition after segment.ms, so that it rolls, or raise retention.ms of the topic",
+        )
+
+
+def _idle(files: PartitionFiles, facts: BrokerFacts, clock: Clock) -> int | None:
+    """When retention deletes an active segment that is led here, None for never; what is archived is not asked."""
+    if not facts.partition(files).leads:
+        return None
+    return ActiveTail(facts, clock).deadline_ms(files, None, None)
+
 
 def _mount(path: Path) -> str:
     if os.statvfs(path).f_flag & os.ST_RDONLY:
@@ -182,4 +211,5 @@ def log_dir_checks(settings: Settings, clock: Clock) -> list[Check]:
         Check("files can be read", look.files, ("listing",)),
         Check("producer snapshots", look.snapshots, ("listing",)),
         Check("times of files", look.times, ("listing",)),
+        Check("idle logs", look.idle, ("listing",)),
     ]

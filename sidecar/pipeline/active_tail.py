@@ -1,0 +1,105 @@
+"""When retention deletes an active segment: a log rolls by `segment.ms` only where something is appended, an idle one never."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from sidecar.clock import Clock
+from sidecar.errors import PartitionError
+from sidecar.http import PartitionLook
+from sidecar.logformat.batches import scan_file
+from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.pipeline.retention_race import NS_PER_MS, largest_timestamp_ms
+from sidecar.ports import BrokerFacts
+from sidecar.topic_policy import TopicPolicy
+
+IDLE_SHARE: Final = 2
+"""A log that was not written to for one part of its retention time, of so many, is idle; before that it may roll any moment."""
+SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
+NOT_ROLLED: Final = (
+    "the active segment is idle: only a new record makes it roll and be archived, and retention deletes it before"
+)
+
+
+class ActiveTail:
+    """The active segment of one partition; remembers what it read of it."""
+
+    def __init__(self, facts: BrokerFacts, clock: Clock) -> None:
+        self._facts = facts
+        self._clock = clock
+        self._read: tuple[FileIdentity, int] | None = None
+
+    def deadline_ms(
+        self, files: PartitionFiles, archived_end_offset: int | None, stable_end_offset: int | None
+    ) -> int | None:
+        """When the broker deletes the active segment, in wall-clock milliseconds; None where it will have rolled, or never.
+
+        By time it rolls and deletes an active segment in one step, if the whole log is older than the limit; by size only where the
+        limit is 0, and what it tiers itself only once it has uploaded it.
+
+        Args:
+            archived_end_offset: of the archive, None if there is none, or none is known.
+            stable_end_offset: exclusive end of what is stable, None if that was never known.
+
+        Source: UnifiedLog.deletableSegments, UnifiedLog.deleteRetentionMsBreachedSegments,
+        UnifiedLog.deleteRetentionSizeBreachedSegments.
+        """
+        active, base_offset = files.active_log, files.active_base_offset
+        policy = self._facts.policy(files.topic_partition.topic)
+        if active is None or base_offset is None or not active.size_bytes or policy.remote_storage_enable:
+            return None
+        # Replicas roll at other offsets: another leader's segments may have had it all.
+        end_offset = math.inf if stable_end_offset is None else stable_end_offset
+        if archived_end_offset is not None and archived_end_offset >= end_offset > base_offset:
+            return None
+        return self._expires_ms(files, active, base_offset, policy)
+
+    def _expires_ms(
+        self, files: PartitionFiles, active: FileIdentity, base_offset: int, policy: TopicPolicy
+    ) -> int | None:
+        now_ms, limit_ms = self._clock.now_ms(), policy.local_limit_ms
+        if policy.local_limit_bytes == 0:
+            return now_ms
+        if limit_ms is None or now_ms - active.mtime_ns // NS_PER_MS <= limit_ms // IDLE_SHARE:
+            return None
+        # Retention takes nothing from above a segment that it has to leave.
+        newest_ms = max((largest_timestamp_ms(segment) for segment in files.segments), default=0)
+        newest_ms = max(newest_ms, self._largest_timestamp_ms(active, base_offset))
+        return newest_ms + limit_ms if now_ms - newest_ms > limit_ms // IDLE_SHARE else None
+
+    def _largest_timestamp_ms(self, active: FileIdentity, base_offset: int) -> int:
+        """Of a small segment; the last write of a larger one. Its index is the broker's: none may be read before the roll."""
+        if self._read is None or self._read[0] != active:
+            self._read = active, _largest_timestamp_ms(active, base_offset)
+        return self._read[1]
+
+    def told(self, look: PartitionLook, files: PartitionFiles) -> PartitionLook:
+        """The look with what threatens the active segment now; the same object where that has not changed."""
+        deadline_ms = None
+        if look.leads:
+            deadline_ms = self.deadline_ms(files, look.archived_end_offset, look.local_end_offset)
+        end_offset, reason = look.at_risk_end_offset, look.reason
+        if deadline_ms is not None and deadline_ms - self._clock.now_ms() < AT_RISK_MS:
+            rolled_end_offset = files.segments[-1].end_offset if look.pending_segments else None
+            if end_offset == rolled_end_offset:
+                end_offset = look.local_end_offset
+            reason = reason or NOT_ROLLED
+        if (deadline_ms, end_offset, reason) == (look.active_deadline_ms, look.at_risk_end_offset, look.reason):
+            return look
+        return replace(look, active_deadline_ms=deadline_ms, at_risk_end_offset=end_offset, reason=reason)
+
+
+def _largest_timestamp_ms(active: FileIdentity, base_offset: int) -> int:
+    written_ms = active.mtime_ns // NS_PER_MS
+    if active.size_bytes > SCANNED_BYTES_MAX:
+        return written_ms
+    largest_ms = -1
+    try:
+        for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
+            largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
+    except PartitionError:
+        return written_ms  # The deadline is a forecast; that a file cannot be read is told where it is archived.
+    return largest_ms if largest_ms >= 0 else written_ms
