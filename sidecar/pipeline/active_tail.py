@@ -10,7 +10,7 @@ from sidecar.clock import Clock
 from sidecar.errors import PartitionError
 from sidecar.http import PartitionLook
 from sidecar.logformat.batches import scan_file
-from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.partition_look import AT_RISK_MS
 from sidecar.pipeline.retention_race import NS_PER_MS, largest_timestamp_ms
 from sidecar.ports import BrokerFacts
@@ -30,7 +30,7 @@ class ActiveTail:
     def __init__(self, facts: BrokerFacts, clock: Clock) -> None:
         self._facts = facts
         self._clock = clock
-        self._read: tuple[FileIdentity, int] | None = None
+        self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int] | None = None
 
     def deadline_ms(
         self, files: PartitionFiles, archived_end_offset: int | None, stable_end_offset: int | None
@@ -65,16 +65,15 @@ class ActiveTail:
             return now_ms
         if limit_ms is None or now_ms - active.mtime_ns // NS_PER_MS <= limit_ms // IDLE_SHARE:
             return None
-        # Retention takes nothing from above a segment that it has to leave.
-        newest_ms = max((largest_timestamp_ms(segment) for segment in files.segments), default=0)
-        newest_ms = max(newest_ms, self._largest_timestamp_ms(active, base_offset))
+        newest_ms = self._newest_ms(files, active, base_offset)
         return newest_ms + limit_ms if now_ms - newest_ms > limit_ms // IDLE_SHARE else None
 
-    def _largest_timestamp_ms(self, active: FileIdentity, base_offset: int) -> int:
-        """Of a small segment; the last write of a larger one. Its index is the broker's: none may be read before the roll."""
-        if self._read is None or self._read[0] != active:
-            self._read = active, _largest_timestamp_ms(active, base_offset)
-        return self._read[1]
+    def _newest_ms(self, files: PartitionFiles, active: FileIdentity, base_offset: int) -> int:
+        """The largest timestamp of the log: retention takes nothing from above a segment that it has to leave."""
+        if self._read is None or self._read[:2] != (active, files.segments):
+            rolled_ms = max((largest_timestamp_ms(segment) for segment in files.segments), default=-1)
+            self._read = active, files.segments, max(rolled_ms, _largest_timestamp_ms(active, base_offset))
+        return self._read[2]
 
     def told(self, look: PartitionLook, files: PartitionFiles) -> PartitionLook:
         """The look with what threatens the active segment now; the same object where that has not changed."""
@@ -93,6 +92,7 @@ class ActiveTail:
 
 
 def _largest_timestamp_ms(active: FileIdentity, base_offset: int) -> int:
+    """Of a small segment; the last write of a larger one. Its index is the broker's: none may be read before the roll."""
     written_ms = active.mtime_ns // NS_PER_MS
     if active.size_bytes > SCANNED_BYTES_MAX:
         return written_ms

@@ -18,6 +18,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.http.status_json import board_json
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles
+from sidecar.pipeline import active_tail
 from sidecar.pipeline.active_tail import NOT_ROLLED, SCANNED_BYTES_MAX, ActiveTail
 from sidecar.pipeline.partition_look import AT_RISK_MS
 from sidecar.pipeline.retention_race import largest_timestamp_ms
@@ -178,3 +179,10 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
         idle.facts.topic_policy = replace(idle.facts.topic_policy, retention_ms=-1)
         left_s, found = row(7 * DAY_MS)
         assert (left_s, found["active_deadline_ms"], found["reason"]) == (math.inf, None, "")
+
+
+def test_an_idle_log_is_read_once(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert idle.at(6 * DAY_MS) is not None
+    monkeypatch.setattr(active_tail, "largest_timestamp_ms", None)
+    monkeypatch.setattr(active_tail, "scan_file", None)
+    assert idle.tail.deadline_ms(idle.files, None, None) == idle.newest_ms + 7 * DAY_MS
