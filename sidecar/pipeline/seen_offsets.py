@@ -66,6 +66,10 @@ class SeenOffsets:
             # It was asked before the directory was listed: its next answer tells retention from DeleteRecords.
             self._is_doubted = True
             return
+        if told is not None and self._tools.facts.policy(facts.topic_partition.topic).remote_storage_enable:
+            end_offset = min(
+                end_offset, told
+            )  # What local retention took above its log start, the broker has in its tier.
         if end_offset > start_offset:
             tell_gone_before_first(self._tools, facts.topic_partition, (start_offset, end_offset), told)
         self._start_offset, self._gone_end_offset, self._is_doubted = max(start_offset, end_offset), None, False

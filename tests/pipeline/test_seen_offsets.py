@@ -15,6 +15,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import StoreUnavailable
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
@@ -158,6 +159,17 @@ def test_what_was_gone_at_the_first_look_or_under_another_leader_is_not_ours(tmp
         found.lost()
         found.facts.leads, found.store.is_away = True, False
         assert found.lost(2) == []
+
+
+def test_what_the_broker_still_has_in_its_own_tier_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with site(tmp_path) as found:
+        monkeypatch.setattr(found.facts.files, "policy", lambda _topic: TopicPolicy(remote_storage_enable=True))
+        found.store.is_away = True
+        found.lost()
+        found.tools.held.release()
+        found.retention(504, told=248)
+        found.store.is_away = False
+        assert found.lost(3) == [(0, 248)]
 
 
 def test_a_hole_above_an_archive_is_the_archives_to_tell(tmp_path: Path) -> None:
