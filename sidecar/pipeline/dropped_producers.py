@@ -25,6 +25,7 @@ def dropped_below(directory: Path) -> int:
     try:
         with (directory / NAME).open("rb") as file:
             found = json.loads(file.read(_BYTES_MAX))
-        return int(found["below_offset"]) if found["version"] == _VERSION else 0
-    except (OSError, ValueError, KeyError, TypeError):
+        offset = found["below_offset"] if found["version"] == _VERSION else 0
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return 0
+    return offset if isinstance(offset, int) else 0

@@ -1,0 +1,25 @@
+"""The note of a restore without producers, as anybody may have left it: it says an offset, or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note
+
+
+@pytest.mark.parametrize(
+    ("content", "offset"),
+    [
+        (dropped_note(17), 17),
+        (b"[" * 4096, 0),
+        (b'{"version": 1, "below_offset": Infinity}', 0),
+        (b'{"version": 1, "below_offset": "17"}', 0),
+        (b"\xff", 0),
+        (b"[]", 0),
+    ],
+)
+def test_a_note_says_an_offset_or_nothing(content: bytes, offset: int, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(content)
+    assert dropped_below(tmp_path) == offset
