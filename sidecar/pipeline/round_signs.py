@@ -60,7 +60,6 @@ class RoundSigns:
 
     def round_ended(self, report: RoundReport) -> None:
         """A round is over, and this is what it met."""
-        self._health.met("first_round")
         self._health.met("state_dir")
         outcomes = sorted([*report.outcomes, *report.resting], key=lambda outcome: outcome.files.topic_partition)
         away = [report.broker_away] if report.broker_away else []
@@ -78,6 +77,8 @@ class RoundSigns:
         problems = [str(problem.error) for problem in report.problems]
         status = {"round_ended_ms": self._clock.now_ms(), "problems": problems}
         self._health.publish({**status, "missing_rights": list(report.missing_rights)})
+        # Last: between two conditions a probe would see a process ready that is not, or a ready one without a status.
+        self._health.met("first_round")
 
     def cleaner(self, report: CleanerReport) -> None:
         """A look at the broker's own cleaner is over."""

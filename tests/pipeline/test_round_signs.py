@@ -86,3 +86,29 @@ def test_a_dead_disk_that_takes_the_broker_along_is_told_as_the_log_dirs() -> No
     signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
     signs.round_failed(SettingsError("/data: Input/output error"), "the broker does not answer: connection refused")
     assert health.not_ready() == {"log_dirs": "/data: Input/output error"}
+
+
+class WatchedHealth(Health):
+    """Keeps what a probe and `/status` could have shown in between, whenever a condition is met."""
+
+    def __init__(self, clock: ManualClock, conditions: tuple[str, ...]) -> None:
+        super().__init__(clock, conditions=conditions)
+        self.seen: list[tuple[bool, bool]] = []
+
+    def met(self, condition: str) -> None:
+        """See `Health`."""
+        super().met(condition)
+        self.seen.append((not self.not_ready(), "round_ended_ms" in self.status()))
+
+
+@pytest.mark.parametrize("away", ["", "the broker does not answer"])
+def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: str) -> None:
+    clock = ManualClock(0)
+    health = WatchedHealth(clock, ("store", "log_dirs", "first_round"))
+    health.met("store")
+    health.met("log_dirs")
+    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs.round_ended(RoundReport(broker_away=away))
+    # Ready never without a status, and with a broker that is away not for a moment.
+    assert (True, False) not in health.seen
+    assert [ready for ready, _ in health.seen if ready] == ([] if away else [True])
