@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +17,7 @@ from sidecar.archive.keys import COMMITS, below
 from sidecar.archive.state import PartitionState
 from sidecar.broker.inspection import LiveProducer
 from sidecar.clock import SystemClock
-from sidecar.model import ObjectKey, PartName
+from sidecar.model import ObjectKey, PartName, TopicPartition
 from sidecar.pipeline.verify import verify_partition
 from sidecar.ports import ObjectStore
 from tests.oracle import Oracle
@@ -26,7 +26,7 @@ from tests.real.daemon import Daemon
 from tests.real.product import parts_of
 from tests.real.soak_beside import Archived, active_bases, told
 from tests.real.soak_live_producers import producers_behind, remembered_at_rest
-from tests.real.topics import wait_until
+from tests.real.topics import end_offset, wait_until
 from tests.servers.kafka import KafkaBroker
 
 FOLLOW_TIMEOUT_S = 180.0
@@ -87,7 +87,10 @@ def assert_whole(
             (archived.states[partition].end_offset or 0) >= base for partition, (_, base) in bases.items()
         )
 
-    wait_until("everything that has rolled is archived", has_followed, FOLLOW_TIMEOUT_S)
+    try:
+        wait_until("everything that has rolled is archived", has_followed, FOLLOW_TIMEOUT_S)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}:\n{_behind(bases, archived, sidecars, brokers)}") from None
     assert [sidecar.process.stop() for sidecar, _ in sidecars] == [0] * len(sidecars)
     archived.look()
     counts = told([sidecar for sidecar, _ in sidecars])
@@ -99,6 +102,28 @@ def assert_whole(
     state_dirs = [state_dir for _, state_dir in sidecars]
     counts["orphans_known_to_a_journal"] = assert_nothing_uncounted(store, archived.states.values(), state_dirs)
     return counts
+
+
+def _behind(
+    bases: Mapping[TopicPartition, tuple[Path, int]],
+    archived: Archived,
+    sidecars: Sequence[tuple[Daemon, Path]],
+    brokers: Sequence[KafkaBroker],
+) -> str:
+    """What waits, and for what: a line for each partition behind, with the last stable offset and what each sidecar says."""
+    asked = next(broker for broker in brokers if broker.process.alive)
+    rows = [sidecar.partitions() for sidecar, _ in sidecars]
+    lines: list[str] = []
+    for partition, (_, base) in bases.items():
+        state = archived.states.get(partition)
+        end = (state.end_offset or 0) if state else 0
+        if end < base:
+            stable = end_offset(asked, partition.topic, partition.partition, committed=True)
+            told_by = [found.get(str(partition)) for found in rows]
+            lines.append(f"{partition}: archived to {end}, active segment from {base}, stable to {stable}: {told_by}")
+    waiting = [unfinished for _, state_dir in sidecars for unfinished in unfinished_attempts(state_dir)]
+    newest = [line for sidecar, _ in sidecars for line in sidecar.process.output().splitlines()[-40:]]
+    return "\n".join([*lines, f"in the journals: {waiting}", *newest])
 
 
 def assert_equals_the_leader(

@@ -106,9 +106,9 @@ def write(broker: KafkaBroker, script: str, scratch: Path, first_number: int = 0
     run_java(STORE / "Produce.java", broker.version, broker.bootstrap, str(path), str(first_number))
 
 
-def end_offset(broker: KafkaBroker, topic: str, *, committed: bool = False) -> int:
-    """The high watermark of partition 0, or, `committed`, its last stable offset."""
-    partition = TopicPartition(topic, 0)
+def end_offset(broker: KafkaBroker, topic: str, number: int = 0, *, committed: bool = False) -> int:
+    """The high watermark of a topic's partition of this number, or, `committed`, its last stable offset."""
+    partition = TopicPartition(topic, number)
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     admin = admin_of(broker)
     found = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=level)
