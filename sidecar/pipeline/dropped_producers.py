@@ -10,6 +10,10 @@ import json
 from pathlib import Path
 from typing import Final
 
+import structlog
+
+_log = structlog.get_logger(__name__)
+
 NAME: Final = "restored-without-producers.json"
 _VERSION: Final = 1
 _BYTES_MAX: Final = 4096
@@ -21,11 +25,27 @@ def dropped_note(below_offset: int) -> bytes:
 
 
 def dropped_below(directory: Path) -> int:
-    """Below which offset a partition's producers were left out; 0 where nothing says so."""
+    """Below which offset a partition's producers were left out; 0 where nothing says so. A file that cannot be read is told."""
+    path = directory / NAME
     try:
-        with (directory / NAME).open("rb") as file:
+        with path.open("rb") as file:
             found = json.loads(file.read(_BYTES_MAX))
-        offset = found["below_offset"] if found["version"] == _VERSION else 0
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        version, offset = found["version"], found["below_offset"]
+    except FileNotFoundError:
         return 0
-    return offset if isinstance(offset, int) else 0
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        _tell(path, str(error) or type(error).__name__)
+        return 0
+    if version == _VERSION and isinstance(offset, int):
+        return offset
+    _tell(path, f"version {version!r:.40}, below_offset {offset!r:.40}")
+    return 0
+
+
+def _tell(path: Path, reason: str) -> None:
+    _log.warning(
+        "dropped_producers_note_unreadable",
+        path=str(path),
+        reason=reason,
+        effect="producers below the log's restored end count as known: write it anew as in docs/restore.md, or remove it",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note
 
@@ -18,8 +19,14 @@ from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note
         (b'{"version": 1, "below_offset": "17"}', 0),
         (b"\xff", 0),
         (b"[]", 0),
+        (b"{}", 0),
+        (b"", 0),
+        (b'{"version": 2, "below_offset": 7}', 0),
+        (b'{"version": 1}', 0),
     ],
 )
 def test_a_note_says_an_offset_or_nothing(content: bytes, offset: int, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(content)
-    assert dropped_below(tmp_path) == offset
+    with capture_logs() as logs:
+        assert dropped_below(tmp_path) == offset
+    assert [line["event"] for line in logs] == ([] if offset else ["dropped_producers_note_unreadable"])

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from producer_state.replay import replay
 from producer_state.snapshot import read_snapshot
-from producer_state.table import ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT, cut_part
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.logformat.batches import scan_file
 from sidecar.model import ArchivedSegment, PartName, SnapshotOrigin
-from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note
+from sidecar.pipeline.dropped_producers import NAME, dropped_below
 from sidecar.pipeline.restore.request import OpenTransactionMode, ProducerStateMode
 from sidecar.pipeline.rounds import RoundReport
 from tests.fakes.memory_store import MemoryStore
-from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, tools_for
 from tests.restore.archives import archived, other_log_dir, own_log_dir, restored
+from tests.restore.dropped_log import log_written_on
 
 
 def part_of(store: MemoryStore, state: PartitionState, segment: ArchivedSegment, name: PartName) -> bytes | None:
@@ -71,25 +67,7 @@ def test_its_empty_snapshots_are_right(tmp_path: Path, topic: str, rounds: int, 
 
 def test_new_producers_are_followed_from_its_end_on(tmp_path: Path) -> None:
     """The broker loads its empty snapshot there, and writes of the new ones only what came above."""
-    source, store, log_dir = archived(), MemoryStore(), own_log_dir(tmp_path)
-    spans = [(found.base_offset, found.end_offset) for found in archived_states(source)["orders-0"].segments]
-    end = spans[1][1]
-    restored(source, log_dir, "orders", offset_range=(0, end), producer_state=ProducerStateMode.DROP)
-    directory, original = log_dir / "orders-0", golden("4.3.0") / "logs" / "orders-0"
-    assert dropped_below(directory) == end
-    table = ProducerTable.blank(end)
-    for base_offset, end_offset in spans[2:4]:
-        for path in original.glob(f"{base_offset:020d}.*"):
-            if path.suffix != ".snapshot":
-                shutil.copy(path, directory)
-        for columns in scan_file(directory / f"{base_offset:020d}.log", base_offset=base_offset):
-            table, _ = replay(table, columns.facts())
-        table = replace(table, end_offset=end_offset)
-        (directory / f"{end_offset:020d}.snapshot").write_bytes(table.to_snapshot())
-    (directory / f"{spans[3][1]:020d}.log").touch()
-    shutil.copy(original / "leader-epoch-checkpoint", directory)
-    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
-        (log_dir / name).write_text(f"0\n1\norders 0 {spans[3][1]}\n")
+    store, log_dir = MemoryStore(), log_written_on(tmp_path).parent
     (report,) = archived_anew(log_dir, tmp_path / "state", store, "orders")
     assert report.outcomes[0].conformance == {"equal": 4}
     after = archived_states(store)["orders-0"]
@@ -115,14 +93,3 @@ def test_a_snapshot_that_names_somebody_is_compared_as_ever(tmp_path: Path) -> N
     snapshots = [part_of(store, after, segment, PartName.PRODUCER_SNAPSHOT) for segment in after.segments]
     assert snapshots == [part_of(source, before, segment, PartName.PRODUCER_SNAPSHOT) for segment in before.segments]
     assert report.outcomes[0].conformance == {"equal": len(snapshots)}
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[1]", b'{"version": 2, "below_offset": 7}', b"\xff", b'{"version":1}']
-)
-def test_a_note_that_cannot_be_understood_says_nothing(tmp_path: Path, content: bytes) -> None:
-    assert dropped_below(tmp_path) == 0
-    (tmp_path / NAME).write_bytes(content)
-    assert dropped_below(tmp_path) == 0
-    (tmp_path / NAME).write_bytes(dropped_note(7))
-    assert dropped_below(tmp_path) == 7

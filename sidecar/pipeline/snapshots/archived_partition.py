@@ -113,6 +113,11 @@ class ArchivedPartition:
         """See `PartitionLog`."""
         return tuple(self.by_end)
 
+    @property
+    def dropped_below(self) -> int:
+        """See `PartitionLog`: such a snapshot begins where it stands."""
+        return max((end for end, segment in self.by_end.items() if segment.snapshot.start_offset == end), default=0)
+
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
         segment = self.by_end[offset]

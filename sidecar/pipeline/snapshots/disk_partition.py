@@ -12,6 +12,7 @@ from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.pipeline.dropped_producers import dropped_below
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.tasks import SegmentTask
 
@@ -110,6 +111,11 @@ class DiskPartition:
     def snapshot_offsets(self) -> tuple[int, ...]:
         """See `PartitionLog`."""
         return self.files.snapshot_offsets
+
+    @property
+    def dropped_below(self) -> int:
+        """See `PartitionLog`."""
+        return dropped_below(self.files.directory)
 
     def snapshot_path(self, offset: int) -> Path:
         """Where the snapshot at an offset is or would be."""

@@ -28,6 +28,7 @@ class PartitionJob:
     """Fold the tasks, which are adjacent, onto `start`, the state at the first one's base; report at the boundaries.
 
     `compacted`: offsets may be missing anywhere. Else nothing can be told above the first that is.
+    `forgotten`: boundaries at which nobody is known, on purpose. Above the last one nobody from below it is either.
     """
 
     topic_partition: TopicPartition
@@ -35,6 +36,7 @@ class PartitionJob:
     tasks: tuple[SegmentTask, ...]
     boundaries: frozenset[int]
     compacted: bool = False
+    forgotten: frozenset[int] = frozenset()
 
     @property
     def from_snapshot(self) -> bool:
@@ -167,6 +169,7 @@ def _fold_one(
     job: PartitionJob, digests: Iterable[tuple[SegmentTask, DigestedSegment]], digested: Digested | None
 ) -> Iterator[Event]:
     state = StateAt(job.start, exact=True, log_time_ms=-1)
+    last_forgotten = max(job.forgotten, default=-1)
     if state.table.end_offset in job.boundaries:
         yield state
     for task, result in digests:
@@ -184,8 +187,14 @@ def _fold_one(
                 yield Stopped(state.table.end_offset, f"{task.source.name}: {error}")
                 yield Ended()
                 return
-            if state.table.end_offset in job.boundaries:
-                yield state
+            end_offset = state.table.end_offset
+            shown = state
+            if end_offset in job.forgotten:
+                shown = StateAt(ProducerTable.blank(end_offset), exact=True, log_time_ms=state.log_time_ms)
+            if end_offset == last_forgotten:
+                state = shown
+            if end_offset in job.boundaries:
+                yield shown
         if result.problem:
             yield Stopped(state.table.end_offset, result.problem)
             break

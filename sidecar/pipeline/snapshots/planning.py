@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from producer_state.snapshot import CorruptSnapshot
+from producer_state.snapshot import CorruptSnapshot, read_rows
 from producer_state.table import ProducerTable
 from sidecar.errors import SegmentChanged
 from sidecar.model import TopicPartition
@@ -51,6 +51,11 @@ class PartitionLog(Protocol):
         """Where there are snapshots."""
         ...
 
+    @property
+    def dropped_below(self) -> int:
+        """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
+        ...
+
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
 
@@ -76,7 +81,20 @@ def plan_job(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
     first = log.first_offset
     start = _state_at_start(log, first)
     tasks = log.tasks(first, max(boundaries, default=first), sorted(boundaries))
-    return PartitionJob(log.topic_partition, start, tasks, frozenset(boundaries), log.compacted)
+    forgotten = frozenset(
+        offset for offset in boundaries if offset <= log.dropped_below and not _names_any(log, offset)
+    )
+    return PartitionJob(log.topic_partition, start, tasks, frozenset(boundaries), log.compacted, forgotten)
+
+
+def _names_any(log: PartitionLog, offset: int) -> bool:
+    """Whether a snapshot knows somebody there in spite of the restore: then it is compared as ever."""
+    if offset not in log.snapshot_offsets:
+        return False
+    try:
+        return len(read_rows(log.snapshot(offset)[0])) > 0
+    except (CorruptSnapshot, SegmentChanged):
+        return False
 
 
 def _state_at_start(log: PartitionLog, offset: int) -> ProducerTable:

@@ -1,0 +1,96 @@
+"""`snapshots check`, `rebuild` and `heal` on a log that was restored without producers: nobody of old comes back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from producer_state.snapshot import read_snapshot
+from sidecar.archive.bundle import EMPTY_SNAPSHOT
+from sidecar.clock import SystemClock
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.pipeline.dropped_producers import NAME
+from sidecar.pipeline.snapshots.check import check
+from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.local_engine import LocalEngine
+from sidecar.pipeline.snapshots.rebuild import rebuild
+from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets
+from sidecar.storage import open_store
+from sidecar.store_settings import StoreSettings
+from tests.golden import wall_clock_ms
+from tests.pipeline.rig import archive, tools_for
+from tests.restore.dropped_log import log_written_on
+from tests.snapshots.log_dirs import DAY_MS, healed, snapshots_in
+
+NOW_MS = wall_clock_ms("4.3.0")
+FORGETTING = Forgetting(NOW_MS, DAY_MS)
+
+
+@pytest.fixture(name="directory")
+def _directory(tmp_path: Path) -> Path:
+    found = log_written_on(tmp_path)
+    (found.parent / ".kafka_cleanshutdown").touch()
+    return found
+
+
+def results(targets: Targets) -> list[str]:
+    (checking,) = check(targets, LocalEngine(1), FORGETTING).partitions
+    return [str(snapshot.result) for snapshot in checking.snapshots]
+
+
+def on_disk(directory: Path) -> Targets:
+    return find_targets([directory], TopicFilter())
+
+
+def test_its_empty_snapshots_are_found_right_and_without_the_note_they_hide_somebody(directory: Path) -> None:
+    assert results(on_disk(directory)) == ["equal"] * 4
+    (directory / NAME).unlink()
+    assert "wrong" in results(on_disk(directory))
+
+
+def test_so_are_they_in_an_archive_of_it(directory: Path, tmp_path: Path) -> None:
+    settings = StoreSettings(url=str(tmp_path / "archive"))
+    with tools_for(directory.parent, open_store(settings), tmp_path / "state") as tools:
+        assert archive(tools, directory.parent, "orders").exit_code == 0
+    assert results(archive_targets(settings, SystemClock(), TopicFilter())) == ["equal"] * 4
+
+
+def test_rebuild_gives_what_the_broker_wrote(directory: Path, tmp_path: Path) -> None:
+    assert rebuild(on_disk(directory), tmp_path / "out", LocalEngine(1), FORGETTING).exit_code == 0
+    offsets = snapshots_in(tmp_path / "out")
+    assert offsets == snapshots_in(directory)
+    for offset in offsets:
+        ours, theirs = (
+            read_snapshot((path / f"{offset:020d}.snapshot").read_bytes()) for path in (tmp_path / "out", directory)
+        )
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("replace_empty", [False, True])
+def test_heal_brings_nobody_back(directory: Path, replace_empty: bool) -> None:
+    written = {offset: (directory / f"{offset:020d}.snapshot").read_bytes() for offset in snapshots_in(directory)}
+    first, end, above, _ = written
+    for offset in (first, above):
+        (directory / f"{offset:020d}.snapshot").unlink()
+    report = healed(directory.parent, replace_empty=replace_empty, now_ms=NOW_MS)
+    (healing,) = report.healings
+    assert (healing.created, healing.replaced, healing.proven_wrong, healing.mismatches) == ([first, above], [], [], [])
+    after = {offset: (directory / f"{offset:020d}.snapshot").read_bytes() for offset in snapshots_in(directory)}
+    assert after[first] == after[end] == EMPTY_SNAPSHOT
+    assert read_snapshot(after[above]) == read_snapshot(written[above])
+
+
+def test_a_snapshot_that_is_none_is_replaced_by_an_empty_one(directory: Path) -> None:
+    first = snapshots_in(directory)[0]
+    (directory / f"{first:020d}.snapshot").write_bytes(b"none")
+    (healing,) = healed(directory.parent, replace_corrupt=True, now_ms=NOW_MS).healings
+    assert healing.replaced == [first]
+    assert (directory / f"{first:020d}.snapshot").read_bytes() == EMPTY_SNAPSHOT
+
+
+def test_heal_without_the_note_knows_those_of_old(directory: Path) -> None:
+    shutil.move(directory / NAME, directory.parent / "away")
+    (healing,) = healed(directory.parent, replace_empty=True, now_ms=NOW_MS).healings
+    assert healing.replaced == snapshots_in(directory)[:2]
