@@ -28,7 +28,7 @@ class FailingClient:
         self._closed = False
 
     def send(self, _request: Any, _node_id: int | None) -> Any:
-        self._all_have_asked.wait(30)
+        self._all_have_asked.wait(120)
         raise ConnectionRefusedError(111, "Connection refused")
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from sidecar.cli.app import app
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 ROOT = Path(__file__).parents[2]
 
 

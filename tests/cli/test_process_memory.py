@@ -47,5 +47,5 @@ def test_modules_are_out_of_the_collectors_sight() -> None:
 
 def _run(program: str, environment: dict[str, str]) -> str:
     return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=300
     ).stdout

@@ -21,7 +21,7 @@ from sidecar.pipeline.round_loop import RoundLoop
 from tests.golden import golden
 
 LOGS = golden("4.3.0") / "logs"
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def settings_for(tmp_path: Path, **run: Any) -> Settings:

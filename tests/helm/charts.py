@@ -45,7 +45,7 @@ class HelmFailed(RuntimeError):
 def helm(*arguments: str) -> str:
     """What a command prints. Raises HelmFailed."""
     done = subprocess.run(
-        [str(go_tool("helm")), *arguments], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+        [str(go_tool("helm")), *arguments], capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
     )
     if done.returncode != 0:
         raise HelmFailed(f"helm {' '.join(arguments)}: {done.stderr}{done.stdout}")
@@ -92,7 +92,7 @@ def documentation() -> str:
         "error",
     ]
     done = subprocess.run(
-        [str(go_tool("helm-docs")), *arguments], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
+        [str(go_tool("helm-docs")), *arguments], capture_output=True, text=True, timeout=300, check=True, cwd=ROOT
     )
     return done.stdout.strip() + "\n"
 

@@ -28,7 +28,7 @@ from tests.servers.versitygw import VersityGateway
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 _OF_THE_NETWORK = ("CLUSTER", "NODE", "PROCESS", "LISTENER", "ADVERTISED", "CONTROLLER", "LOG_DIRS", "HEAP", "INTER")
-TIMEOUT_S = 180
+TIMEOUT_S = 300
 
 
 class Demo:

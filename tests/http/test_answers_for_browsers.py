@@ -41,7 +41,7 @@ def test_without_the_token_nothing_is_told_but_health(guarded: HttpServer, path:
 
 
 def test_browsers_are_asked_for_a_password(guarded: HttpServer) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=60)
     connection.request("GET", "/")
     challenges = connection.getresponse().headers.get_all("WWW-Authenticate")
     connection.close()

@@ -31,7 +31,7 @@ ACTIONS = {
 }
 """What a policy must allow for an operation. Source: AWS's Service Authorization Reference for S3."""
 _LINE = re.compile(r"^\S+ \S+ \[[^]]*\] \S+ (\S+) \S+ s3_(\w+) \S+ \S+ (\d+) ", re.MULTILINE)
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 300.0
 
 
 def policies() -> dict[str, dict[str, Any]]:

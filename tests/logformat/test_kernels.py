@@ -154,7 +154,7 @@ def test_a_process_with_fewer_features_computes_the_same(variables: dict[str, st
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) == library.crc32c(bytes(range(256)) * 400)

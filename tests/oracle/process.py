@@ -19,8 +19,8 @@ from tests.servers import ServerError
 from tests.servers.dist import cache_directory, kafka_libs, tool
 
 SOURCE = Path(__file__).with_name("Oracle.java")
-_COMPILE_TIMEOUT_S = 120.0
-_END_TIMEOUT_S = 10.0
+_COMPILE_TIMEOUT_S = 300.0
+_END_TIMEOUT_S = 60.0
 _STDERR_TAIL_BYTES = 4000
 
 

@@ -54,7 +54,7 @@ def test_racing_processes_archive_each_range_once(tmp_path: Path) -> None:
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    outputs = [writer.communicate(timeout=120)[0].split() for writer in writers]
+    outputs = [writer.communicate(timeout=300)[0].split() for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     state = CommitLog(DirectoryStore(tmp_path), LINEAGE.root, SystemClock()).read_whole_chain()
     assert state.end_offset == 3000

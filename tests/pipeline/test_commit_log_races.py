@@ -86,7 +86,7 @@ def test_racing_threads_archive_each_range_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert failures == []
     check_once_each(store, archivers, 4000)
     assert sum(len(archiver.confirmed) for archiver in archivers) == a_log(store).read().next_number

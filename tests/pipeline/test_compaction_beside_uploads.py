@@ -32,7 +32,7 @@ from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 ROOT = Path(__file__).parents[2]
 
 

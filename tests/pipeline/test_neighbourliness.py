@@ -74,11 +74,11 @@ def test_readers_of_one_disk_take_turns_and_those_of_others_do_not_wait() -> Non
     thread = threading.Thread(target=second)
     with turns.reading(7, beat=lambda: None, is_urgent=False):
         thread.start()
-        assert waited.wait(10)
+        assert waited.wait(120)
         assert not entered.is_set()
         with turns.reading(8, beat=lambda: None, is_urgent=False):
             assert not entered.is_set()
-    thread.join(10)
+    thread.join(120)
     assert entered.is_set()
 
 

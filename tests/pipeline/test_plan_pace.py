@@ -30,7 +30,7 @@ def test_what_waits_for_each_other_waits_in_threads() -> None:
         if item < LOOKED_AT:
             clock.advance_ms(60_000)
         else:
-            together.wait(30)
+            together.wait(120)
         return item
 
     assert list(at_pace(clock, wait, range(LOOKED_AT + 4), 8)) == list(range(LOOKED_AT + 4))

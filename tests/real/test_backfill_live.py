@@ -119,7 +119,7 @@ def test_a_broker_that_falls_silent_in_the_middle_ends_it_with_nothing_lost_or_d
     eventually(lambda: list(archive.glob("*/slow/0/*/commits/*.json")) != [])
     broker.process.send_signal(signal.SIGSTOP)
     try:
-        told, errors = process.communicate(timeout=120)
+        told, errors = process.communicate(timeout=300)
     finally:
         broker.process.send_signal(signal.SIGCONT)
     (row,) = rows(subprocess.CompletedProcess([], process.returncode, told, errors)).values()

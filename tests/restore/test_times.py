@@ -74,7 +74,7 @@ def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_p
         for state, found in zip(states, segments, strict=True)
         if (last := found.end_offset - 1)
     ]
-    both, sizes_bytes, read = Barrier(2, timeout=10), list[int](), store.read
+    both, sizes_bytes, read = Barrier(2, timeout=120), list[int](), store.read
 
     def counted(key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         if not sizes_bytes:

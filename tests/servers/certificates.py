@@ -11,7 +11,7 @@ from tests.servers.process import ServerError
 
 KEYSTORE_PASSWORD = "of-the-keystore"
 _DAYS = "2"
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tests.servers.zookeeper import ZooKeeper, write_properties
 
 Mode = Literal["kraft", "zookeeper"]
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 # Short, because a ZooKeeper broker cannot come back after kill -9 before its old session has expired.
 _ZOOKEEPER_SESSION_S = 6.0
 # The broker's own last line. On KRaft a shorter "started (kafka.server" also matches the controller, seconds too soon.

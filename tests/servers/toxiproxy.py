@@ -12,7 +12,7 @@ from typing import Literal
 from tests.servers.dist import go_binary
 from tests.servers.process import Server, ServerError, ServerProcess, free_port, port_answers
 
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)

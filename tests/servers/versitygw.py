@@ -14,7 +14,7 @@ from tests.servers.process import Server, ServerProcess, free_port, port_answers
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 120.0
 
 
 class VersityGateway(Server):

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.servers.kafka_java import java_command
 from tests.servers.process import Server, ServerProcess, free_port, port_answers
 
-_START_TIMEOUT_S = 120.0
+_START_TIMEOUT_S = 300.0
 
 
 class ZooKeeper(Server):

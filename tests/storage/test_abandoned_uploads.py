@@ -69,7 +69,7 @@ def clear_up(tools: Tools) -> None:
 def test_an_upload_of_a_killed_process_is_seen_by_nobody_and_aborted_by_run(s3_endpoint: str, tmp_path: Path) -> None:
     bucket = new_bucket(s3_endpoint)
     command = [sys.executable, "-c", KILLED, s3_endpoint, bucket, KEY]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with s3_store(s3_endpoint, bucket) as store:
         assert list(store.list("")) == []

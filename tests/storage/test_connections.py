@@ -46,7 +46,7 @@ def test_nor_do_as_many_streams_as_a_command_may_open(moto_endpoint: str, caplog
         def fetch() -> None:
             stream = store.stream("an/object", 3)
             first = next(stream)
-            begun.wait(30)
+            begun.wait(120)
             read.append(first + b"".join(stream))
 
         threads = [Thread(target=fetch) for _ in range(SEGMENTS_FETCHED_AT_ONCE_MAX)]

@@ -53,7 +53,7 @@ print([facts.key for facts in store.list("")])
 def filled(command: list[str], **variables: str) -> tuple[str, str]:
     """What two writes were told that had no room; nothing is left of them, and a smaller one goes."""
     environment = {**os.environ, **variables}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     first, second, listed, after = done.stdout.splitlines()
     assert listed == "['small'] []"
@@ -171,7 +171,7 @@ DirectoryStore(Path(sys.argv[1])).upload("topic/0/segments/killed.log", Fatal())
 
 
 def test_a_killed_upload_shows_only_as_unfinished(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, timeout=300, check=False)
     assert done.returncode == -9, done.stderr
     store = DirectoryStore(tmp_path)
     assert list(store.list("")) == []
@@ -229,7 +229,7 @@ def test_a_directory_archive_loads_no_s3_client() -> None:
         "import tempfile\nwith tempfile.TemporaryDirectory() as d: probe_store(open_store(StoreSettings(url=d)))\n"
         "print([m for m in ('boto3', 'botocore', 'fsspec', 'numba', 'pyspark') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "[]"
 
 
