@@ -15,12 +15,17 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """An object as listed or asked for. `crc32c` is the store's own checksum of the whole object, where it keeps one."""
+    """An object as listed or asked for. `crc32c` is the store's own checksum of the whole object, where it keeps one.
+
+    `etag`: of listings, what the store has instead: another one whenever the content is another; None where it tells none, or
+    only a weak one. Source: S3 API Reference, Object.
+    """
 
     key: ObjectKey
     size_bytes: int
     modified_ms: int
     crc32c: int | None = None
+    etag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,13 +45,14 @@ class Remembered:
     """A lineage as it was known last.
 
     `state`: its newest part. `largest_timestamp_ms`: of all its segments, -1 for none. `newest_checkpoint`: the number of one
-    that the store has, -1 if none is known. `extent`: what all of it covers.
+    that the store has, -1 if none is known. `extent`: what all of it covers. `mark`: see `CommitLog.mark`, of its last commit.
     """
 
     state: PartitionState
     largest_timestamp_ms: int
     newest_checkpoint: int
     extent: ArchiveExtent
+    mark: str = ""
 
 
 def newest_segments(state: PartitionState) -> PartitionState:
@@ -125,6 +126,7 @@ def _facts(remembered: Remembered) -> dict[str, Any]:
         "largest_timestamp_ms": remembered.largest_timestamp_ms,
         "newest_checkpoint": remembered.newest_checkpoint,
         "extent": asdict(remembered.extent),
+        "mark": remembered.mark,
     }
 
 
@@ -139,7 +141,11 @@ def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -
             Run(run["base_offset"], run["end_offset"], Coverage(run["coverage"])) for run in extent.pop("runs")
         )
         return Remembered(
-            state, found["largest_timestamp_ms"], found["newest_checkpoint"], ArchiveExtent(runs=runs, **extent)
+            state,
+            found["largest_timestamp_ms"],
+            found["newest_checkpoint"],
+            ArchiveExtent(runs=runs, **extent),
+            str(found.get("mark", "")),  # Releases before this one kept none, and read the commit.
         )
     except (CorruptFile, KeyError, TypeError, ValueError):
         return None  # Of another release, whose facts are not ours.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
@@ -27,8 +27,8 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.pipeline.create_once import create_once
-from sidecar.pipeline.stored_commits import StoredCommits
-from sidecar.ports import ObjectStore
+from sidecar.pipeline.stored_commits import StoredCommits, mark_of
+from sidecar.ports import ObjectFacts, ObjectStore
 
 CHECKPOINT_EVERY = 100
 """Commits after which a writer makes a checkpoint in any case."""
@@ -73,6 +73,7 @@ class CommitLog:
         self._random_bytes = random_bytes
         self._checkpoint_every = checkpoint_every
         self._newest_checkpoint = -1
+        self._newest_listed = (-1, "")
         self._next_checkpoint_try = 0
         self._checkpoint_failures = 0
         self.passed_over: list[CorruptFile] = []
@@ -100,29 +101,46 @@ class CommitLog:
         """The same from commit 0 on, without trust in any checkpoint. Raises CorruptFile."""
         return self.refresh(empty_state(self.lineage))
 
-    def resume(self, state: PartitionState, newest_checkpoint: int) -> PartitionState:
+    def resume(self, state: PartitionState, newest_checkpoint: int, mark: str = "") -> PartitionState:
         """The state after the newest commit, given one that an earlier process knew; its last commit must be the store's.
 
         Args:
             newest_checkpoint: number of one that is known to be there, -1 for none.
+            mark: what the store said of the last commit; it is read where that is nothing, or no more true.
 
         Raises CorruptFile, also where the store has another archive, or none.
         """
         last = state.next_number - 1
-        if self._stored.commit_sha256(last) != state.last_sha256:
+        listed = self._listed_from(last)
+        is_marked = bool(mark) and last in listed and mark_of(listed[last]) == mark
+        if not is_marked and self._stored.commit_sha256(last) != state.last_sha256:
             raise CorruptFile("is not the commit that was seen before", file=below(self._root, commit_key(last)))
         self._newest_checkpoint = newest_checkpoint
-        return self.refresh(state)
+        return self._followed(state, listed)
 
     @property
     def newest_checkpoint(self) -> int:
         """Number of the newest checkpoint that is known to be there, -1 for none."""
         return self._newest_checkpoint
 
+    def mark(self, number: int) -> str:
+        """What tells this commit from another that would stand in its place; empty unless it was the newest one listed."""
+        newest, mark = self._newest_listed
+        return mark if newest == number else ""
+
     def refresh(self, state: PartitionState) -> PartitionState:
         """The state after the newest commit, given an earlier one. Raises CorruptFile."""
+        return self._followed(state, self._listed_from(state.next_number - 1))
+
+    def _listed_from(self, known: int) -> dict[int, ObjectFacts]:
+        """Commits from this one on, all if it is -1."""
+        listed = self._stored.listed(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
+        newest = max(listed, default=-1)
+        self._newest_listed = (newest, mark_of(listed[newest]) if listed else "")
+        return listed
+
+    def _followed(self, state: PartitionState, numbers: Mapping[int, ObjectFacts]) -> PartitionState:
         known = state.next_number - 1
-        numbers = self._stored.listed(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
         if known >= 0 and known not in numbers:
             raise CorruptFile(
                 f"commit {known} is missing, though it was seen before: commits are never deleted",

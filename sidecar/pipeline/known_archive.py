@@ -81,7 +81,11 @@ class KnownArchive:
             else:
                 self._tools.board.resumed(self._topic_partition, remembered.extent, opened.state)
             state = self.keep(opened.state, files)
-            if remembered is None or remembered.state.next_number != state.next_number:
+            if (
+                remembered is None
+                or remembered.state.next_number != state.next_number
+                or remembered.mark != self._commits.mark(state.next_number - 1)
+            ):
                 self.remember()
             return self._newest_of(state)
         return self.state
@@ -115,7 +119,8 @@ class KnownArchive:
         """Have what is known outlive the process."""
         if self.state is not None and self._commits is not None:
             extent = self._tools.board.extent(self._topic_partition)
-            found = Remembered(self.state, self._largest_archived_ms, self._commits.newest_checkpoint, extent)
+            commits, mark = self._commits, self._commits.mark(self.state.next_number - 1)
+            found = Remembered(self.state, self._largest_archived_ms, commits.newest_checkpoint, extent, mark)
             self._tools.memory.remember(found)
 
     def forget(self) -> None:

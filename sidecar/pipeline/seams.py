@@ -76,7 +76,7 @@ def require_alone(tools: Tools, files: PartitionFiles, archived: PartitionState)
 
 
 def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
-    """The same in two requests, from what is remembered; None where that does not tell.
+    """The same in one request, or two, from what is remembered; None where that does not tell.
 
     Only for a topic id that both sides know: it names the lineage. Not where attempts are left: to know which of them are
     committed takes the whole state. Raises LineageUnknown, StoreError.
@@ -90,7 +90,7 @@ def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
         return None
     commits = CommitLog(tools.store, before.lineage.root, tools.clock)
     try:
-        state = commits.resume(before, remembered.newest_checkpoint)
+        state = commits.resume(before, remembered.newest_checkpoint, remembered.mark)
     except CorruptFile:
         return None  # Another archive stands in its place, or it is damaged: reading it all tells.
     if state.segments[: len(before.segments)] != before.segments or state.removed or state.clean:

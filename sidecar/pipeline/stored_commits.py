@@ -11,7 +11,7 @@ from sidecar.archive.keys import below, checkpoint_key, commit_key, parse_number
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, ObjectMissing
 from sidecar.model import ObjectKey
-from sidecar.ports import ObjectStore
+from sidecar.ports import ObjectFacts, ObjectStore
 
 READERS = 8
 READ_AHEAD = 16
@@ -24,27 +24,27 @@ class StoredCommits:
         self._store = store
         self._root = root
 
-    def listed(self, folder: str, start_after: str = "") -> dict[int, int]:
-        """Number to size in bytes of the objects in one of the numbered folders; other objects there are passed over."""
+    def listed(self, folder: str, start_after: str = "") -> dict[int, ObjectFacts]:
+        """The objects in one of the numbered folders, by number; other objects there are passed over."""
         after = below(self._root, start_after) if start_after else ""
         found = {}
         for facts in self._store.list(below(self._root, folder), start_after=after):
             number = parse_number(facts.key.removeprefix(f"{self._root}/"))
             if number is not None:
-                found[number] = facts.size_bytes
+                found[number] = facts
         return found
 
-    def checkpoint(self, number: int, size_bytes: int) -> PartitionState:
-        """The state that a checkpoint holds. `size_bytes`: as listed."""
+    def checkpoint(self, number: int, listed: ObjectFacts) -> PartitionState:
+        """The state that a checkpoint holds."""
         key = below(self._root, checkpoint_key(number))
-        _check_size(key, size_bytes, CHECKPOINT_BYTES_MAX)
+        _check_size(listed, CHECKPOINT_BYTES_MAX)
         return decode_checkpoint(self._read(key), number, parse_root(self._root), key)
 
-    def commits(self, sizes_bytes: Mapping[int, int]) -> Iterator[tuple[Commit, str]]:
+    def commits(self, listed: Mapping[int, ObjectFacts]) -> Iterator[tuple[Commit, str]]:
         """Commits in the order of these numbers, each with the SHA-256 of its exact bytes. None is read if one is too large."""
-        for number, size_bytes in sizes_bytes.items():
-            _check_size(below(self._root, commit_key(number)), size_bytes, COMMIT_BYTES_MAX)
-        numbers = list(sizes_bytes)
+        for facts in listed.values():
+            _check_size(facts, COMMIT_BYTES_MAX)
+        numbers = list(listed)
         if len(numbers) <= 1:
             yield from map(self._commit, numbers)
             return
@@ -71,6 +71,11 @@ class StoredCommits:
             raise CorruptFile("was listed, but cannot be read: it vanished", file=key) from error
 
 
-def _check_size(key: ObjectKey, size_bytes: int, size_bytes_max: int) -> None:
-    if size_bytes > size_bytes_max:
-        raise CorruptFile(f"has {size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=key)
+def mark_of(facts: ObjectFacts) -> str:
+    """What tells an object from any other that stood, or will stand, under its key; empty where the store does not tell."""
+    return f"{facts.size_bytes} {facts.modified_ms} {facts.etag}" if facts.etag else ""
+
+
+def _check_size(facts: ObjectFacts, size_bytes_max: int) -> None:
+    if facts.size_bytes > size_bytes_max:
+        raise CorruptFile(f"has {facts.size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=facts.key)

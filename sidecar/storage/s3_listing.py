@@ -27,7 +27,13 @@ def list_objects(s3: S3Requests, prefix: str, start_after: str) -> Iterator[Obje
             if key <= last:
                 raise StoreUnsafe(f"{s3.bucket}: lists {key} after {last}; a store must list in ascending order")
             last = key
-            yield ObjectFacts(key, entry["Size"], int(entry["LastModified"].timestamp() * 1000))
+            etag = entry.get("ETag", "")
+            yield ObjectFacts(
+                key,
+                entry["Size"],
+                int(entry["LastModified"].timestamp() * 1000),
+                etag=etag if etag and not etag.startswith("W/") else None,
+            )
 
 
 def list_folders(s3: S3Requests, prefix: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from crc32c import crc32c
@@ -40,7 +40,8 @@ class MemoryStore:
     """Implements `sidecar.ports.ObjectStore`.
 
     `ignore_if_none_match`: puts overwrite silently. `before`: called at the start of each operation, outside the lock,
-    with its name and key, so that a test can let another writer run in between. `before` may raise.
+    with its name and key, so that a test can let another writer run in between. `before` may raise. `lists_etags`: listings
+    tell ETags, as S3's do.
     """
 
     url = "memory://"
@@ -57,6 +58,7 @@ class MemoryStore:
         self.faults = list(faults)
         self.ignore_if_none_match = ignore_if_none_match
         self.before = before
+        self.lists_etags = True
         self.objects: dict[str, bytes] = {}
         self.modified_ms: dict[str, int] = {}
         self.calls: Counter[str] = Counter()
@@ -143,7 +145,8 @@ class MemoryStore:
         with self._lock:
             keys = sorted(key for key in self.objects if key.startswith(prefix) and key > start_after)
             found = [self._facts(key) for key in keys]
-        yield from found
+        for facts in found:
+            yield replace(facts, etag=f'"{facts.crc32c:08x}"') if self.lists_etags else facts
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """See `ObjectStore`."""

@@ -37,14 +37,39 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_a_start_beside_what_is_archived_takes_two_requests(site: Site) -> None:
+@pytest.mark.parametrize("lists_etags", [True, False])
+def test_a_start_beside_what_is_archived_takes_one_request_or_two(site: Site, lists_etags: bool) -> None:
+    """The last commit is read where nothing of the store's has told of it yet: no process has listed it, or none can."""
+    site.store.lists_etags = lists_etags
     first, _ = site.run()
     assert first.errors == []
-    second, calls = site.run()
-    assert second.errors == []
-    assert calls == {"read": 1, "list": 1}
-    (outcome,) = second.outcomes
-    assert outcome.end_offset == rolled_ranges(site.log_dir, PARTITION)[-1][1]
+    for expected in ({"read": 1, "list": 1}, {"list": 1} if lists_etags else {"read": 1, "list": 1}):
+        report, calls = site.run()
+        assert report.errors == []
+        assert calls == expected
+        (outcome,) = report.outcomes
+        assert outcome.end_offset == rolled_ranges(site.log_dir, PARTITION)[-1][1]
+
+
+def _last_commit(site: Site) -> str:
+    return max(key for key in site.store.objects if "/commits/" in key)
+
+
+def test_a_last_commit_whose_mark_is_another_is_read(site: Site) -> None:
+    """Copied there anew, or replaced: what it says is told by its bytes."""
+    site.run()
+    site.run()
+    site.store.modified_ms[_last_commit(site)] += 1
+    assert site.run()[1] == {"read": 1, "list": 1}
+    assert site.run()[1] == {"list": 1}
+
+
+def test_a_last_commit_that_was_replaced_is_not_taken_for_the_one_that_was_seen(site: Site) -> None:
+    site.run()
+    site.run()
+    site.store.objects[_last_commit(site)] += b" "
+    _, calls = site.run()
+    assert calls["read"] > 1, "the archive was not read anew"
 
 
 def test_a_resumed_archive_goes_on_where_it_ended(site: Site) -> None:
@@ -220,7 +245,15 @@ def test_a_damaged_memory_costs_a_reading_of_the_archive_and_nothing_else(
     report, calls = site.run()
     assert report.errors == []
     assert calls["list"] == 2, "nothing was resumed"
-    assert site.run()[1] == {"read": 1, "list": 1}, "and from then on it is of use again"
+    assert site.run()[1] == {"list": 1}, "and from then on it is of use again"
+
+
+def test_what_a_release_remembered_that_kept_no_marks_is_of_use(site: Site) -> None:
+    site.run()
+    site.run()
+    _facts_of_another_release(site.state_dir / "archives.sqlite", lambda facts: facts.pop("mark"))
+    assert site.run()[1] == {"read": 1, "list": 1}
+    assert site.run()[1] == {"list": 1}
 
 
 def test_attempts_that_are_left_are_settled_with_the_whole_archive(site: Site) -> None:
