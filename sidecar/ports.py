@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.topic_policy import TopicPolicy
 
 MIB = 1024 * 1024
+LISTED_AT_FIRST: Final = 50
+"""Objects of a listing that come with its first request where a store lists by page. Most listings are shorter, or broken off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class ObjectStore(Protocol):
 
     url: str
     """For people: scheme, bucket and prefix, without credentials."""
+    lists_by_page: bool
+    """Whether a listing that is broken off costs what was taken of it, and not what lies beside."""
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """Create a small object. Raises ObjectExists if the key is taken, OutcomeUnknown if the answer was lost."""

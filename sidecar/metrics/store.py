@@ -52,6 +52,7 @@ class MeteredStore:
         self._store = store
         self._metrics = metrics
         self.url = store.url
+        self.lists_by_page = store.lists_by_page
 
     @contextmanager
     def _counted(self, operation: str) -> Iterator[None]:

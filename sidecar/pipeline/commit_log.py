@@ -13,7 +13,7 @@ from sidecar.archive.actions import Action, AdoptTopicId
 from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, encode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, NONCE_BYTES, Commit, Writer, decode_commit, digest, encode_commit
 from sidecar.archive.fold import fold
-from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_root
+from sidecar.archive.keys import COMMITS, below, checkpoint_key, commit_key, parse_root
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import Clock
 from sidecar.errors import (
@@ -85,17 +85,17 @@ class CommitLog:
             CorruptFile: a commit is damaged, missing in the middle, or does not fit its predecessor.
         """
         self.passed_over = []
-        numbers = self._stored.listed(CHECKPOINTS)
+        numbers, commits = self._stored.listed_together()
         for number in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
             try:
-                state = self.refresh(self._stored.checkpoint(number, numbers[number]))
+                state = self._followed(self._stored.checkpoint(number, numbers[number]), commits)
             except CorruptFile as error:
                 _log.warning("checkpoint_passed_over", key=below(self._root, checkpoint_key(number)), reason=str(error))
                 self.passed_over.append(error)
                 continue
             self._newest_checkpoint = max(self._newest_checkpoint, number)
             return state
-        return self.read_whole_chain()
+        return self._followed(empty_state(self.lineage), commits)
 
     def read_whole_chain(self) -> PartitionState:
         """The same from commit 0 on, without trust in any checkpoint. Raises CorruptFile."""
@@ -111,7 +111,7 @@ class CommitLog:
         Raises CorruptFile, also where the store has another archive, or none.
         """
         last = state.next_number - 1
-        listed = self._listed_from(last)
+        listed = self._stored_from(last)
         is_marked = bool(mark) and last in listed and mark_of(listed[last]) == mark
         if not is_marked and self._stored.commit_sha256(last) != state.last_sha256:
             raise CorruptFile("is not the commit that was seen before", file=below(self._root, commit_key(last)))
@@ -130,17 +130,18 @@ class CommitLog:
 
     def refresh(self, state: PartitionState) -> PartitionState:
         """The state after the newest commit, given an earlier one. Raises CorruptFile."""
-        return self._followed(state, self._listed_from(state.next_number - 1))
+        return self._followed(state)
 
-    def _listed_from(self, known: int) -> dict[int, ObjectFacts]:
+    def _stored_from(self, known: int) -> dict[int, ObjectFacts]:
         """Commits from this one on, all if it is -1."""
-        listed = self._stored.listed(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
-        newest = max(listed, default=-1)
-        self._newest_listed = (newest, mark_of(listed[newest]) if listed else "")
-        return listed
+        return self._stored.listed(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
 
-    def _followed(self, state: PartitionState, numbers: Mapping[int, ObjectFacts]) -> PartitionState:
+    def _followed(self, state: PartitionState, listed: Mapping[int, ObjectFacts] | None = None) -> PartitionState:
+        """See `refresh`. `listed`: at least the commits from the state's last one on, where they are listed already."""
         known = state.next_number - 1
+        numbers = self._stored_from(known) if listed is None else listed
+        newest = max(numbers, default=-1)
+        self._newest_listed = (newest, mark_of(numbers[newest]) if numbers else "")
         if known >= 0 and known not in numbers:
             raise CorruptFile(
                 f"commit {known} is missing, though it was seen before: commits are never deleted",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, Commit, decode_commit, digest
-from sidecar.archive.keys import below, checkpoint_key, commit_key, parse_number, parse_root
+from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_number, parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, ObjectMissing
 from sidecar.model import ObjectKey
-from sidecar.ports import ObjectFacts, ObjectStore
+from sidecar.ports import LISTED_AT_FIRST, ObjectFacts, ObjectStore
 
+_BEGINNING_OF_BOTH = "c"
+"""Of `checkpoints/`, which stand first in a listing, and of `commits/`."""
 READERS = 8
 READ_AHEAD = 16
 
@@ -27,12 +30,24 @@ class StoredCommits:
     def listed(self, folder: str, start_after: str = "") -> dict[int, ObjectFacts]:
         """The objects in one of the numbered folders, by number; other objects there are passed over."""
         after = below(self._root, start_after) if start_after else ""
-        found = {}
-        for facts in self._store.list(below(self._root, folder), start_after=after):
-            number = parse_number(facts.key.removeprefix(f"{self._root}/"))
-            if number is not None:
-                found[number] = facts
-        return found
+        return self._numbered(folder, self._store.list(below(self._root, folder), start_after=after))
+
+    def listed_together(self) -> tuple[dict[int, ObjectFacts], dict[int, ObjectFacts] | None]:
+        """All checkpoints, and all commits, by number; None for the commits where one short listing does not hold both."""
+        if self._store.lists_by_page:
+            found = list(islice(self._store.list(below(self._root, _BEGINNING_OF_BOTH)), LISTED_AT_FIRST))
+            checkpoints = self._numbered(CHECKPOINTS, found)
+            if len(found) < LISTED_AT_FIRST:
+                return checkpoints, self._numbered(COMMITS, found)
+            if found[-1].key >= below(self._root, COMMITS):
+                return checkpoints, None
+        return self.listed(CHECKPOINTS), None
+
+    def _numbered(self, folder: str, found: Iterable[ObjectFacts]) -> dict[int, ObjectFacts]:
+        beginning = f"{self._root}/"
+        relative = ((facts.key.removeprefix(beginning), facts) for facts in found)
+        numbers = ((parse_number(key), facts) for key, facts in relative if key.startswith(folder))
+        return {number: facts for number, facts in numbers if number is not None}
 
     def checkpoint(self, number: int, listed: ObjectFacts) -> PartitionState:
         """The state that a checkpoint holds."""

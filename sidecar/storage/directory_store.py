@@ -31,6 +31,8 @@ _LINK_UNSUPPORTED = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS,
 class DirectoryStore:
     """Objects as files below `root`, which is created with the first object. Safe for use from several threads."""
 
+    lists_by_page = True
+
     def __init__(self, root: Path, limit: BandwidthLimit | None = None) -> None:
         """Raises SettingsError if `root` is something else than a directory, StoreError if it cannot be looked at."""
         self.root = root.absolute()

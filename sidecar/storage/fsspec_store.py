@@ -44,6 +44,8 @@ _INSTEAD = "use s3://bucket/prefix, a directory, or another fsspec protocol that
 class FsspecStore:
     """Objects of an fsspec file system below one path."""
 
+    lists_by_page = False
+
     def __init__(self, url: str, limit: BandwidthLimit | None = None) -> None:
         """Raises SettingsError for a protocol that is unknown, unfit, or not installed; StoreError if it cannot be reached."""
         scheme = urlsplit(url).scheme

@@ -37,6 +37,8 @@ _SMALL_BYTES = MIB
 class S3Store:
     """Objects of one bucket below one prefix. Safe for use from several threads."""
 
+    lists_by_page = True
+
     def __init__(
         self,
         settings: StoreSettings,

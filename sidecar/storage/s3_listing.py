@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import StoreUnsafe
 from sidecar.model import ObjectKey
-from sidecar.ports import ObjectFacts, UnfinishedUpload
+from sidecar.ports import LISTED_AT_FIRST, ObjectFacts, UnfinishedUpload
 from sidecar.storage.s3_requests import S3Requests
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def list_objects(s3: S3Requests, prefix: str, start_after: str) -> Iterator[Obje
     """Objects in ascending order. Raises StoreUnsafe if the store lists them otherwise: readers of commits rely on it."""
     last = start_after
     after = {"StartAfter": s3.prefix.listing(start_after)} if start_after else {}
-    for page in _pages(s3, prefix, after):
+    for page in _pages(s3, prefix, after, first={"MaxKeys": LISTED_AT_FIRST}):
         for entry in page.get("Contents", []):
             key = s3.prefix.key(entry["Key"])
             # A folder marker of somebody's console, or a store that ignores StartAfter.
@@ -68,8 +68,11 @@ def list_unfinished_uploads(s3: S3Requests, prefix: str) -> Iterator[UnfinishedU
         markers = {name: marker for name, marker in following.items() if marker}
 
 
-def _pages(s3: S3Requests, prefix: str, parameters: dict[str, Any]) -> Iterator[ListObjectsV2OutputTypeDef]:
-    token: dict[str, Any] = {}
+def _pages(
+    s3: S3Requests, prefix: str, parameters: dict[str, Any], first: Mapping[str, Any] | None = None
+) -> Iterator[ListObjectsV2OutputTypeDef]:
+    """Args: first: parameters of the first request alone."""
+    token: dict[str, Any] = dict(first or {})
     while True:
         request = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **parameters, **token}
         page = s3.repeat(

@@ -45,6 +45,7 @@ class MemoryStore:
     """
 
     url = "memory://"
+    lists_by_page = True
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from sidecar.archive.keys import COMMITS
 from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.pipeline.archive_memory import ArchiveMemory
@@ -33,6 +34,7 @@ class Site:
         self.store = MemoryStore(ManualClock(wall_clock_ms("4.3.0")))
         self.log_dir = copy_partitions(tmp_path, PARTITION)
         self.state_dir = tmp_path / "state"
+        self.listed: list[str] = []
 
     @contextmanager
     def process(self) -> Iterator[Tools]:
@@ -46,9 +48,16 @@ class Site:
     def run(self) -> tuple[RoundReport, dict[str, int]]:
         """A process of one round; the report, and how often it asked what of the store."""
         self.store.calls.clear()
+        self.listed.clear()
+        self.store.before = lambda operation, key: self.listed.append(key) if operation == "list" else None
         with self.process() as tools:
             report = archive(tools, self.log_dir, "orders")
         return report, dict(self.store.calls)
+
+    @property
+    def is_read_anew(self) -> bool:
+        """Whether the last process read the archive itself, as nobody does who resumes what was remembered."""
+        return any(not key.endswith(COMMITS) for key in self.listed)
 
     def hide(self, count: int) -> Callable[[], None]:
         """Take away the newest segments of the broker's log; returns what brings them back."""
