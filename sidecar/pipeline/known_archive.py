@@ -12,7 +12,6 @@ from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, Remembered
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.deleted_records import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
-from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.seams import (
     OpenedLineage,
     open_lineage,
@@ -169,14 +168,16 @@ class KnownArchive:
                     require_continuation(state, files.topic_id, found)
             self._reached = files.active_log
 
-    def known_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> KnownState:
-        """The producers at the base of what is to be archived next."""
-        if self.position is None:
-            self.position = self.position_at(files, base_offset, state)
-        return self.position.known
+    def position_before(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
+        """The position at the base of what is to be archived next.
 
-    def position_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
-        """The position at the first segment to be archived; the archive is read anew where it was compacted meanwhile."""
+        What is kept may be another's: of a segment that was looked at, and that retention took before it was archived.
+        """
+        if self.position is None or self.position.known.table.end_offset != base_offset:
+            self.position = self._position_at(files, base_offset, state)
+        return self.position
+
+    def _position_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
         try:
             return position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
         except ObjectMissing:

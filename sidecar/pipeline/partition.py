@@ -147,7 +147,7 @@ class PartitionArchiver:
         return self.before_upload.hold_back(plan, partial(self._known_at, plan, state), limit_ms)
 
     def _known_at(self, plan: PartitionPlan, state: PartitionState) -> KnownState:
-        return self._known.known_at(plan.files, plan.segments[0].base_offset, state)
+        return self._known.position_before(plan.files, plan.segments[0].base_offset, state).known
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
         now_ms = self._tools.clock.now_ms()

@@ -92,7 +92,7 @@ class PartitionTurn:
             return
         checkpoint = leader_epoch_checkpoint(plan.files)
         base_offset = plan.segments[0].base_offset
-        position = self._known.position or self._known.position_at(plan.files, base_offset, state)
+        position = self._known.position_before(plan.files, base_offset, state)
         try:
             self._archive_segments(uploads, position, checkpoint, resumed)
         except BrokerUnavailable:
