@@ -105,6 +105,10 @@ class ProducerTable:
         """The table cut down to these producers (an int64 column)."""
         return ProducerTable(self.end_offset, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
 
+    def in_transaction(self) -> ProducerTable:
+        """The table cut down to producers with an open transaction."""
+        return ProducerTable(self.end_offset, self.rows[self.rows["current_txn_first_offset"] >= 0])
+
     def unexpired(self, expiration: Expiration) -> ProducerTable:
         """Without the producers that a loader would forget, and without those of whom nothing is known.
 

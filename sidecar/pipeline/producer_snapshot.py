@@ -122,7 +122,7 @@ def choose_snapshot(
         behind = _as_the_broker_says(segment.directory if segment.snapshot else None, segment.end_offset)
         after = replace(behind, dropped_below=known.dropped_below)
     if segment.end_offset <= known.dropped_below and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
-        return _without_producers(segment, found, rebuilt, after)
+        return _without_producers(segment, found, table, rebuilt, after)
     if is_cut:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "what comes next is lost"), after
     found = _on_disk(segment)
@@ -153,19 +153,22 @@ def choose_snapshot(
 
 
 def _without_producers(
-    segment: SegmentFiles, found: bytes | None, rebuilt: SnapshotProvenance, after: KnownState
+    segment: SegmentFiles, found: bytes | None, table: ProducerTable, rebuilt: SnapshotProvenance, after: KnownState
 ) -> tuple[ChosenSnapshot, KnownState]:
-    """Nobody, as a restore has left it. New producers are followed from where the restored log ended.
+    """Nobody, as a restore has left it, but for those in the middle of a transaction.
 
-    Until there replay goes on with those of old: transactions that span segments are known by them.
+    Trap: compaction, restore and the next process know only from the archived snapshot what is undecided there. New producers are
+    followed from where the restored log ended; until there replay goes on with those of old.
     """
-    at_end = ProducerTable.blank(segment.end_offset)
+    undecided = table.in_transaction()
     if segment.end_offset == after.dropped_below:
-        after = replace(after, table=at_end, start_offset=segment.end_offset, exact=True)
-    origin = SnapshotOrigin.REBUILT if found is None else SnapshotOrigin.BROKER
+        after = replace(after, table=after.table.in_transaction(), start_offset=segment.end_offset, exact=True)
+    is_theirs = found is not None and not len(undecided)
+    origin = SnapshotOrigin.BROKER if is_theirs else SnapshotOrigin.REBUILT
     provenance = replace(rebuilt, origin=origin, start_offset=segment.end_offset)
-    comparison = None if found is None else Comparison(Conformance.EQUAL)
-    return ChosenSnapshot(at_end.to_snapshot(), provenance, comparison, "restored without producers"), after
+    conformance = Conformance.EQUAL if is_theirs else Conformance.PERMISSIBLE
+    comparison = None if found is None else Comparison(conformance)
+    return ChosenSnapshot(undecided.to_snapshot(), provenance, comparison, "restored without producers"), after
 
 
 def _on_disk(segment: SegmentFiles) -> bytes | None:

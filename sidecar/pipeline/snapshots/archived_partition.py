@@ -118,6 +118,11 @@ class ArchivedPartition:
         """See `PartitionLog`: such a snapshot begins where it stands."""
         return max((end for end, segment in self.by_end.items() if segment.snapshot.start_offset == end), default=0)
 
+    @property
+    def keeps_undecided(self) -> bool:
+        """See `PartitionLog`: compaction goes by them."""
+        return True
+
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
         segment = self.by_end[offset]

@@ -117,6 +117,11 @@ class DiskPartition:
         """See `PartitionLog`."""
         return dropped_below(self.files.directory)
 
+    @property
+    def keeps_undecided(self) -> bool:
+        """See `PartitionLog`: a restore leaves empty snapshots, and the broker starts above all of those transactions."""
+        return False
+
     def snapshot_path(self, offset: int) -> Path:
         """Where the snapshot at an offset is or would be."""
         return self.files.directory / file_name(offset, Suffix.SNAPSHOT)

@@ -28,7 +28,8 @@ class PartitionJob:
     """Fold the tasks, which are adjacent, onto `start`, the state at the first one's base; report at the boundaries.
 
     `compacted`: offsets may be missing anywhere. Else nothing can be told above the first that is.
-    `forgotten`: boundaries at which nobody is known, on purpose. Above the last one nobody from below it is either.
+    `forgotten`: boundaries at which nobody is known, on purpose, nor above the last one who was before; but for those in a
+    transaction, if `keeps_undecided`.
     """
 
     topic_partition: TopicPartition
@@ -37,6 +38,7 @@ class PartitionJob:
     boundaries: frozenset[int]
     compacted: bool = False
     forgotten: frozenset[int] = frozenset()
+    keeps_undecided: bool = False
 
     @property
     def from_snapshot(self) -> bool:
@@ -190,7 +192,8 @@ def _fold_one(
             end_offset = state.table.end_offset
             shown = state
             if end_offset in job.forgotten:
-                shown = StateAt(ProducerTable.blank(end_offset), exact=True, log_time_ms=state.log_time_ms)
+                kept = state.table.in_transaction() if job.keeps_undecided else ProducerTable.blank(end_offset)
+                shown = StateAt(kept, exact=True, log_time_ms=state.log_time_ms)
             if end_offset == last_forgotten:
                 state = shown
             if end_offset in job.boundaries:

@@ -56,6 +56,11 @@ class PartitionLog(Protocol):
         """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
         ...
 
+    @property
+    def keeps_undecided(self) -> bool:
+        """Whether those were kept who were in the middle of a transaction."""
+        ...
+
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
 
@@ -81,20 +86,20 @@ def plan_job(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
     first = log.first_offset
     start = _state_at_start(log, first)
     tasks = log.tasks(first, max(boundaries, default=first), sorted(boundaries))
-    forgotten = frozenset(
-        offset for offset in boundaries if offset <= log.dropped_below and not _names_any(log, offset)
+    forgotten = frozenset(end for end in boundaries if end <= log.dropped_below and _is_left_out(log, end))
+    return PartitionJob(
+        log.topic_partition, start, tasks, frozenset(boundaries), log.compacted, forgotten, log.keeps_undecided
     )
-    return PartitionJob(log.topic_partition, start, tasks, frozenset(boundaries), log.compacted, forgotten)
 
 
-def _names_any(log: PartitionLog, offset: int) -> bool:
-    """Whether a snapshot knows somebody there in spite of the restore: then it is compared as ever."""
-    if offset not in log.snapshot_offsets:
-        return False
+def _is_left_out(log: PartitionLog, offset: int) -> bool:
+    """Whether the snapshot there may know nobody. One that does in spite of the restore is compared as ever."""
+    if log.keeps_undecided or offset not in log.snapshot_offsets:
+        return True
     try:
-        return len(read_rows(log.snapshot(offset)[0])) > 0
+        return len(read_rows(log.snapshot(offset)[0])) == 0
     except (CorruptSnapshot, SegmentChanged):
-        return False
+        return True
 
 
 def _state_at_start(log: PartitionLog, offset: int) -> ProducerTable:
