@@ -37,6 +37,9 @@ CREATE TABLE IF NOT EXISTS archives (
     state BLOB NOT NULL, facts BLOB NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (topic, partition)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS losses (latest INTEGER PRIMARY KEY CHECK (latest = 1), at_ms INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS gone (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, log TEXT NOT NULL, spans TEXT NOT NULL, PRIMARY KEY (topic, partition)
+) STRICT;
 """
 
 
@@ -70,6 +73,10 @@ class ArchiveMemory:
         """Args: directory: ours alone, as that of the journal. Default: nothing outlives the process."""
         self._guard = threading.Lock()
         self._connection = _open(None if directory is None else directory / "archives.sqlite")
+        self._gone: dict[TopicPartition, tuple[str, str]] = {}
+        with suppress(sqlite3.Error):
+            for topic, partition, log, spans in self._connection.execute("SELECT * FROM gone"):
+                self._gone[TopicPartition(topic, partition)] = log, spans
 
     def recall(self, topic_partition: TopicPartition) -> Remembered | None:
         """What is known of the partition's archive, None if that is nothing."""
@@ -114,6 +121,25 @@ class ArchiveMemory:
             row = self._connection.execute("SELECT at_ms FROM losses").fetchone()
             return None if row is None else int(row[0])
         return None
+
+    def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
+        """Keep which offsets of a log were seen to go that nobody was told of; nothing is kept for "". Otherwise as `note_loss`.
+
+        Args:
+            log: what it is known by later, in the caller's words; and so `spans`.
+        """
+        name = topic_partition.topic, topic_partition.partition
+        with self._guard, suppress(sqlite3.Error):
+            if spans:
+                self._gone[topic_partition] = log, spans
+                self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", (*name, log, spans))
+            elif self._gone.pop(topic_partition, None) is not None:
+                self._connection.execute("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
+
+    def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
+        """The log and the offsets that were noted last, None where nothing is left to be told."""
+        with self._guard:
+            return self._gone.get(topic_partition)
 
     def close(self) -> None:
         """Let go of the file."""
