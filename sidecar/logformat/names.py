@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 from sidecar.model import TopicPartition
 
@@ -43,6 +44,10 @@ class Suffix(StrEnum):
     SNAPSHOT = "snapshot"
 
 
+_SUFFIXES: Final = {suffix.value: suffix for suffix in Suffix}
+"""A start reads ten thousands of names, and to look a member up by its value is two calls."""
+
+
 class DirectoryState(StrEnum):
     """What a partition directory is for, by the end of its name."""
 
@@ -52,8 +57,7 @@ class DirectoryState(StrEnum):
     FUTURE = "future"
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFileName:
+class OffsetFileName(NamedTuple):
     """A name of 20 digits and a suffix. For a snapshot `offset` is the exclusive end of what it covers."""
 
     offset: int
@@ -78,9 +82,11 @@ def file_name(offset: int, suffix: Suffix) -> str:
 def parse_file_name(name: str) -> OffsetFileName | None:
     """Offset and suffix; None for every other name, including the renamed ones that a broker is about to remove."""
     found = _FILE.fullmatch(name)
-    if found is None or int(found[1]) > MAX_OFFSET:
+    if found is None:
         return None
-    return OffsetFileName(int(found[1]), Suffix(found[2]))
+    digits, suffix = found.groups()
+    offset = int(digits)
+    return None if offset > MAX_OFFSET else OffsetFileName(offset, _SUFFIXES[suffix])
 
 
 def is_in_flight(name: str) -> bool:
