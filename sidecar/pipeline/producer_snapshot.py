@@ -66,8 +66,12 @@ def state_at_archive_end(store: ObjectStore, archived: PartitionState, files: Pa
         table = ProducerTable.from_snapshot(last.end_offset, cut_part(content, shifted, key))
     except CorruptSnapshot as error:
         raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+    dropped = dropped_below(files.directory)
+    if dropped == last.end_offset:
+        # The log was restored from this very archive, which knows everybody; its broker does not.
+        return KnownState(table.in_transaction(), dropped, exact=True, dropped_below=dropped)
     start_offset = last.snapshot.start_offset if last.snapshot.start_offset is not None else last.end_offset
-    return KnownState(table, start_offset, last.snapshot.exact, dropped_below(files.directory))
+    return KnownState(table, start_offset, last.snapshot.exact, dropped)
 
 
 def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:

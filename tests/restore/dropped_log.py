@@ -11,20 +11,26 @@ from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_file
 from sidecar.pipeline.dropped_producers import dropped_below
 from sidecar.pipeline.restore.request import ProducerStateMode
+from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import archived, own_log_dir, restored
 
 
-def log_written_on(directory: Path) -> Path:
+def log_written_on(directory: Path, restored_from: MemoryStore | None = None) -> Path:
     """The directory of `orders-0`: two restored segments, whose snapshots are empty, and two of new producers.
+
+    Args:
+        restored_from: an archive that has the two at least. Default: one that has all four.
 
     The broker loads its empty snapshot at the restored end, and its snapshots above tell only of what came above.
     """
     source, log_dir = archived(), own_log_dir(directory)
     spans = [(found.base_offset, found.end_offset) for found in archived_states(source)["orders-0"].segments]
     end_offset = spans[1][1]
-    restored(source, log_dir, "orders", offset_range=(0, end_offset), producer_state=ProducerStateMode.DROP)
+    restored(
+        restored_from or source, log_dir, "orders", offset_range=(0, end_offset), producer_state=ProducerStateMode.DROP
+    )
     found, original = log_dir / "orders-0", golden("4.3.0") / "logs" / "orders-0"
     assert dropped_below(found) == end_offset
     table = ProducerTable.blank(end_offset)

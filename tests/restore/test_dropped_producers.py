@@ -18,7 +18,8 @@ from sidecar.pipeline.dropped_producers import NAME, dropped_below
 from sidecar.pipeline.restore.request import OpenTransactionMode, ProducerStateMode
 from sidecar.pipeline.rounds import RoundReport
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archive, archived_states, tools_for
+from tests.pipeline.archives import sound
+from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
 from tests.restore.archives import archived, other_log_dir, own_log_dir, restored
 from tests.restore.dropped_log import log_written_on
 
@@ -99,3 +100,25 @@ def test_a_snapshot_that_names_somebody_is_compared_as_ever(tmp_path: Path) -> N
     snapshots = [part_of(store, after, segment, PartName.PRODUCER_SNAPSHOT) for segment in after.segments]
     assert snapshots == [part_of(source, before, segment, PartName.PRODUCER_SNAPSHOT) for segment in before.segments]
     assert report.outcomes[0].conformance == {"equal": len(snapshots)}
+
+
+@pytest.mark.parametrize(("rounds", "policy"), [(1, {}), (4, {"max_queue": 1})])
+def test_an_archive_that_goes_on_with_such_a_log_knows_nobody_of_old_above_its_end(
+    tmp_path: Path, rounds: int, policy: dict[str, int]
+) -> None:
+    """Restored in its own cluster: below, the archive has them yet."""
+    ends = [found.end_offset for found in archived_states(archived())["orders-0"].segments]
+    store, before = MemoryStore(), copy_partitions(tmp_path / "before", "orders-0")
+    remove_offsets(before / "orders-0", lambda offset: offset <= ends[1])
+    (before / "orders-0" / f"{ends[1]:020d}.log").write_bytes(b"")
+    for suffix in ("index", "timeindex"):
+        (before / "orders-0" / f"{ends[1]:020d}.{suffix}").unlink()
+    archived_anew(before, tmp_path / "before" / "state", store, "orders")
+    assert archived_states(store)["orders-0"].end_offset == ends[1]
+    log_dir = log_written_on(tmp_path, store).parent
+    reports = archived_anew(log_dir, tmp_path / "state", store, "orders", rounds, **policy)
+    assert sum(report.outcomes[0].conformance["equal"] for report in reports) == 2
+    after = archived_states(store)["orders-0"]
+    assert [found.end_offset for found in after.segments] == ends[:4]
+    assert [found.snapshot.origin for found in after.segments] == [SnapshotOrigin.BROKER] * 4
+    sound(store)
