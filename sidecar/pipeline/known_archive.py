@@ -31,6 +31,7 @@ class KnownArchive:
     `state`: its newest part, None while no lineage is open. `last_end_offset`: where it ended when that was last known.
     `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next segment
     begins, None if it has to be worked out. `starts`: where the log began, look by look.
+    `told_lost_below`: so much of the log's beginning was told to be lost while nothing of it was archived.
     """
 
     def __init__(self, tools: Tools, files: PartitionFiles) -> None:
@@ -48,6 +49,7 @@ class KnownArchive:
         self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
         self.starts = LogStarts()
+        self.told_lost_below = 0
 
     @property
     def end_offset(self) -> int | None:
@@ -69,7 +71,7 @@ class KnownArchive:
         if seen != self._seen or self._newest_has_changed(files):
             # Deleted and made anew, upgraded and named, or truncated: another lineage may be the right one, or none.
             self.forget()
-            self._seen = seen
+            self._seen, self.told_lost_below = seen, 0
         if self.state is None:
             opened = self._resumed(files) or open_lineage(self._tools, files)
             self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered

@@ -24,6 +24,9 @@ def pass_over(
     if known.opened()[0].end_offset is not None:
         record_lost(tools, known, plan, lost)
         return
+    if lost[1] <= known.told_lost_below:
+        return  # At an earlier try: no commit of this one has come through since.
+    known.told_lost_below = lost[1]
     # No archive names what is missing before it begins.
     reason = f"{NOT_ON_DISK}; the archive begins behind them"
     tell_lost(tools, segment.topic_partition, [Lost(*lost, reason)], plan.facts.cluster_start_offset)

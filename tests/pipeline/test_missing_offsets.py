@@ -16,7 +16,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.errors import CoverageHole, SegmentChanged
+from sidecar.errors import CoverageHole, SegmentChanged, StoreUnavailable
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.pipeline.batch_search import cut_segment
@@ -31,6 +31,7 @@ from tests.pipeline.rig import (
     copy_partitions,
     ranges,
     rolled_ranges,
+    rounds_over,
     tools_for,
 )
 
@@ -198,3 +199,28 @@ def test_markers_that_are_lost_hold_no_segment_back(tmp_path: Path) -> None:
     with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
         (outcome,) = archive(tools, log_dir).outcomes
     assert "waits for a transaction of producer 11, open since offset 777" in outcome.reason
+
+
+def test_a_first_segment_that_is_empty_is_told_once_however_often_the_next_one_is_tried(tmp_path: Path) -> None:
+    away = [True]
+
+    def no_answer(operation: str, _key: str) -> None:
+        if operation == "upload" and away[0]:
+            raise StoreUnavailable("no answer")
+
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(before=no_answer)
+    log_of(log_dir, 0).write_bytes(b"")
+    for suffix in (".index", ".timeindex"):
+        log_of(log_dir, 0).with_suffix(suffix).unlink()
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        rounds = rounds_over(tools, log_dir)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                assert isinstance(rounds.run_once().errors[0], StoreUnavailable)
+                tools.clock.sleep_s(tools.policy.retry_wait_s)
+            away[0] = False
+            assert rounds.run_once().errors == []
+        told = [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
+        assert told == [ORDERS[0]]
+        assert tools.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total") == ORDERS[0][1]
+    assert ranges(orders_of(store)) == ORDERS[1:]
