@@ -9,7 +9,7 @@ import structlog
 from sidecar.archive.actions import Action, DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
-from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.archive_borders import Borders, borders_of
 from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
@@ -82,30 +82,79 @@ def deleted_on_purpose(
     Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset, ReplicaFetcherThread.processPartitionData,
     ReplicaAlterLogDirsThread.processPartitionData.
     """
-    if starts.borders is not None:
-        starts.borders = starts.borders.up_to(state)
     start_offset = facts.cluster_start_offset
-    if start_offset is None or facts.leader_epoch < 0 or min(start_offset, end_offset) <= state.deleted_before_offset:
+    if start_offset is None or min(start_offset, end_offset) <= state.deleted_before_offset:
         return []
     inside = next((found for found in files.segments if found.base_offset < start_offset < found.end_offset), None)
-    if inside is None or start_offset == starts.border:
+    if inside is None or not _is_moved_into(inside, start_offset, facts, policy, state, starts, read_whole):
         return []
+    return [DeleteRecords(min(start_offset, end_offset))]
+
+
+def is_hole_deleted(
+    files: PartitionFiles,
+    facts: PartitionFacts,
+    policy: TopicPolicy,
+    state: PartitionState,
+    starts: LogStarts,
+    end_offset: int,
+    read_whole: Callable[[], PartitionState],
+) -> bool:
+    """Whether what is missing above the archive went with records that were deleted on purpose, by the same signs.
+
+    The log start may lie in the active segment, too: nothing has to be archived before that is known.
+
+    Args:
+        end_offset: of what is missing.
+
+    Raises StoreError.
+    """
+    start_offset = facts.cluster_start_offset
+    if start_offset is None or start_offset < end_offset:
+        return False
+    inside = next((found for found in files.segments if found.base_offset < start_offset < found.end_offset), None)
+    inside = inside or _active_below(files, start_offset)
+    return inside is not None and _is_moved_into(inside, start_offset, facts, policy, state, starts, read_whole)
+
+
+def _active_below(files: PartitionFiles, start_offset: int) -> SegmentFiles | None:
+    """The active segment, as one that ends behind an offset inside of it; None if it does not begin below."""
+    log, base_offset = files.active_log, files.active_base_offset
+    if log is None or base_offset is None or base_offset >= start_offset:
+        return None
+    name, end_offset = files.topic_partition, start_offset + 1
+    return SegmentFiles(name, files.log_dir, base_offset, end_offset, log, None, None, None, None)
+
+
+def _is_moved_into(
+    inside: SegmentFiles,
+    start_offset: int,
+    facts: PartitionFacts,
+    policy: TopicPolicy,
+    state: PartitionState,
+    starts: LogStarts,
+    read_whole: Callable[[], PartitionState],
+) -> bool:
+    if starts.borders is not None:
+        starts.borders = starts.borders.up_to(state)
+    if facts.leader_epoch < 0 or start_offset == starts.border:
+        return False
     is_seen = starts.has_moved(facts) and not policy.unanswered and not policy.remote_storage_enable
     try:
         if not is_seen and leader_epoch_below(inside, start_offset) != facts.leader_epoch:
-            return []
+            return False
         if borders_of(state).may_have(start_offset) or _all_borders(starts, start_offset, read_whole).may_have(
             start_offset
         ):
             starts.border = start_offset
-            return []
+            return False
     except PartitionError as error:
         # What lies below the archive's end must not keep what lies above it from being archived.
         if start_offset != starts.unknown:
             starts.unknown = start_offset
             _tell_unknown(facts, error)
-        return []
-    return [DeleteRecords(min(start_offset, end_offset))]
+        return False
+    return True
 
 
 def _all_borders(starts: LogStarts, start_offset: int, read_whole: Callable[[], PartitionState]) -> Borders:
@@ -137,6 +186,19 @@ def tell_deleted(
                 reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
                 action="restore leaves out what lies below; restore --deleted-records restore brings it back",
             )
+
+
+def tell_hole_deleted(facts: PartitionFacts, hole: tuple[int, int]) -> None:
+    """A commit of ours names a hole that is no loss: nobody may take it for one, nor overlook it."""
+    _log.warning(
+        "deleted_before_archived",
+        partition=str(facts.topic_partition),
+        from_offset=hole[0],
+        to_offset=hole[1],
+        log_start_offset=facts.cluster_start_offset,
+        reason="the log start was moved into a segment above while this broker led, as only DeleteRecords does",
+        action="none if that was meant: status and verify will go on to name the hole, and nothing can bring it back",
+    )
 
 
 def _tell_unknown(facts: PartitionFacts, error: PartitionError) -> None:

@@ -15,6 +15,7 @@ _log = structlog.get_logger(__name__)
 
 OFFSETS_LOST: Final = "OffsetsLost"
 NOT_ON_DISK: Final = "no longer on the broker's disk when it was to be archived"
+DELETED_FIRST: Final = "deleted on purpose, by DeleteRecords, before it was archived"
 
 
 def tell_gone_before_first(

@@ -8,9 +8,10 @@ from sidecar.archive.actions import Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import OutcomeUnknown
 from sidecar.model import SegmentFiles
+from sidecar.pipeline.deleted_records import is_hole_deleted, tell_hole_deleted
 from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.lost_offsets import NOT_ON_DISK, tell_lost
+from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK, tell_lost
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
@@ -33,14 +34,18 @@ def pass_over(
 
 
 def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
-    """Commit that the offsets above the archive's end are lost; the state after that.
+    """Commit that the offsets above the archive's end are lost, or were deleted on purpose; the state after that.
 
     Raises CommitConflict, OutcomeUnknown, and the errors of `require_leadership` and the store.
     """
     state, commits = known.opened()
     require_leadership(tools, plan.files, plan.facts)
-    lost = [Lost(*hole, NOT_ON_DISK)]
-    tell = partial(tell_lost, tools, plan.files.topic_partition, lost, plan.facts.cluster_start_offset)
+    policy = tools.facts.policy(plan.files.topic_partition.topic)
+    if is_hole_deleted(plan.files, plan.facts, policy, state, known.starts, hole[1], commits.read):
+        lost, tell = [Lost(*hole, DELETED_FIRST)], partial(tell_hole_deleted, plan.facts, hole)
+    else:
+        lost = [Lost(*hole, NOT_ON_DISK)]
+        tell = partial(tell_lost, tools, plan.files.topic_partition, lost, plan.facts.cluster_start_offset)
     try:
         after = commits.append(lost, writer_of(tools, plan.facts), state)
     except OutcomeUnknown:
