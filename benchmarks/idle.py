@@ -5,9 +5,13 @@ Question    CPU, memory, processes and requests of `run` beside a broker whose r
 Input       A 4.3.0 broker with 1,000 partitions of 10 rolled segments each (one batch per segment), archived once by `backfill`
             into versitygw, which keeps connections open, as stores do. Three starts: with an empty state directory, so that the
             archive is read from the store; again, as after any restart, with the broker asked what it leads; and from files
-            alone (`assume_leader`), with the broker stopped. Default settings.
+            alone (`assume_leader`), with the broker stopped. Default settings. The product has bytecode, as in its image.
+Peer        A bare Python walk over the same, on one thread, at once before each start: each file in the log directory listed and
+            its status read, each commit of the archive read as a file and decoded as JSON. It plans nothing, checks nothing and
+            sends no request; its CPU seconds tell how fast the machine was, and figures are also given in multiples of them.
 Unit        start: seconds from the process's start to the first ok of /readyz. CPU: percent of one core over the idle time, from
             /proc/<pid>/stat. Memory: VmRSS after the idle time and VmHWM, of 10^6 bytes. Requests to the store per minute.
+            Multiples of the walk: CPU seconds up to /readyz, and of an idle minute, each by those of the walk.
 Promise     CPU <= 1 %, resident <= 150 MB, no JVM, start <= 10 s.
 Run         python -m benchmarks.idle [--idle-s 60] [--json result.json]         (--tiny: 5 partitions, 2 s)
             With --keep DIR the input stays there, and another run takes it from there: 6 minutes, then 4.
@@ -16,20 +20,24 @@ Run         python -m benchmarks.idle [--idle-s 60] [--json result.json]        
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import producer_state
+import sidecar
 from benchmarks.run_process import RunProcess
 from tests.real.product import json_lines, run_program, s3_settings
 from tests.servers.kafka import KafkaBroker
@@ -42,13 +50,14 @@ SEGMENT_BYTES = 100
 SETTLE_S = 75.0
 """Two scans: a broker that has just started still writes into its directories, which are listed again then."""
 ARCHIVING_S = 1800.0
+WALKS = 3
 PROMISED_CPU_PERCENT, PROMISED_RESIDENT_MB, PROMISED_START_S = 1.0, 150.0, 10.0
 WRITTEN, ARCHIVED = "written", "archived"
 
 
 @dataclass(frozen=True)
 class Idle:
-    """One start and the idle time after it. `children`: names of child processes."""
+    """One start and the idle time after it. `children`: names of child processes. `walk_cpu_s`: of the peer, just before."""
 
     name: str
     start_s: float
@@ -58,6 +67,17 @@ class Idle:
     peak_mb: float
     requests_per_minute: float
     children: tuple[str, ...]
+    walk_cpu_s: float
+
+    @property
+    def start_walks(self) -> float:
+        """The start's CPU seconds in multiples of the walk's."""
+        return self.start_cpu_s / self.walk_cpu_s
+
+    @property
+    def idle_walks_per_minute(self) -> float:
+        """An idle minute's CPU seconds in multiples of the walk's."""
+        return 0.6 * self.cpu_percent / self.walk_cpu_s
 
     @property
     def keeps_promises(self) -> bool:
@@ -86,12 +106,15 @@ def main() -> int:
     print(
         f"{partitions} partitions, {partitions * SEGMENTS} segments, all archived; {idle_s:g} s idle; load before {load:.1f}\n"
     )
-    print("| start | to /readyz | CPU of it | idle CPU | resident | peak | requests/min | child processes |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| start | to /readyz | CPU of it | idle CPU | resident | peak | requests/min | child processes | CPU in walks |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for row in results:
         print(
             f"| {row.name} | {row.start_s:.1f} s | {row.start_cpu_s:.1f} s | {row.cpu_percent:.2f} % | {row.resident_mb:.0f} MB "
-            f"| {row.peak_mb:.0f} MB | {row.requests_per_minute:.0f} | {', '.join(row.children) or 'none'} |"
+            f"| {row.peak_mb:.0f} MB | {row.requests_per_minute:.0f} | {', '.join(row.children) or 'none'} "
+            f"| {row.start_walks:.1f}, {row.idle_walks_per_minute:.2f} a minute; one is {row.walk_cpu_s:.2f} s |"
         )
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(row) for row in results], indent=2) + "\n")
@@ -110,6 +133,8 @@ def _directory(kept: Path | None) -> Iterator[Path]:
 
 def measure(directory: Path, partitions: int, idle_s: float) -> list[Idle]:
     """All three starts, over an input that is made where it is not there yet."""
+    for package in (sidecar, producer_state):
+        compileall.compile_dir(str(Path(str(package.__file__)).parent), quiet=1)
     broker = KafkaBroker("4.3.0", directory / "broker", heap_mb=768)
     with VersityGateway(directory / "store", options=["--quiet", "--keep-alive"]) as gateway:
         common = {
@@ -127,9 +152,11 @@ def measure(directory: Path, partitions: int, idle_s: float) -> list[Idle]:
                 _archive(asking, partitions)
                 (directory / ARCHIVED).touch()
             shutil.rmtree(directory / "state", ignore_errors=True)
-            first = _idle("empty state directory", directory, asking, idle_s)
-            again = _idle("after a restart", directory, asking, idle_s)
-        files = _idle("from files, broker stopped", directory, {**common, "broker.assume_leader": "true"}, idle_s)
+            peer = partial(walk_cpu_s, broker.log_dirs[0], gateway.objects / gateway.bucket / "archive")
+            first = _idle("empty state directory", directory, asking, idle_s, peer)
+            again = _idle("after a restart", directory, asking, idle_s, peer)
+        alone = {**common, "broker.assume_leader": "true"}
+        files = _idle("from files, broker stopped", directory, alone, idle_s, peer)
     return [first, again, files]
 
 
@@ -159,7 +186,29 @@ def _archive(settings: Mapping[str, str], partitions: int) -> None:
         raise RuntimeError(f"not everything was archived:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def _idle(name: str, directory: Path, settings: Mapping[str, str], idle_s: float) -> Idle:
+def walk_cpu_s(log_dir: Path, archive: Path) -> float:
+    """CPU seconds of the peer, the least of `WALKS`."""
+    return min(_walk(log_dir, archive) for _ in range(WALKS))
+
+
+def _walk(log_dir: Path, archive: Path) -> float:
+    began_s = time.process_time()
+    with os.scandir(log_dir) as entries:
+        directories = [entry.path for entry in entries if entry.is_dir()]
+    for directory in directories:
+        with os.scandir(directory) as files:
+            sizes = [file.stat().st_size for file in files]
+        if not sizes:
+            raise RuntimeError(f"{directory} is empty")
+    commits = [json.loads(commit.read_bytes()) for commit in archive.glob("*/*/*/*/commits/*.json")]
+    took_s = time.process_time() - began_s
+    if not commits:
+        raise RuntimeError(f"there is no commit below {archive}")
+    return took_s
+
+
+def _idle(name: str, directory: Path, settings: Mapping[str, str], idle_s: float, peer: Callable[[], float]) -> Idle:
+    peer_cpu_s = peer()
     with RunProcess(directory, settings) as run:
         start_cpu_s = run.cpu_s()
         time.sleep(min(SETTLE_S, 2 * idle_s))  # noqa: TID251 - real processes have no other clock
@@ -171,9 +220,8 @@ def _idle(name: str, directory: Path, settings: Mapping[str, str], idle_s: float
         resident_mb, peak_mb = run.memory_mb()
         if run.metric("pending_segments"):
             raise RuntimeError("not everything was archived")
-        return Idle(
-            name, run.start_s, start_cpu_s, cpu_percent, resident_mb, peak_mb, per_minute, tuple(run.children())
-        )
+        children = tuple(run.children())
+        return Idle(name, run.start_s, start_cpu_s, cpu_percent, resident_mb, peak_mb, per_minute, children, peer_cpu_s)
 
 
 if __name__ == "__main__":

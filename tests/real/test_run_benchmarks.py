@@ -16,6 +16,7 @@ def test_idle(tmp_path: Path) -> None:
     assert [row["name"] for row in rows] == ["empty state directory", "after a restart", "from files, broker stopped"]
     assert all(row["children"] == [] for row in rows)
     assert all(30 < row["resident_mb"] <= 150 for row in rows)
+    assert all(0 < row["walk_cpu_s"] < row["start_cpu_s"] for row in rows)
 
 
 def test_latency(tmp_path: Path) -> None:
