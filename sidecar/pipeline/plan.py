@@ -32,6 +32,7 @@ class PartitionPlan:
     """What is to be done for a partition now.
 
     `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason` says why.
+    `is_on_purpose`: they wait because the settings say so.
     `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is
     needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
     `deadline_ms`: when the broker will delete the first segment that is not archived, None for never or if it is not known.
@@ -46,6 +47,7 @@ class PartitionPlan:
     hole: tuple[int, int] | None = None
     look_again_ms: int | None = None
     deadline_ms: int | None = None
+    is_on_purpose: bool = False
 
     @property
     def deletion_order(self) -> tuple[int, int, str, int]:

@@ -16,6 +16,7 @@ from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.long_waits import LongWaits
 from sidecar.pipeline.outlook import Outlook
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
 from sidecar.pipeline.partition_look import look_of_unreadable
@@ -54,12 +55,12 @@ class Rounds:
     def __init__(self, tools: Tools, scan: Callable[[], ScanResult], before_upload: BeforeUpload | None = None) -> None:
         """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
         self._tools = tools
-        self._before_upload = before_upload
-        self._scan = scan
+        self._scan, self._before_upload = scan, before_upload
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
         self._number = NEVER
         self._outlook = Outlook(tools)
+        self._waits = LongWaits(tools.clock)
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """Between rounds: look elsewhere from now on, or hold back by other rules. What is known of archives stays."""
@@ -106,7 +107,9 @@ class Rounds:
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
         self._outlook.looked(looks)
-        self._tools.metrics.planned([plan for _, plan in work], stopped)
+        plans = [plan for _, plan in work]
+        self._waits.looked(plans, state.away, self._archivers)
+        self._tools.metrics.planned(plans, stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
         return within_queue(sorted(work, key=self._turn_order), self._tools.policy.max_queue), report
 
@@ -150,10 +153,7 @@ class Rounds:
         return self.work(*self.plan(), done)
 
     def work(
-        self,
-        work: list[Work],
-        report: RoundReport,
-        done: Done = lambda _partition, _segment: None,
+        self, work: list[Work], report: RoundReport, done: Done = lambda _partition, _segment: None
     ) -> RoundReport:
         """Archive what was planned. One partition's fault never stops another's work."""
         round_end_s = self._tools.clock.monotonic_s() + self._tools.policy.round_s
@@ -196,8 +196,7 @@ class Rounds:
         now_s = self._tools.clock.monotonic_s()
         # "At once" is of use only where a round gets on: a full queue of which nothing was archived is full again.
         gets_on = any(outcome.archived for outcome in report.outcomes)
-        waits = [outcome.look_again_ms for outcome in report.outcomes]
-        waiting = [wait for wait in waits if wait is not None and (wait > 0 or gets_on)]
+        waiting = [ms for found in report.outcomes if (ms := found.look_again_ms) is not None and (ms > 0 or gets_on)]
         rests_s = [max(0.0, rest.until_s - now_s) for rest in self._resting.values()]
         return min([math.inf, *rests_s, *(milliseconds / 1000 for milliseconds in waiting)])
 

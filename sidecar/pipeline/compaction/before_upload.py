@@ -96,7 +96,10 @@ class BeforeUpload:
             # What is behind them is offered when they are archived: only then is it known what producers have done.
             waiting = (*plan.segments[ready:], *plan.waiting)
             reason = f"{plan.segments[ready]} is to be compacted before its upload, when those before it are archived"
-            return replace(plan, segments=plan.segments[:ready], waiting=waiting, reason=reason, look_again_ms=0)
+            ready_ones = plan.segments[:ready]
+            return replace(
+                plan, segments=ready_ones, waiting=waiting, reason=reason, look_again_ms=0, is_on_purpose=True
+            )
         group = RolledGroup(plan.files, plan.facts.stable_end_offset, plan.segments, known(), policy)
         with self._lock:
             self._groups[topic_partition] = group
@@ -107,6 +110,7 @@ class BeforeUpload:
             waiting=(*plan.segments, *plan.waiting),
             reason=f"{plan.segments[0]} waits to be compacted before its upload",
             look_again_ms=max(1, min(waits_ms, default=1)),
+            is_on_purpose=True,
         )
 
     def _keep_only(self, plan: PartitionPlan) -> None:

@@ -1,0 +1,105 @@
+"""Rolled segments that wait for minutes for one and the same reason: told in the log, once, and once that it is over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.model import TopicPartition
+from sidecar.pipeline.plan import PartitionPlan
+
+_log = structlog.get_logger(__name__)
+
+LONG_WAIT_S: Final = 300.0
+_FIGURES: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """Since when the segment from an offset on waits for this reason. `kind`: the reason without its figures, which move."""
+
+    base_offset: int
+    kind: str
+    reason: str
+    since_s: float
+    is_told: bool = False
+
+
+class LongWaits:
+    """What partitions wait for, look by look. Of one thread.
+
+    Left out is what is right at rest (another broker leads, the settings hold segments back), and what is told by itself: an
+    error, and that the broker is away.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waits: dict[TopicPartition, _Wait] = {}
+
+    def looked(self, plans: Iterable[PartitionPlan], away: str, present: Container[TopicPartition]) -> None:
+        """A look at all partitions is over.
+
+        Args:
+            away: why the broker cannot be asked, "" if it can be. Until it can, nothing is known to wait or to go on.
+            present: all partitions, also those without a plan: they failed, now or not long ago.
+        """
+        if away:
+            return
+        now_s = self._clock.monotonic_s()
+        before, self._waits = self._waits, {}
+        for plan in plans:
+            known = before.pop(plan.files.topic_partition, None) if before else None
+            if known is not None or plan.waiting:
+                self._see(plan, known, now_s)
+        self._waits |= {partition: wait for partition, wait in before.items() if partition in present}
+
+    def _see(self, plan: PartitionPlan, known: _Wait | None, now_s: float) -> None:
+        wait = _wait_of(plan, now_s)
+        if known is not None and (wait is None or (wait.base_offset, wait.kind) != (known.base_offset, known.kind)):
+            if known.is_told:
+                _tell_over(plan, known, now_s)
+            known = None
+        if wait is None:
+            return
+        if known is not None:
+            wait = replace(wait, since_s=known.since_s, is_told=known.is_told)
+        if not wait.is_told and now_s - wait.since_s >= LONG_WAIT_S:
+            _tell(plan, wait, now_s)
+            wait = replace(wait, is_told=True)
+        self._waits[plan.files.topic_partition] = wait
+
+
+def _wait_of(plan: PartitionPlan, now_s: float) -> _Wait | None:
+    facts = plan.facts
+    is_ours = facts.leads or facts.unanswered
+    if not plan.waiting or not plan.reason or plan.is_on_purpose or plan.error is not None or not is_ours:
+        return None
+    return _Wait(plan.waiting[0].base_offset, _FIGURES.sub("0", plan.reason), plan.reason, now_s)
+
+
+def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
+    _log.warning(
+        "segments_wait_long",
+        partition=str(plan.files.topic_partition),
+        from_offset=wait.base_offset,
+        segments=len(plan.waiting),
+        reason=wait.reason,
+        waited_s=round(now_s - wait.since_s),
+        effect="what has rolled from there on is not archived as long as that lasts, and retention goes on",
+    )
+
+
+def _tell_over(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
+    _log.info(
+        "segments_wait_over",
+        partition=str(plan.files.topic_partition),
+        from_offset=wait.base_offset,
+        reason=wait.reason,
+        waited_s=round(now_s - wait.since_s),
+        now=plan.reason or "nothing waits",
+    )
