@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
     from sidecar.model import TopicPartition
     from sidecar.pipeline.restore.outcome import PartitionOutcome
+    from sidecar.pipeline.restore.over_holes import UnsettledTransaction
     from sidecar.pipeline.restore.restore import RestoreReport
+
+_NAMED_MAX = 5
 
 
 def as_json(report: RestoreReport) -> dict[str, Any]:
@@ -93,8 +96,8 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
     texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
     if (archived_to := outcome.plan.segments[-1].end_offset) < outcome.plan.end_offset and not outcome.problem:
         texts.append(
-            f"{name}: its log ends at {outcome.plan.end_offset}, behind lost offsets, none of which is given out again; producers "
-            f"are those known at {archived_to}"
+            f"{name}: its log goes on at {outcome.plan.end_offset}, behind lost offsets, none of which is given out again; "
+            f"producers are those known at {archived_to}"
         )
     if outcome.plan.deleted_before_offset:
         texts.append(
@@ -127,6 +130,8 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         )
     if outcome.plan.asks_for_more:
         texts.append(f"{name}: the archive holds less than the offsets that were asked for")
+    if log and log.unsettled_transactions:
+        texts.append(_unsettled(name, log.unsettled_transactions))
     if log and log.aborted:
         count = len(log.open_transactions)
         texts.append(
@@ -142,6 +147,16 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
     if outcome.problem:
         texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, dry_run)}")
     return texts
+
+
+def _unsettled(name: TopicPartition, found: tuple[UnsettledTransaction, ...]) -> str:
+    named = [f"of producer {each.producer_id} since offset {each.first_offset}" for each in found[:_NAMED_MAX]]
+    more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+    return (
+        f"{name}: {len(found)} transactions were open where offsets are lost, and nothing archived tells whether they were "
+        f"committed ({', '.join(named)}{more}): abort markers among the lost offsets hide them from read_committed readers; "
+        f"read_uncommitted ones are given what is left of them"
+    )
 
 
 def _retention(report: RestoreReport) -> str:

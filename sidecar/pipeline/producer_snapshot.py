@@ -94,6 +94,10 @@ def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
     return KnownState(ProducerTable.blank(offset), offset, exact=offset == 0)
 
 
+def _newest_offset(table: ProducerTable) -> int:
+    return int(table.rows["last_offset"].max(initial=-1))
+
+
 def choose_snapshot(
     segment: SegmentFiles,
     known: KnownState,
@@ -124,7 +128,9 @@ def choose_snapshot(
     after = replace(known, table=table, exact=exact)
     if is_cut:
         behind = _as_the_broker_says(segment.directory if segment.snapshot else None, segment.end_offset)
-        after = replace(behind, dropped_below=known.dropped_below)
+        # A restore carries the state over a hole, which tells nothing of what was done in it.
+        knows_more = _newest_offset(behind.table) > _newest_offset(table)
+        after = replace(behind, exact=behind.exact and knows_more, dropped_below=known.dropped_below)
     if segment.end_offset <= known.dropped_below and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
         return _without_producers(segment, found, table, rebuilt, after)
     if is_cut:

@@ -128,7 +128,7 @@ def records_at_lost_end(files: PartitionFiles, archived: PartitionState, log_sta
 
     They were lost because no leader had them: its log was truncated or replaced since, and gave the same offsets out again.
     No batch that is archived, and no leader epoch, tells; and once something is archived above, nothing ever does. An empty
-    batch, as `restore` leaves one at the last of them, is no record.
+    batch, as an earlier version's `restore` left one at the last of them, is no record.
     """
     holes, end_offset = archived.holes, archived.end_offset
     if end_offset is None or not holes or holes[-1].end_offset != end_offset:

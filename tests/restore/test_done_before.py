@@ -149,7 +149,7 @@ def test_how_to_tell_a_finished_command_from_a_foreign_directory_is_said(tmp_pat
     log_dir = own_log_dir(tmp_path)
     assert run(archived(), log_dir).exit_code == 0
     with pytest.raises(
-        LogDirRefused, match=r"It may be whole: .*ends at offset 964 in an empty segment.*Else: Restore into"
+        LogDirRefused, match=r"It may be whole: .*ends at offset 964 in a segment without a record.*Else: Restore into"
     ):
         run(archived(), log_dir)
     active = log_dir / "orders-0" / f"{964:020d}.log"

@@ -19,6 +19,7 @@ from sidecar.logformat.index_verdict import FINE
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.logformat.rebuild import IndexBuilder
+from sidecar.logformat.records import read_records
 from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.request import OPEN_END
 from sidecar.pipeline.restore.restore import RestoreReport
@@ -32,11 +33,22 @@ END = 964
 
 
 def assert_loadable(directory: Path, end_offset: int) -> None:
-    """Every index is right for its file, the active segment is empty, and the state at the end is the replay's."""
+    """Every index is right for its file; the active segment is empty, or has an empty batch that leads over missing offsets.
+
+    There is a snapshot at each segment's base, but for the log's beginning: a broker's tiering stops where there is none.
+    """
     bases = sorted(int(path.stem) for path in directory.glob("*.log"))
-    assert bases[-1] == end_offset
-    assert (directory / f"{end_offset:020d}.log").stat().st_size == 0
-    for base in bases[:-1]:
+    *below, last = batches_of(directory) or [None]
+    if bases[-1] != end_offset:
+        assert last is not None
+        assert bases[-1] == last.segment_base_offset == last.first_offset == last.last_offset == end_offset - 1
+        assert list(read_records(last.content)) == []
+        assert below
+    else:
+        assert (directory / f"{end_offset:020d}.log").stat().st_size == 0
+        assert last is None or last.last_offset == end_offset - 1
+    assert {int(path.stem) for path in directory.glob("*.snapshot")} >= set(bases[1:])
+    for base in bases:
         name = f"{base:020d}"
         offsets = offset_index.OffsetIndexCheck((directory / f"{name}.index").read_bytes(), base)
         times = time_index.TimeIndexCheck((directory / f"{name}.timeindex").read_bytes(), base)
@@ -219,17 +231,18 @@ def test_producers_at_an_end_know_what_lies_below_a_start_in_the_same_segment(to
     assert (open_at_ends > 0) == (topic == "transactions")
 
 
-def test_producers_below_a_hole_are_not_known_and_that_is_told(
+def test_producers_below_the_archive_are_not_known_and_that_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Those below a hole are: a retry of what one of them wrote last is no new record."""
     store = archived()
-    state = archived_states(store)["orders-0"]
-    gone, behind = state.segments[3:5]
+    first, *_, gone, behind = archived_states(store)["orders-0"].segments[:5]
     lose(store, "orders-0", gone.base_offset)
-    for end, blank_below in ((behind.end_offset - 1, behind.base_offset), (behind.end_offset, None)):
-        target = tmp_path / f"{end}"
-        target.mkdir()
-        outcome = restored(store, own_log_dir(target), "orders", offset_range=(0, end))
+    lose(store, "orders-0", first.base_offset)
+    for end, blank_below in ((first.end_offset + 9, first.end_offset), (behind.end_offset - 1, None)):
+        (tmp_path / f"{end}").mkdir()
+        log_dir = own_log_dir(tmp_path / f"{end}")
+        outcome = restored(store, log_dir, "orders", offset_range=(0, end))
         assert outcome.to_json()["producers_blank_below"] == blank_below
-        show(RestoreReport(target, 0, [outcome]), colors=False, dry_run=False)
+        show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
         assert ("nothing is known" in capsys.readouterr().err) == (blank_below is not None)

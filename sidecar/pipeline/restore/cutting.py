@@ -70,6 +70,11 @@ class Cut:
         return first if self._first_kept is None else min(first, self._first_kept)
 
     @property
+    def batches_end_offset(self) -> int:
+        """Behind the last batch that stays, 0 where none does."""
+        return self._last_kept + 1
+
+    @property
     def end_offset(self) -> int:
         """See the class."""
         if self._plan.until_timestamp_ms is not None and self._stopped_at is not None:

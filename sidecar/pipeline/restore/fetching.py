@@ -36,10 +36,14 @@ class RestoreStopped(SidecarError):
 
 @dataclass(frozen=True, slots=True)
 class RestoredSegment:
-    """The range that a restored file stands for. `resumed`: an earlier run fetched it. `has_gaps`: offsets are missing."""
+    """The range that a restored file stands for. `resumed`: an earlier run fetched it. `has_gaps`: offsets are missing.
+
+    `batches_end_offset`: behind its last batch, 0 where it has none.
+    """
 
     base_offset: int
     end_offset: int
+    batches_end_offset: int
     resumed: bool = False
     has_gaps: bool = False
 
@@ -94,8 +98,10 @@ class PartitionRestore:
         for name, size_bytes in plan.expected_sizes().items():
             if name not in present or size_bytes not in {None, present[name]}:
                 return None
-        has_gaps = plan.note_name in present
-        return RestoredSegment(plan.segment.base_offset, plan.segment.end_offset, resumed=True, has_gaps=has_gaps)
+        if plan.note_name in present:
+            return _read_note(self.staged, plan)
+        base_offset, end_offset = plan.segment.base_offset, plan.segment.end_offset
+        return RestoredSegment(base_offset, end_offset, end_offset, resumed=True)
 
 
 def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
@@ -107,7 +113,7 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
     parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
     work.beat(sum(map(len, parts.values())))
     with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log:
-        cut, producers, has_gaps = _fetch_log(work, plan, log)
+        cut, producers, has_gaps = _fetch_log(work, plan, log, parts)
         restored, indexes = _cut_to(plan, cut, log, parts)
         restored = replace(restored, has_gaps=has_gaps)
         for name, content in indexes.items():
@@ -118,13 +124,15 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
         else:
             staged.place(plan.producers_name, producers.table.to_snapshot())
         if plan.is_cut or has_gaps:
-            note = [restored.base_offset, restored.end_offset, has_gaps]
+            note = [restored.base_offset, restored.end_offset, restored.batches_end_offset, has_gaps]
             staged.place(plan.note_name, json.dumps(note).encode())
         log.path = staged.directory / file_name(restored.base_offset, Suffix.LOG)
     return restored
 
 
-def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> tuple[Cut, ProducersAtEnd, bool]:
+def _fetch_log(
+    work: PartitionRestore, plan: SegmentPlan, log: NewFile, parts: Mapping[PartName, bytes]
+) -> tuple[Cut, ProducersAtEnd, bool]:
     """The `.log` object into the file, every byte and every batch checked; the epochs made flat where that is asked for.
 
     Returns where it is to be cut, the producers at that end, and whether offsets are missing in it.
@@ -132,7 +140,8 @@ def _fetch_log(work: PartitionRestore, plan: SegmentPlan, log: NewFile) -> tuple
     segment = plan.segment
     key = below(work.plan.state.lineage.root, segment.log_key)
     _stream(work, segment, key, log)
-    check, cut, producers = BatchCheck(segment, key), Cut(plan), ProducersAtEnd(work.store, work.plan, plan, key)
+    check, cut = BatchCheck(segment, key), Cut(plan)
+    producers = ProducersAtEnd(work.store, work.plan, plan, key, parts)
     scanner = SegmentScanner(
         PositionalFile(log.descriptor),
         log_size_bytes(segment),
@@ -196,7 +205,7 @@ def _cut_to(
     """The file as it is to be, and its indexes."""
     indexes = {name: parts[name] for name in INDEX_SUFFIXES if name in parts}
     if not plan.is_cut:
-        return RestoredSegment(plan.segment.base_offset, plan.segment.end_offset), indexes
+        return RestoredSegment(plan.segment.base_offset, plan.segment.end_offset, cut.batches_end_offset), indexes
     base, end = cut.base_offset, cut.end_offset
     keep_only(log.descriptor, log.path, cut.start_position, cut.end_position)
     built = indexes_of(log.descriptor, cut.end_position - cut.start_position, base, str(log.path))
@@ -205,12 +214,16 @@ def _cut_to(
         found = read_transaction_index(indexes[PartName.TRANSACTION_INDEX])
         kept = found[(found.last_offset >= base) & (found.last_offset < end)]
         indexes[PartName.TRANSACTION_INDEX] = kept.to_bytes()
-    return RestoredSegment(base, end), indexes
+    return RestoredSegment(base, end, cut.batches_end_offset), indexes
 
 
 def _read_note(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | None:
     try:
-        base_offset, end_offset, has_gaps = json.loads((staged.directory / plan.note_name).read_bytes())
+        base_offset, end_offset, batches_end_offset, has_gaps = json.loads(
+            (staged.directory / plan.note_name).read_bytes()
+        )
     except (OSError, ValueError, TypeError):
         return None  # It is fetched again.
-    return RestoredSegment(int(base_offset), int(end_offset), resumed=True, has_gaps=bool(has_gaps))
+    return RestoredSegment(
+        int(base_offset), int(end_offset), int(batches_end_offset), resumed=True, has_gaps=bool(has_gaps)
+    )

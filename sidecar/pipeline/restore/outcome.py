@@ -54,6 +54,7 @@ class Unreadable:
             "lost": [],
             "open_transactions": [],
             "open_transactions_aborted": False,
+            "unsettled_transactions": [],
             "problem": self.problem,
         }
 
@@ -86,7 +87,7 @@ class PartitionOutcome:
         """Where the log ends, or at most, if its own archive has offsets above it; None where it has not."""
         if self.decisions is None or not self.decisions.is_archived_topic:
             return None
-        end_offset = self.log.end_offset if self.log else self.plan.end_offset
+        end_offset = self.log.added_from_offset if self.log else self.plan.end_offset
         is_part = end_offset < (self.plan.state.end_offset or 0) or self.end_is_bound
         return end_offset if is_part else None
 
@@ -129,6 +130,7 @@ class PartitionOutcome:
             "compacted": log.compacted if log else None,
             "open_transactions": list(log.open_transactions) if log else [],
             "open_transactions_aborted": log.aborted if log else False,
+            "unsettled_transactions": [found.to_json() for found in log.unsettled_transactions] if log else [],
             "problem": self.problem or None,
         }
 

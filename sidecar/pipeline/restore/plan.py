@@ -87,11 +87,11 @@ class SegmentPlan:
 class PartitionPlan:
     """One partition: its segments in ascending order, at least one.
 
-    `start_offset`: the log start, which may lie inside the first batch that is kept. `before`: the segment that ends where the
-    last one begins, whose snapshot is needed where the last one is cut. `lost`: recorded holes in what is restored.
-    `asks_for_more`: the range asks for more than is archived. `deleted_before_offset`: archived records below it are left out,
-    because they were deleted on purpose; 0 for none. `lost_to_offset`: all behind the last segment is lost up to there; below
-    that segment's end where nothing is.
+    `start_offset`: the log start, which may lie inside the first batch that is kept. `before`: the next segment below the last
+    one, whose snapshot is needed where the last one is cut; offsets between the two may be lost. `lost`: recorded holes in what is
+    restored. `asks_for_more`: the range asks for more than is archived. `deleted_before_offset`: archived records below it are
+    left out, because they were deleted on purpose; 0 for none. `lost_to_offset`: all behind the last segment is lost up to there;
+    below that segment's end where nothing is.
     """
 
     state: PartitionState
@@ -125,8 +125,13 @@ class PartitionPlan:
 
     @property
     def highest_leader_epoch(self) -> int:
-        """The highest in any batch that is restored, -1 for none."""
-        return max(plan.segment.highest_batch_leader_epoch for plan in self.segments)
+        """The highest in any batch that is restored, or was there before a cleaner took it; -1 for none.
+
+        The restored checkpoint has all of them, and so has what is written besides the archived batches.
+        """
+        found = [plan.segment for plan in self.segments]
+        noted = (entry.epoch for segment in found for entry in segment.leader_epochs)
+        return max(*(segment.highest_batch_leader_epoch for segment in found), *noted, -1)
 
 
 def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_early: bool = False) -> PartitionPlan:
@@ -167,7 +172,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
         segments=tuple(plans),
         # Below the first segment there may be a hole: the log begins where records are.
         start_offset=max(first_offset, chosen[0].base_offset),
-        before=next((found for found in state.segments if found.end_offset == chosen[-1].base_offset), None),
+        before=next((found for found in reversed(state.segments) if found.end_offset <= chosen[-1].base_offset), None),
         lost=holes,
         asks_for_more=_asks_for_more(state, request),
         deleted_before_offset=left_out,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.errors import CorruptFile, SettingsError
+from sidecar.logformat.headers import BATCH_HEADER
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import read_meta_properties
 from sidecar.logformat.names import (
@@ -174,13 +175,14 @@ def _may_be_done(topic_partition: TopicPartition, sizes: Mapping[str, int]) -> s
     """How to tell whether an earlier run, which no note is left of, made this log; "" where none can have."""
     logs = {found.offset: name for name in sizes if (found := parse_file_name(name)) and found.suffix is Suffix.LOG}
     end_offset = max(logs, default=0)
-    if end_offset == 0 or sizes[logs[end_offset]]:
+    # A batch of this size has no record: it leads readers to the log's end.
+    if end_offset == 0 or sizes[logs[end_offset]] not in {0, BATCH_HEADER.size_bytes}:
         return ""
     return (
         f"It may be whole: a restore gives a partition this name when it is done, and removes "
-        f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in an empty segment, as a "
-        f"restored one does that no broker has written to: if `status` shows that end (or you asked for that one), and you "
-        f"restored it here, nothing is left to do. Else: "
+        f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in a segment without a "
+        f"record, as a restored one does that no broker has written to: if `status` shows that end (or you asked for that one), "
+        f"and you restored it here, nothing is left to do. Else: "
     )
 
 
