@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,11 +56,12 @@ def run(
     clock: Clock | None = None,
     engines: CompactionEngines | None = None,
     source: SettingsSource | None = None,
+    settled: Callable[[], None] = lambda: None,
 ) -> int:
     """Archive until told to stop; returns the exit code: 0 after a clean drain, 1 after a fault of our own.
 
     `engines`: where compactions happen. Default: in this process. `source`: where changed settings are read from; by default
-    they never change.
+    they never change. `settled`: called once, as soon as a start has learned what there is to learn.
     Where work had to be abandoned the process ends here, with 143: threads that wait for a store must not hold it.
 
     Raises:
@@ -89,7 +90,7 @@ def run(
         reload = None if source is None else SettingsReload(source, loop.adopt, metrics, health, clock)
         worker = _Worker(loop)
         worker.start()
-        _supervise(worker, health, metrics, board, flags, settings.run.drain_timeout_s, clock, reload)
+        _supervise(worker, health, metrics, board, flags, settings.run.drain_timeout_s, clock, reload, settled)
         if worker.is_alive():
             _log.error("drain_timed_out", drain_timeout_s=settings.run.drain_timeout_s, left="the journal knows it")
             _end_at_once(EXIT_NOT_DRAINED)
@@ -111,6 +112,7 @@ def _supervise(
     drain_timeout_s: float,
     clock: Clock,
     reload: SettingsReload | None = None,
+    settled: Callable[[], None] = lambda: None,
 ) -> None:
     """Wait for the worker's end, and look after the settings; after the signal to drain, wait for so long."""
 
@@ -121,8 +123,12 @@ def _supervise(
         board.tick()
         worker.join(seconds)
 
+    is_settled = False
     while worker.is_alive() and not flags.stop.is_set():
         wait(TICK_S)
+        if not is_settled and not health.not_ready():
+            is_settled = True
+            settled()
         if reload is not None:
             asked = flags.reload.is_set()
             flags.reload.clear()

@@ -107,7 +107,7 @@ def run(
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
     flags["http.bind"] = http_bind
-    from sidecar.cli.process_memory import freeze_modules, share_arenas
+    from sidecar.cli.process_memory import freeze, share_arenas
     from sidecar.config.changes import SettingsSource
 
     share_arenas()
@@ -121,8 +121,8 @@ def run(
     from sidecar import daemon
     from sidecar.cli.run_engines import RunEngines
 
-    freeze_modules()
-    return daemon.run(settings, engines=RunEngines(settings), source=source)
+    freeze()
+    return daemon.run(settings, engines=RunEngines(settings), source=source, settled=freeze)
 
 
 def _flags(

@@ -30,10 +30,11 @@ def share_arenas(environment: Mapping[str, str] = os.environ) -> bool:
     return mallopt is not None and bool(mallopt(_M_ARENA_MAX, ARENAS))
 
 
-def freeze_modules() -> None:
-    """Take what is there now out of the sight of the garbage collector; after the imports, before the work.
+def freeze() -> None:
+    """Take what is there now out of the sight of the garbage collector: modules before the work, and what a start has learned.
 
-    Else each full collection walks all modules, and none comes before garbage is a quarter of them.
+    Else each full collection walks all of it, and none comes before garbage is a quarter of it. Frozen things still go when
+    nothing refers to them any more; only cycles of them stay.
     """
     gc.collect()
     gc.freeze()

@@ -38,10 +38,10 @@ def test_threads_share_two_arenas_unless_the_user_chose(chosen: dict[str, str], 
 
 
 def test_modules_are_out_of_the_collectors_sight() -> None:
-    program = "import gc, sidecar.model; from sidecar.cli.process_memory import freeze_modules\nbefore = len(gc.get_objects())\n"
-    done = _run(
-        program + "freeze_modules(); print(gc.get_freeze_count() > before // 2, len(gc.get_objects()) < 100)", {}
+    program = (
+        "import gc, sidecar.model; from sidecar.cli.process_memory import freeze\nbefore = len(gc.get_objects())\n"
     )
+    done = _run(program + "freeze(); print(gc.get_freeze_count() > before // 2, len(gc.get_objects()) < 100)", {})
     assert done.split() == ["True", "True"]
 
 

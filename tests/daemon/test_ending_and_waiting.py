@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.rounds import Rounds
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import copy_partitions, set_aside_last
+from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
 
 
 def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(
@@ -135,6 +136,18 @@ def test_a_store_that_is_not_safe_is_not_waited_for(tmp_path: Path, store: Memor
     store.ignore_if_none_match = True
     with pytest.raises(StoreUnsafe, match="create-only put"):
         daemon.run(settings_for(tmp_path))
+
+
+def test_what_a_start_has_learned_is_told_once(tmp_path: Path, store: MemoryStore) -> None:
+    told: list[int] = []
+
+    def settled() -> None:
+        told.append(len(archived_states(store)))
+        threading.Timer(3 * daemon.TICK_S, signal.raise_signal, (signal.SIGTERM,)).start()
+
+    assert daemon.run(settings_for(tmp_path), settled=settled) == 0
+    assert told == [len(archived_states(store))]
+    assert told > [0]
 
 
 def test_a_store_that_comes_later_is_waited_for(
