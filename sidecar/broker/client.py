@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import struct
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
+from sidecar.clock import Clock
+
 if TYPE_CHECKING:
     from kafka.net.compat import KafkaNetClient
+
+NODES_TRIED_MAX = 3
+"""Where any node may answer."""
+PAUSE_LOOK_S = 0.01
 
 
 def failures() -> tuple[type[Exception], ...]:
@@ -25,10 +32,12 @@ class EndedWhileGreeting(RuntimeError):
 class Client:
     """Connections to the nodes of a cluster, served by a thread of their own."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, arguments: dict[str, Any], clock: Clock) -> None:
         """Connect to one of the servers, say who we are, and learn the nodes. Raises what kafka-python raises, at once."""
         from kafka.net.compat import KafkaNetClient
 
+        self._clock = clock
+        self._timeout_s: float = arguments["request_timeout_ms"] / 1000
         # Its lines repeat, several times a second, what every BrokerUnavailable says once.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self._net_client: KafkaNetClient = KafkaNetClient(**arguments)
@@ -62,8 +71,37 @@ class Client:
             raise failure
 
     def send(self, request: Any, node_id: int | None = None) -> Any:
-        """The answer of a node, by default of any. Raises what kafka-python raises."""
-        return self._manager.run(self._manager.send, request, node_id)
+        """The answer of a node, by default of any. The request stays as it is. Raises what kafka-python raises."""
+        until_s = self._clock.monotonic_s() + self._timeout_s
+        if node_id is None:
+            return self._manager.run(self._ask_any, request, until_s)
+        return self._manager.run(self._ask, request, node_id, until_s)
+
+    async def _ask(self, request: Any, node_id: int, until_s: float, connect_ms: float | None = None) -> Any:
+        connection = self._manager.get_connection(node_id, timeout_ms=connect_ms)
+        # kafka-python refuses what is sent while a quota of the broker, or a long request of another thread, makes it wait.
+        while connection.connected and connection.paused and self._clock.monotonic_s() < until_s:
+            await self._net.sleep(PAUSE_LOOK_S)
+        left_ms = (until_s - self._clock.monotonic_s()) * 1000
+        # It writes version and number into the request, which may go to a node of another version next.
+        return await connection.send_request(copy.copy(request), request_timeout_ms=left_ms)
+
+    async def _ask_any(self, request: Any, until_s: float) -> Any:
+        """A node that cannot be reached is no reason not to ask the next."""
+        for _ in range(NODES_TRIED_MAX - 1):
+            begun_s = self._clock.monotonic_s()
+            try:
+                return await self._ask(request, self._any_node(), until_s, (until_s - begun_s) * 500)
+            except failures():
+                if self._clock.monotonic_s() >= until_s:
+                    raise
+        return await self._ask(request, self._any_node(), until_s)
+
+    def _any_node(self) -> Any:
+        """One that is connected, else one that is not known to be away; None if there is no such node."""
+        nodes = [node.node_id for node in self._manager.cluster.brokers()]
+        connected = [node_id for node_id in nodes if self._net_client.connected(node_id)]
+        return min(connected, key=self._net_client.in_flight_request_count, default=self._manager.least_loaded_node())
 
     def close(self) -> None:
         """End the connections and the thread."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.rights import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, problem_words
@@ -18,9 +18,13 @@ from sidecar.model import TopicPartition
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 EARLIEST, LATEST = -2, -1
 ANY_EPOCH = -1
+TOPICS_PER_REQUEST, PARTITIONS_PER_REQUEST = 1_000, 10_000
+"""An answer of some megabytes, read in some tenths of a second, in which no other answer is read."""
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 ORIGINS = {1: "topic", 2: "broker, dynamic", 3: "cluster, dynamic", 4: "broker's properties", 5: "Kafka's default"}
 """Kafka's `ConfigSource`, in words."""
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +55,33 @@ class PartitionOffset:
     problem: str = ""
 
 
-def describe_topics(connection: BrokerConnection, topics: Collection[str], node_id: int | None = None) -> ClusterView:
-    """Leaders, epochs and topic ids, as this node knows them; by default any node. Raises BrokerUnavailable."""
+def describe_topics(
+    connection: BrokerConnection, topics: Collection[str], node_id: int | None = None, *, spare: bool = False
+) -> ClusterView:
+    """Leaders, epochs and topic ids, as this node knows them; by default any node. Raises BrokerUnavailable.
+
+    Args:
+        spare: see `BrokerConnection.send`.
+    """
     from kafka.protocol.metadata import MetadataRequest
 
-    named = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(topics)]
-    answer = connection.send(MetadataRequest(topics=named, allow_auto_topic_creation=False), node_id)
     leaders: dict[TopicPartition, LeaderView] = {}
     topic_ids: dict[str, str] = {}
     problems: dict[str, str] = {}
-    for topic in answer.topics:
-        if topic.error_code:
-            problems[topic.name] = problem_words(error_name(topic.error_code), DESCRIBE, topic.name)
-            continue
-        if topic.topic_id is not None and topic.topic_id.int:
-            topic_ids[topic.name] = kafka_id(topic.topic_id)
-        for partition in topic.partitions:
-            # A partition with an error still names its leader, or -1: there is none now.
-            epoch = partition.leader_epoch if partition.leader_epoch is not None else ANY_EPOCH
-            leaders[TopicPartition(topic.name, partition.partition_index)] = LeaderView(partition.leader_id, epoch)
+    for portion in portions(sorted(topics), TOPICS_PER_REQUEST) or [[]]:  # The cluster's id is told even of no topic.
+        named = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in portion]
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        answer = connection.send(request, node_id, spare=spare)
+        for topic in answer.topics:
+            if topic.error_code:
+                problems[topic.name] = problem_words(error_name(topic.error_code), DESCRIBE, topic.name)
+                continue
+            if topic.topic_id is not None and topic.topic_id.int:
+                topic_ids[topic.name] = kafka_id(topic.topic_id)
+            for partition in topic.partitions:
+                # A partition with an error still names its leader, or -1: there is none now.
+                epoch = partition.leader_epoch if partition.leader_epoch is not None else ANY_EPOCH
+                leaders[TopicPartition(topic.name, partition.partition_index)] = LeaderView(partition.leader_id, epoch)
     brokers = frozenset(broker.node_id for broker in answer.brokers)
     return ClusterView(answer.cluster_id, brokers, leaders, topic_ids, problems)
 
@@ -100,29 +112,27 @@ def list_offsets(
     """
     from kafka.protocol.consumer import ListOffsetsRequest
 
-    if not epochs:
-        return {}
     topic_of = ListOffsetsRequest.ListOffsetsTopic
-    by_topic: defaultdict[str, list[Any]] = defaultdict(list)
-    for found, epoch in epochs.items():
-        by_topic[found.topic].append(
-            topic_of.ListOffsetsPartition(
-                partition_index=found.partition, current_leader_epoch=epoch, timestamp=timestamp
+    told: dict[TopicPartition, PartitionOffset] = {}
+    for portion in portions(list(epochs.items()), PARTITIONS_PER_REQUEST):
+        by_topic: defaultdict[str, list[Any]] = defaultdict(list)
+        for found, epoch in portion:
+            by_topic[found.topic].append(
+                topic_of.ListOffsetsPartition(
+                    partition_index=found.partition, current_leader_epoch=epoch, timestamp=timestamp
+                )
             )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=[topic_of(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
+            min_version=4,  # the first that carries the leader epoch
         )
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation_level,
-        topics=[topic_of(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
-        min_version=4,  # the first that carries the leader epoch
-    )
-    return {
-        TopicPartition(topic.name, partition.partition_index): PartitionOffset(
-            partition.offset, error_name(partition.error_code) if partition.error_code else ""
-        )
-        for topic in connection.send(request, node_id).topics
-        for partition in topic.partitions
-    }
+        for topic in connection.send(request, node_id).topics:
+            for partition in topic.partitions:
+                problem = error_name(partition.error_code) if partition.error_code else ""
+                told[TopicPartition(topic.name, partition.partition_index)] = PartitionOffset(partition.offset, problem)
+    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,27 +151,31 @@ def ask_configs(
 
     resource_of = DescribeConfigsRequest.DescribeConfigsResource
     wanted = list(keys)
-    resources = [
-        resource_of(resource_type=resource_type, resource_name=name, configuration_keys=wanted) for name in names
-    ]
-    if not resources:
-        return DescribedConfigs()
-    request = DescribeConfigsRequest(
-        resources=resources, include_synonyms=False, include_documentation=False, min_version=1
-    )
     found: dict[str, dict[str, ConfigValue]] = {}
     problems: dict[str, str] = {}
-    for result in connection.send(request, node_id).results:
-        if result.error_code:
-            topic = result.resource_name if resource_type == TOPIC_RESOURCE else CLUSTER
-            problems[result.resource_name] = problem_words(error_name(result.error_code), DESCRIBE_CONFIGS, topic)
-            continue
-        found[result.resource_name] = {
-            config.name: ConfigValue(config.value, ORIGINS.get(config.config_source, "broker"))
-            for config in result.configs
-            if config.value is not None and not config.is_sensitive
-        }
+    for portion in portions(list(names), TOPICS_PER_REQUEST):
+        resources = [
+            resource_of(resource_type=resource_type, resource_name=name, configuration_keys=wanted) for name in portion
+        ]
+        request = DescribeConfigsRequest(
+            resources=resources, include_synonyms=False, include_documentation=False, min_version=1
+        )
+        for result in connection.send(request, node_id).results:
+            if result.error_code:
+                topic = result.resource_name if resource_type == TOPIC_RESOURCE else CLUSTER
+                problems[result.resource_name] = problem_words(error_name(result.error_code), DESCRIBE_CONFIGS, topic)
+                continue
+            found[result.resource_name] = {
+                config.name: ConfigValue(config.value, ORIGINS.get(config.config_source, "broker"))
+                for config in result.configs
+                if config.value is not None and not config.is_sensitive
+            }
     return DescribedConfigs(found, problems)
+
+
+def portions(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    """The items in turn, so many in each, so that an answer stays small however many there are."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def kafka_id(value: uuid.UUID) -> str:

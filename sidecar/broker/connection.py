@@ -6,6 +6,7 @@ Imports kafka-python only when a broker is asked for the first time.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from sidecar import __version__
@@ -14,6 +15,7 @@ from sidecar.broker.first_contact import require_contact
 from sidecar.broker.refusals import words
 from sidecar.broker.secret_files import Fingerprint, fingerprint, secret_of
 from sidecar.broker.tls import tls_context
+from sidecar.clock import Clock, SystemClock
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
 from sidecar.errors import BrokerUnavailable
 
@@ -21,74 +23,181 @@ CLIENT_ID = f"tiered-sidecar-{__version__}"
 METADATA_MAX_AGE_MS = 60_000
 
 
+ANSWER_BYTES_MAX = 100_000_000
+"""kafka-python's own limit of 1,000,000 is passed by the topics of a large broker."""
+IN_FLIGHT_MAX = 1024
+"""More than threads ever ask at once: beyond it kafka-python refuses a request. A broker answers one after another anyway."""
+
+
+@dataclass(eq=False, slots=True)
+class _Opened:
+    """A client, and how many requests are on their way over it. `ended`: by `close`, whatever is on its way."""
+
+    client: Client
+    secrets: Fingerprint
+    requests: int = 0
+    ended: bool = False
+
+
 class BrokerConnection:
     """Sends requests to nodes of the cluster. Thread-safe. Every failure is a BrokerUnavailable.
+
+    All requests read, so that none does harm when it is sent twice. Where a connection ends, every request on it fails, be it the
+    fault of one of them only; each whose time is not over is sent once more, over a client of its own that no other can end.
+    A client that failed is left to the requests still on their way and closed behind the last.
 
     Passwords, tokens and certificates are read from their files for each client; when a file changes, the next request opens a
     new one.
     """
 
-    def __init__(self, settings: BrokerConnectionSettings) -> None:
+    def __init__(self, settings: BrokerConnectionSettings, clock: Clock | None = None) -> None:
         self._settings = settings
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._client: Client | None = None
-        self._secrets: Fingerprint = ()
+        """Of the fields below; never held for longer than they are looked at."""
+        self._shared: _Opened | None = None
+        self._open: set[_Opened] = set()
+        self._closings = 0
+        self._opening = threading.Lock()
+        """Of who opens a client, which may take long."""
+        self._openings = 0
+        self._refused = ""
 
-    def send(self, request: Any, node_id: int | None = None) -> Any:
+    def send(self, request: Any, node_id: int | None = None, *, spare: bool = False) -> Any:
         """The answer to a request of `kafka.protocol`.
 
         Args:
             node_id: who is to answer; default any node.
+            spare: another node can tell the same: it is asked once only, and its failure says nothing of our connections.
 
         Raises BrokerUnavailable: nobody answers, or the answer is none of this protocol; IncompatibleRequest: the node does
         not know this request.
         """
+        begun_s = self._clock.monotonic_s()
+        found = self._taken()
+        try:
+            return self._answer(found, request, node_id)
+        except IncompatibleRequest:
+            raise
+        except BrokerUnavailable:
+            if not spare:
+                self._set_aside(found)
+            is_late = self._clock.monotonic_s() - begun_s >= self._settings.request_timeout_s
+            if spare or is_late or found.ended:
+                raise
+        finally:
+            self._give_back(found)
+        return self._send_alone(request, node_id)
+
+    def _send_alone(self, request: Any, node_id: int | None) -> Any:
+        """Over a new client, which serves the others too once it has proved good."""
+        found = self._taken(alone=True)
+        try:
+            answer = self._answer(found, request, node_id)
+            with self._lock:
+                if self._shared is None and not found.ended:
+                    self._shared = found
+        finally:
+            self._give_back(found)
+        return answer
+
+    def _answer(self, found: _Opened, request: Any, node_id: int | None) -> Any:
         from kafka.errors import IncompatibleBrokerVersion
 
-        client = None
         try:
-            client = self._opened()
-            return client.send(request, node_id)
+            return found.client.send(request, node_id)
         except IncompatibleBrokerVersion as error:
             raise IncompatibleRequest(str(error)) from error
-        except BrokerUnavailable:
-            self._drop(client)
-            raise
         except failures() as error:
-            # The client would wait longer and longer before it tries a node again: a new one tries at once.
-            self._drop(client)
             raise BrokerUnavailable(words(error, self._settings)) from error
 
     def close(self) -> None:
-        """End all connections; the next request opens them again."""
+        """End all connections and the requests on them; the next request opens them again."""
         with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+            self._closings += 1
+            ended, self._open, self._shared = self._open, set(), None
+            for opened in ended:
+                opened.ended = True
+        for opened in ended:
+            opened.client.close()
 
-    def _opened(self) -> Client:
-        """The client, with the secrets as they are now. Raises BrokerUnavailable, and what kafka-python raises."""
+    def _taken(self, *, alone: bool = False) -> _Opened:
+        """A client for one request, which gives it back. Raises BrokerUnavailable.
+
+        Threads open one after another; who waited while another tried in vain is told what that one was told.
+        """
+        asked_at = self._openings
+        if not alone and (found := self._usable()) is not None:
+            return found
+        with self._opening:
+            if not alone and (found := self._usable()) is not None:
+                return found
+            if self._refused and self._openings > asked_at:
+                raise BrokerUnavailable(self._refused)
+            self._openings += 1
+            closings = self._closings
+            try:
+                client, secrets = self._new_client()
+            except BrokerUnavailable as error:
+                self._refused = str(error)
+                raise
+            except failures() as error:
+                self._refused = words(error, self._settings)
+                raise BrokerUnavailable(self._refused) from error
+            self._refused = ""
+            return self._registered(_Opened(client, secrets, requests=1), closings, alone=alone)
+
+    def _usable(self) -> _Opened | None:
+        """The shared client, one request more on it, unless the secrets have changed."""
+        secrets = fingerprint(self._settings.secret_files)
+        with self._lock:
+            found = self._shared
+            if found is not None and found.secrets == secrets:
+                found.requests += 1
+                return found
+        if found is not None:
+            self._set_aside(found)
+        return None
+
+    def _new_client(self) -> tuple[Client, Fingerprint]:
+        """Raises BrokerUnavailable, and what kafka-python raises."""
         settings = self._settings
-        with self._lock:
-            now = fingerprint(settings.secret_files)
-            if self._client is not None and now == self._secrets:
-                return self._client
-            stale, self._client = self._client, None
-            if stale is not None:
-                stale.close()
-            context = tls_context(settings) if settings.uses_tls else None
-            arguments = {**_arguments(settings), "ssl_context": context}
-            require_contact(settings, context)
-            self._client, self._secrets = Client(arguments), now
-            return self._client
+        secrets = fingerprint(settings.secret_files)
+        context = tls_context(settings) if settings.uses_tls else None
+        arguments = {**_arguments(settings), "ssl_context": context}
+        require_contact(settings, context)
+        return Client(arguments, self._clock), secrets
 
-    def _drop(self, failed: Client | None) -> None:
-        """Close a client that failed, unless another thread, whose request failed with it, has done so already."""
+    def _registered(self, opened: _Opened, closings: int, *, alone: bool) -> _Opened:
         with self._lock:
-            if failed is None or self._client is not failed:
+            is_late = closings != self._closings
+            if not is_late:
+                self._open.add(opened)
+                if not alone:
+                    self._shared = opened
+        if is_late:
+            opened.client.close()
+            raise BrokerUnavailable(f"{self.servers}: the connection was closed while it was opened")
+        return opened
+
+    def _set_aside(self, failed: _Opened) -> None:
+        """Give a client to no further request."""
+        with self._lock:
+            if self._shared is failed:
+                self._shared = None
+        self._close_unused(failed)
+
+    def _give_back(self, taken: _Opened) -> None:
+        with self._lock:
+            taken.requests -= 1
+        self._close_unused(taken)
+
+    def _close_unused(self, opened: _Opened) -> None:
+        with self._lock:
+            if opened.requests or opened is self._shared or opened not in self._open:
                 return
-            self._client = None
-        failed.close()
+            self._open.remove(opened)
+        opened.client.close()
 
     @property
     def servers(self) -> str:
@@ -105,7 +214,11 @@ def _arguments(settings: BrokerConnectionSettings) -> dict[str, Any]:
         "security_protocol": settings.security_protocol.value,
         "request_timeout_ms": timeout_ms,
         "bootstrap_timeout_ms": timeout_ms,
+        "socket_connection_setup_timeout_ms": timeout_ms,
+        "socket_connection_setup_timeout_max_ms": timeout_ms,
         "metadata_max_age_ms": METADATA_MAX_AGE_MS,
+        "receive_message_max_bytes": ANSWER_BYTES_MAX,
+        "max_in_flight_requests_per_connection": IN_FLIGHT_MAX,
     }
     if settings.sasl_mechanism is None:
         return arguments

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.broker.cluster_view import error_name
+from sidecar.broker.cluster_view import error_name, portions
 from sidecar.broker.connection import BrokerConnection, IncompatibleRequest
 from sidecar.broker.rights import READ, problem_words
 from sidecar.model import TopicPartition
+
+PARTITIONS_WITH_PRODUCERS_PER_REQUEST = 500
+"""A partition may have tens of thousands of producers, some 40 bytes each in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +56,27 @@ def ask_producers(
     """
     from kafka.protocol.admin import DescribeProducersRequest
 
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for found in partitions:
-        by_topic[found.topic].append(found.partition)
-    if not by_topic:
-        return DescribedProducers()
-    topics = [
-        DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=numbers)
-        for topic, numbers in by_topic.items()
-    ]
-    try:
-        answer = connection.send(DescribeProducersRequest(topics=topics), node_id)
-    except IncompatibleRequest:
-        return None
     values: dict[TopicPartition, tuple[LiveProducer, ...]] = {}
     problems: dict[TopicPartition, str] = {}
-    for topic in answer.topics:
-        for partition in topic.partitions:
-            name = TopicPartition(topic.name, partition.partition_index)
-            if partition.error_code:
-                problems[name] = problem_words(error_name(partition.error_code), READ, topic.name)
-            else:
-                values[name] = tuple(map(_live_producer, partition.active_producers))
+    for portion in portions(list(partitions), PARTITIONS_WITH_PRODUCERS_PER_REQUEST):
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for found in portion:
+            by_topic[found.topic].append(found.partition)
+        topics = [
+            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=numbers)
+            for topic, numbers in by_topic.items()
+        ]
+        try:
+            answer = connection.send(DescribeProducersRequest(topics=topics), node_id)
+        except IncompatibleRequest:
+            return None
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                name = TopicPartition(topic.name, partition.partition_index)
+                if partition.error_code:
+                    problems[name] = problem_words(error_name(partition.error_code), READ, topic.name)
+                else:
+                    values[name] = tuple(map(_live_producer, partition.active_producers))
     return DescribedProducers(values, problems)
 
 

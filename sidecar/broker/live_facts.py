@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from sidecar.broker.absence import Absence
 from sidecar.broker.cluster_view import (
     EARLIEST,
     READ_UNCOMMITTED,
@@ -41,6 +42,9 @@ _log = structlog.get_logger(__name__)
 NOT_ASKED_YET = "the broker has not answered yet"
 TOPICS_MAX_AGE_S = 300.0
 """All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
+
+OTHERS_ASKED_MAX = 3
+"""Before the one beside us: where many are gone at once, each may take `request_timeout_s` to say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class LiveBrokerFacts:
         self._clock = clock
         self._look: _Look | None = None
         self._state = FactsState(None, NOT_ASKED_YET)
+        self._absence = Absence(connection.servers)
         self._other = 0
         self._topics: tuple[float, frozenset[str]] | None = None
         self._lock = threading.Lock()
@@ -120,12 +125,10 @@ class LiveBrokerFacts:
             self._state = replace(self._state, away=str(error))
             raise
         except BrokerUnavailable as error:
-            if self._state.away in ("", NOT_ASKED_YET):
-                _log.warning("broker_away", error=str(error), effect="nothing new is planned")
+            self._absence.goes_on(str(error))
             self._state = replace(self._state, away=f"the broker does not answer: {error}")
             return
-        if self._state.away and self._state.away != NOT_ASKED_YET:
-            _log.info("broker_back", servers=self._connection.servers)
+        self._absence.is_over()
         problems = self._look.cluster.problems
         of_topics = [words for topic, words in problems.items() if self._archives(topic)]
         missing = missing_right(of_topics, "nothing is archived of it") + self._configs.missing_rights(self._archives)
@@ -184,12 +187,12 @@ class LiveBrokerFacts:
         """What a node other than ours knows of a topic, or ours if there is no other that answers."""
         known = set() if self._look is None else set(self._look.cluster.broker_ids)
         others = sorted(known - {self._broker_id})
-        for _ in others:
+        for _ in others[:OTHERS_ASKED_MAX]:
             with self._lock:
                 self._other += 1
                 node_id = others[self._other % len(others)]
             with suppress(BrokerUnavailable):
-                return describe_topics(self._connection, [topic], node_id)
+                return describe_topics(self._connection, [topic], node_id, spare=True)
         return describe_topics(self._connection, [topic], self._broker_id)
 
     def close(self) -> None:

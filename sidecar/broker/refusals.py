@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sidecar.broker.client import EndedWhileGreeting
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
+from sidecar.errors import BrokerUnavailable
 
 
 def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
@@ -13,7 +14,9 @@ def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
     """
     from kafka.errors import (
         IllegalSaslStateError,
+        KafkaTimeoutError,
         NodeNotReadyError,
+        RequestTimedOutError,
         SaslAuthenticationFailedError,
         UnsupportedSaslMechanismError,
     )
@@ -29,10 +32,14 @@ def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
             f"{servers}: the listener does not offer sasl_mechanism {settings.sasl_mechanism}"
             f"{f' ({told})' if told else ''}: correct sasl_mechanism, security_protocol or the port"
         )
+    if isinstance(error, RequestTimedOutError | KafkaTimeoutError):
+        return f"{servers}: no answer within {settings.request_timeout_s:g} s"
+    if isinstance(error, NodeNotReadyError) and told.startswith("Node paused"):
+        return f"{servers}: held back for {settings.request_timeout_s:g} s, most often by a request quota of the broker"
     if isinstance(error, NodeNotReadyError):
         # Only a number names a broker: where none was asked for, kafka-python speaks of its own arguments.
         return f"{servers}: there is no connection to {f'broker {told}' if told.isdecimal() else 'any broker'}"
-    if isinstance(error, ConnectionError) and told:
+    if isinstance(error, ConnectionError | BrokerUnavailable) and told:
         return told
     return f"{servers}: {type(error).__name__}: {told}" if told else f"{servers}: {type(error).__name__}"
 

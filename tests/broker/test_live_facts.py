@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sidecar.broker.cluster_view import ClusterView, LeaderView, PartitionOffset, require_broker
-from sidecar.broker.live_facts import _facts_of, _Look
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.broker.live_facts import OTHERS_ASKED_MAX, LiveBrokerFacts, _facts_of, _Look
 from sidecar.broker.topic_policy import ConfigValue, resolve_policy
+from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import CleanupPolicy, TopicPolicySettings
 from sidecar.errors import BrokerUnavailable
 from sidecar.model import PartitionFiles, TopicPartition
@@ -90,3 +94,29 @@ def test_the_operator_wins_over_the_broker_and_every_value_has_an_origin() -> No
     over = resolve_policy("orders", told, {}, entries)
     assert (over.cleanup_policy, over.retention_ms) == ({"delete"}, 2)
     assert over.origins["retention_ms"] == "topics.policies, entry ord.*"
+
+
+class OthersAreGone:
+    """A connection over which only one node answers."""
+
+    servers = "127.0.0.1:9092"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int | None, bool]] = []
+
+    def send(self, _request: Any, node_id: int | None = None, *, spare: bool = False) -> Any:
+        self.asked.append((node_id, spare))
+        if node_id != 1:
+            raise BrokerUnavailable("no answer")
+        return SimpleNamespace(topics=(), brokers=(), cluster_id="abc")
+
+
+def test_the_one_beside_us_is_asked_once_some_others_did_not_answer(tmp_path: Path) -> None:
+    connection = OthersAreGone()
+    facts = LiveBrokerFacts(FileBrokerFacts([tmp_path]), connection, None, 1, ManualClock())  # type: ignore[arg-type]
+    facts._look = _Look(ClusterView("abc", frozenset(range(1, 100)), {}, {}))
+    assert facts._elsewhere("orders").cluster_id == "abc"
+    *others, own = connection.asked
+    assert (len(set(others)), {spare for _, spare in others}, own) == (OTHERS_ASKED_MAX, {True}, (1, False))
+    facts._elsewhere("orders")
+    assert len(set(connection.asked)) == 2 * OTHERS_ASKED_MAX + 1  # others than before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.errors import NodeNotReadyError
+from kafka.errors import KafkaTimeoutError, NodeNotReadyError, RequestTimedOutError
 
 from sidecar.broker.first_contact import _strings
 from sidecar.broker.oauth_token import lifetime_words
@@ -27,6 +27,15 @@ def test_no_connection_is_told_in_our_words() -> None:
     for told in ("No node_id provided", "bootstrap-0", "metadata"):
         found = words(NodeNotReadyError(told), settings)
         assert found == "one:9092,two:9092: there is no connection to any broker"
+
+
+def test_what_takes_too_long_is_told_without_a_time_that_differs_each_time() -> None:
+    settings = BrokerConnectionSettings(bootstrap_servers=("one:9092",), request_timeout_s=2)
+    for late in (RequestTimedOutError("Request timed out after 1999 ms"), KafkaTimeoutError()):
+        assert words(late, settings) == "one:9092: no answer within 2 s"
+    found = words(NodeNotReadyError("Node paused: {'throttle'}"), settings)
+    assert found == "one:9092: held back for 2 s, most often by a request quota of the broker"
+    assert words(BrokerUnavailable("the token is gone"), settings) == "the token is gone"
 
 
 @given(st.binary(max_size=64))

@@ -1,52 +1,192 @@
-"""The connection to brokers: which addresses it takes, and many threads that share it, all of which may fail at once."""
+"""The connection to brokers: which addresses it takes, and many threads that share it, one of which meets what fails."""
 
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from sidecar.broker import connection
+from sidecar.broker.cluster_view import describe_topics, list_offsets
 from sidecar.broker.connection import BrokerConnection
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerUnavailable
+from sidecar.model import TopicPartition
+from tests.servers.fake_kafka import NODE_ID, OTHER_ID, EndConnection, FakeKafka, slowly
 
-THREADS = 4
-
-
-class FailingClient:
-    """Answers nobody before all have asked; as kafka-python's, it cannot be closed twice."""
-
-    opened = 0
-
-    def __init__(self, _arguments: dict[str, Any]) -> None:
-        type(self).opened += 1
-        self._all_have_asked = Barrier(THREADS)
-        self._closed = False
-
-    def send(self, _request: Any, _node_id: int | None) -> Any:
-        self._all_have_asked.wait(120)
-        raise ConnectionRefusedError(111, "Connection refused")
-
-    def close(self) -> None:
-        if self._closed:
-            raise RuntimeError("NetworkSelector closed!")
-        self._closed = True
+THREADS = 24
+"""More than kafka-python lets wait on a connection, which is 5."""
+LIST_OFFSETS, METADATA = 2, 3
+TIMEOUT_S = 60.0
 
 
-def test_requests_that_fail_together_are_each_told_that_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "Client", FailingClient)
-    monkeypatch.setattr(connection, "require_contact", lambda *_: None)
-    shared = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=("127.0.0.1:1",)))
+def connected(kafka: FakeKafka, timeout_s: float = TIMEOUT_S) -> BrokerConnection:
+    settings = BrokerConnectionSettings(bootstrap_servers=(kafka.server,), request_timeout_s=timeout_s)
+    return BrokerConnection(settings)
+
+
+def ask(connection: BrokerConnection, topic: str = "healthy") -> int:
+    """How many offsets our own broker tells: one."""
+    return len(list_offsets(connection, NODE_ID, {TopicPartition(topic, 0): 3}))
+
+
+def at_once(asked: Callable[[], int], times: int = 10) -> list[int]:
+    """The answers that many threads got, each as often as this."""
     with ThreadPoolExecutor(THREADS) as pool:
-        for count in (1, 2):
-            asked = [pool.submit(shared.send, object()) for _ in range(THREADS)]
-            assert {type(one.exception(60)) for one in asked} == {BrokerUnavailable}
-            assert FailingClient.opened == count  # a new one for the next requests
-    shared.close()
+        several = [pool.submit(lambda: sum(asked() for _ in range(times))) for _ in range(THREADS)]
+    return [each.result() for each in several]
+
+
+def clients() -> int:
+    """How many clients are open: each has a thread."""
+    return sum(thread.name.startswith("kafka-io-tiered-sidecar") for thread in threading.enumerate())
+
+
+def about(topic: str, does: Callable[[], None]) -> Callable[[Any], None]:
+    """For `meanwhile`: what the broker does when it is asked for this topic's offsets."""
+
+    def meanwhile(request: Any) -> None:
+        if request.API_KEY == LIST_OFFSETS and request.topics[0].name == topic:
+            does()
+
+    return meanwhile
+
+
+def end_connection() -> None:
+    raise EndConnection
+
+
+def test_more_threads_than_kafka_python_lets_wait_are_all_answered() -> None:
+    with FakeKafka(meanwhile=slowly(0.002)) as kafka:
+        connection = connected(kafka)
+        assert at_once(lambda: ask(connection)) == [10] * THREADS
+        assert kafka.asked[LIST_OFFSETS] == 10 * THREADS
+        connection.close()
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_a_dead_neighbour_ends_only_what_it_is_asked(spare: bool) -> None:
+    with FakeKafka(meanwhile=slowly(0.002)) as kafka, ThreadPoolExecutor(1) as neighbour:
+        connection = connected(kafka)
+        ask(connection)
+        before, is_over = kafka.accepted, threading.Event()
+
+        def ask_the_dead() -> int:
+            refused = 0
+            while not is_over.is_set():
+                with pytest.raises(BrokerUnavailable):
+                    describe_topics(connection, [], OTHER_ID, spare=spare)
+                refused += 1
+            return refused
+
+        refusals = neighbour.submit(ask_the_dead)
+        answered = at_once(lambda: ask(connection))
+        is_over.set()
+        assert (answered, refusals.result() > 0) == ([10] * THREADS, True)
+        assert kafka.asked[LIST_OFFSETS] == 10 * THREADS + 1  # nothing was asked twice
+        if spare:
+            assert kafka.accepted == before
+        connection.close()
+    assert clients() == 0
+
+
+def test_a_request_that_always_ends_its_connection_ends_no_other() -> None:
+    with FakeKafka(meanwhile=about("poison", end_connection)) as kafka, ThreadPoolExecutor(1) as other:
+        connection = connected(kafka)
+        is_over = threading.Event()
+
+        def ask_for_poison() -> int:
+            refused = 0
+            while not is_over.is_set():
+                with pytest.raises(BrokerUnavailable):
+                    ask(connection, "poison")
+                refused += 1
+            return refused
+
+        poisoned = other.submit(ask_for_poison)
+        answered = at_once(lambda: ask(connection), times=5)
+        is_over.set()
+        assert (answered, poisoned.result() > 0) == ([5] * THREADS, True)
+        connection.close()
+    assert clients() == 0
+
+
+def test_a_request_that_is_never_answered_ends_in_its_time_and_those_behind_it_are_answered() -> None:
+    is_over = threading.Event()
+    with FakeKafka(meanwhile=about("silent", lambda: _until(is_over))) as kafka, ThreadPoolExecutor(THREADS) as pool:
+        connection = connected(kafka, timeout_s=1)
+        ask(connection)
+        silent = pool.submit(ask, connection, "silent")
+        while kafka.asked[LIST_OFFSETS] < 2:
+            time.sleep(0.01)  # noqa: TID251 - the real broker's thread is waited for
+        time.sleep(0.3)  # noqa: TID251 - those behind it have time left when its own is over
+        behind = [pool.submit(ask, connection) for _ in range(THREADS - 1)]
+        assert [each.result(TIMEOUT_S) for each in behind] == [1] * (THREADS - 1)
+        assert str(silent.exception(TIMEOUT_S)) == f"{kafka.server}: no answer within 1 s"
+        is_over.set()
+        assert kafka.asked[LIST_OFFSETS] == THREADS + 1  # whose time is over is not sent again
+        connection.close()
+
+
+def _until(event: threading.Event) -> None:
+    event.wait(TIMEOUT_S)
+    raise EndConnection
+
+
+def test_a_quota_makes_requests_wait_and_ends_none() -> None:
+    with FakeKafka(throttle_ms=100) as kafka:
+        connection = connected(kafka)
+        assert [ask(connection) for _ in range(4)] == [1] * 4
+        with ThreadPoolExecutor(4) as pool:
+            assert [each.result() for each in [pool.submit(ask, connection) for _ in range(4)]] == [1] * 4
+        connection.close()
+        hasty = connected(kafka, timeout_s=0.05)
+        kafka.throttle_ms = 60_000
+        ask(hasty)
+        with pytest.raises(BrokerUnavailable, match="most often by a request quota of the broker"):
+            ask(hasty)
+        hasty.close()
+
+
+def test_any_node_is_one_that_can_be_reached() -> None:
+    with FakeKafka() as kafka:
+        for _ in range(12):  # each has a new choice between a live and a dead node
+            connection = connected(kafka)
+            assert describe_topics(connection, []).broker_ids == {NODE_ID, OTHER_ID}
+            connection.close()
+
+
+def test_threads_that_wait_for_a_connection_share_what_the_one_that_tried_was_told() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(server,), request_timeout_s=0.5))
+        begun_s = time.monotonic()  # noqa: TID251 - real waiting is measured
+        with ThreadPoolExecutor(THREADS) as pool:
+            asked: list[Future[int]] = [pool.submit(ask, connection) for _ in range(THREADS)]
+        took_s = time.monotonic() - begun_s  # noqa: TID251 - as above
+        assert {str(each.exception()) for each in asked} == {f"{server}: no answer within 0.5 s"}
+        assert took_s < 0.5 * THREADS / 2
+
+
+def test_what_is_on_its_way_when_the_connection_is_closed_ends_and_opens_nothing() -> None:
+    is_over = threading.Event()
+    with FakeKafka(meanwhile=about("silent", lambda: _until(is_over))) as kafka, ThreadPoolExecutor(1) as pool:
+        connection = connected(kafka)
+        silent = pool.submit(ask, connection, "silent")
+        while not kafka.asked[LIST_OFFSETS]:
+            time.sleep(0.01)  # noqa: TID251 - the real broker's thread is waited for
+        accepted = kafka.accepted
+        connection.close()
+        assert isinstance(silent.exception(TIMEOUT_S), BrokerUnavailable)
+        assert (kafka.accepted, clients()) == (accepted, 0)
+        is_over.set()
+        assert ask(connection) == 1
+        connection.close()
 
 
 @pytest.mark.parametrize(

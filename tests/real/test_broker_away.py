@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -92,4 +93,4 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
         assert daemon.metric("broker_away") == 0
         assert daemon.process.stop() == 0
         events = [event["event"] for event in daemon.events() if event["event"] in {"broker_away", "broker_back"}]
-        assert events == ["broker_away", "broker_back"] * 3
+        assert [event for event, _ in groupby(events)] == ["broker_away", "broker_back"] * 3  # several reasons in each
