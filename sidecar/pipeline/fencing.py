@@ -27,8 +27,8 @@ def require_not_fenced(facts: PartitionFacts, state: PartitionState) -> None:
 def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFacts, end_offset: int = 0) -> None:
     """Raise Fenced unless this broker still leads under the leader epoch of the plan, BrokerUnavailable if nobody can tell.
 
-    SegmentChanged where what is stable ends below `end_offset` now: under one leader epoch it never falls, so that this is the
-    log of a topic made anew, which begins with the same epochs.
+    SegmentChanged where what is stable ends below `end_offset` now. Under one leader epoch it never falls while the leader runs:
+    the topic was made anew, its epochs too, or the leader came back with less, which beside ZooKeeper needs no new epoch.
     """
     now = tools.facts.confirm(files)
     if not now.leads or now.leader_epoch != planned.leader_epoch:
@@ -39,7 +39,8 @@ def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFa
     if now.stable_end_offset < end_offset:
         raise SegmentChanged(
             f"{files.topic_partition}: the last stable offset was {planned.stable_end_offset} when offsets up to {end_offset} were "
-            f"read, and is {now.stable_end_offset} now: this is another log; nothing was committed"
+            f"read, and is {now.stable_end_offset} now: the topic was made anew, or the leader came back with less of its log; "
+            f"nothing was committed, and it is tried again"
         )
 
 
