@@ -15,8 +15,11 @@ from confluent_kafka.admin import NewTopic
 
 from sidecar.archive.state import PartitionState
 from sidecar.clock import SystemClock
+from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.names import CLEANER_CHECKPOINT
 from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.model import TopicPartition as Partition
 from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.pipeline.restore.restore import restore
 from tests.golden import golden, golden_copy, manifest
@@ -26,7 +29,8 @@ from tests.real.epoch_ends import epoch_end
 from tests.real.product import json_lines, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
 from tests.real.stored_batches import last_data_batch, segment_bases, send_again, stored_batches
-from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, set_topic, write
+from tests.real.tiered_storage import tiered_segments, tiering_properties
+from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, set_topic, wait_until, write
 from tests.restore.archives import lose
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
@@ -36,6 +40,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 TOPICS = ("orders", "codecs-java", "codecs-librdkafka", "transactions", "append-time")
 LEGACY = ("legacy-v0", "legacy-v1", "legacy-mixed")
+TIERED = "codecs-java-0"
 PAYMENTS = "payments"
 SCRIPT = f"""
 producer a
@@ -47,6 +52,8 @@ send t {PAYMENTS} 0 40
 abort t
 send filler {PAYMENTS} 0 600
 """
+CLEANED_END = 877
+"""Of a segment of `compacted-0` that the cleaner of 2.7.2 left with a last batch far below."""
 MORE_ORDERS = """
 producer more
 send more orders 0 400
@@ -57,6 +64,7 @@ send more orders 0 400
 PROPERTIES = {
     "log.retention.ms": "-1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
+    "log.cleaner.backoff.ms": "300",
 }
 
 
@@ -91,7 +99,11 @@ def assert_served(broker: KafkaBroker, states: Mapping[str, PartitionState], sou
     committed = reads(broker, partitions, "read_committed")
     hidden = 0
     for (topic, number), state in zip(partitions, states.values(), strict=True):
-        expected = expected_reads(source / f"{topic}-{number}", state.segments[-1].end_offset)
+        lost = {offset for hole in state.holes for offset in range(hole.base_offset, hole.end_offset)}
+        expected = [
+            [read for read in found if read.offset not in lost]
+            for found in expected_reads(source / f"{topic}-{number}", state.segments[-1].end_offset)
+        ]
         assert everything[topic, number] == expected[0], (topic, number)
         assert committed[topic, number] == expected[1], (topic, number)
         hidden += len(expected[0]) - len(expected[1])
@@ -141,12 +153,28 @@ def test_2_7_2_with_zookeeper_serves_all_formats_from_a_fresh_directory(
     }
     topics = (*TOPICS, *LEGACY)
     states = restore_topics(settings, log_dir, dict.fromkeys(topics, options))
+    cleaned = archive(gateway, golden("2.7.2") / "compacted", tmp_path / "cleaned")
+    restore_topics(cleaned, log_dir, {"compacted": {**options, "partitions": (0,), "offset_range": (0, CLEANED_END)}})
     with broker:
         # To ZooKeeper the topics are new; the broker finds their directories when it comes to lead them.
-        make_topics(broker, "2.7.2", topics)
+        make_topics(broker, "2.7.2", (*topics, "compacted"))
         assert_served(broker, states, source)
         assert_nothing_recovered(broker, states)
+        assert_end_is_reached(broker, "compacted", CLEANED_END)
     assert epochs_of(log_dir, "orders-0") == [(0, 0)]
+
+
+def assert_end_is_reached(broker: KafkaBroker, topic: str, archived_end: int) -> None:
+    """Also when a cleaner has been through all that it may look at."""
+    set_topic(broker, topic, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001"})
+    checkpoint = broker.log_dirs[0] / CLEANER_CHECKPOINT
+    partition = Partition(topic, 0)
+    wait_until("cleaned", lambda: read_offset_checkpoint(checkpoint.read_bytes()).get(partition) == archived_end)
+    # Raises where the end is not told: no batch led there.
+    found = reads(broker, [(topic, 0)], "read_committed")[topic, 0]
+    assert {read.offset for read in found} <= set(range(archived_end))
+    bases = [batch.base_offset for batch in stored_batches(broker.log_dirs[0] / f"{topic}-0")]
+    assert bases[-1] == end_offset(broker, topic) - 1 == archived_end
 
 
 def delete_records(broker: KafkaBroker, topic: str, before_offset: int) -> None:
@@ -184,6 +212,8 @@ def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: Versi
             directory.rename(lost / directory.name)
     # As a disk that was replaced: the broker never shut down with what is there now.
     (log_dir / ".kafka_cleanshutdown").unlink()
+    with store_of(settings) as store:
+        behind = lose(store, TIERED, archived_states(store)[TIERED].segments[1].base_offset).segments[-1]
     states = restore_topics(settings, log_dir, topics)
     archived_end = states[f"{PAYMENTS}-0"].end_offset
     assert (states["orders-0"].end_offset or 0) > archived_before
@@ -191,7 +221,8 @@ def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: Versi
     all_epochs += epochs_of(lost, "orders-0")[1:]
     assert len(all_epochs) == 4
     assert epochs_of(log_dir, "orders-0") == all_epochs
-    with KafkaBroker("3.9.1", tmp_path / "kafka", properties=PROPERTIES) as again:
+    tiering = PROPERTIES | tiering_properties(tmp_path / "tiered")
+    with KafkaBroker("3.9.1", tmp_path / "kafka", properties=tiering) as again:
         assert_served(again, states, lost)
         assert_nothing_recovered(again, states)
         answer = send_again(again.port, PAYMENTS, 0, retried)
@@ -199,6 +230,9 @@ def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: Versi
         assert end_offset(again, PAYMENTS) == archived_end
         for (epoch, _), (_, end) in pairwise(all_epochs):
             assert epoch_end(again.port, "orders", 0, epoch) == (epoch, end)
+        # Its tiering, too, gets past the offsets that are lost.
+        set_topic(again, TIERED.removesuffix("-0"), {"remote.storage.enable": "true"})
+        wait_until("tiered", lambda: behind.base_offset in tiered_segments(tmp_path / "tiered", TIERED))
         write(again, f"producer n\nsend n {PAYMENTS} 0 5", tmp_path)
         assert end_offset(again, PAYMENTS) == end_offset(again, PAYMENTS, committed=True) == (archived_end or 0) + 5
     # The history of epochs was kept, and went on.
@@ -213,6 +247,8 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
     with store_of(settings) as store:
         last = archived_states(store)["append-time-0"].segments[-1]
         lose(store, "append-time-0", last.base_offset)
+        # A transaction is open there whose abort marker is lost: what it wrote below must not show.
+        lose(store, "transactions-0", 220)
     broker = KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES)
     with broker:
         make_topics(broker, "4.3.0", TOPICS)
@@ -235,14 +271,14 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
         assert_served(again, states, source)
         assert_nothing_recovered(again, states)
         # No offset that is lost is given out again.
-        assert end_offset(again, "append-time") == last.end_offset
+        assert end_offset(again, "append-time") == last.end_offset + 1
         write(again, "producer n\nsend n append-time 0 5", tmp_path)
         assert (
-            end_offset(again, "append-time") == end_offset(again, "append-time", committed=True) == last.end_offset + 5
+            end_offset(again, "append-time") == end_offset(again, "append-time", committed=True) == last.end_offset + 6
         )
         # Until then, who read to the end was led over what is lost.
         bases = [found.base_offset for found in stored_batches(log_dir / "append-time-0")]
-        assert [offset for offset in bases if offset >= last.base_offset] == [last.end_offset - 1, last.end_offset]
+        assert [offset for offset in bases if offset >= last.base_offset] == [last.end_offset, last.end_offset + 1]
         # The group commits the epoch of each partition's last batch. With the source's own there (seen when the refusal above
         # was taken out), it comes back to wait for a leader of that epoch, and is given 0 of the new records.
         names = ("orders-0", "orders-1")
