@@ -13,7 +13,7 @@ from sidecar.pipeline.restore.restore import RestoreReport, restore
 from sidecar.pipeline.restore.staging import StagedPartition
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
-from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
+from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir, restored
 from tests.restore.test_damage import segment_keys
 
 
@@ -50,7 +50,7 @@ def test_a_strangers_file_in_an_unfinished_directory_stops_only_that_one(tmp_pat
 def test_a_directory_that_may_not_be_written_stops_only_that_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log_dir = own_log_dir(tmp_path)
+    log_dir, store = own_log_dir(tmp_path), archived()
     opened = os.open
 
     def refusing(path: str | Path, *arguments: int) -> int:
@@ -61,8 +61,8 @@ def test_a_directory_that_may_not_be_written_stops_only_that_one(
     # Root may write everywhere, and tests run as root too.
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refusing)
-        assert_only_the_first_stopped(run(archived(), log_dir), "run as the broker's user, or as root")
-    assert run(archived(), log_dir).exit_code == 0
+        assert_only_the_first_stopped(run(store, log_dir), "run as the broker's user, or as root")
+    assert run(store, log_dir).exit_code == 0
 
 
 def test_a_name_that_cannot_be_given_at_the_end_stops_only_that_one(
@@ -115,3 +115,22 @@ def test_a_full_disk_is_an_exit_code_and_one_object(tmp_path: Path, monkeypatch:
     assert "no space left on the disk" in answer["error"]
     assert not list(log_dir.glob("orders-[01]"))
     assert in_this_process(*arguments).code == 0
+
+
+def test_root_that_may_not_change_owners_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves no directory behind that neither the broker's user nor a later run could use."""
+    log_dir = own_log_dir(tmp_path)
+    (log_dir / ".lock").touch()
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("sidecar.pipeline.restore.staging.owner_for", lambda directory: (12345, 12346))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", refused)
+    outcome = restored(archived(), log_dir, "orders")
+    assert (
+        "orders-0.restoring: cannot be written: run as the broker's user, or as root that may change" in outcome.problem
+    )
+    assert "CAP_CHOWN" in outcome.problem
+    assert not list(log_dir.glob("orders-0*"))

@@ -47,8 +47,16 @@ def translating(path: Path) -> Iterator[None]:
                 f"{path}: no space left on the disk, or the quota is used up: make room and run the same command again; "
                 f"what is complete is not fetched again"
             ) from error
-        advice = "run as the broker's user, or as root" if isinstance(error, PermissionError) else str(error.strerror)
+        advice = _whom_to_be() if isinstance(error, PermissionError) else str(error.strerror)
         raise PartitionError(f"{path}: cannot be written: {advice}") from error
+
+
+def _whom_to_be() -> str:
+    if os.geteuid() != 0:
+        return "run as the broker's user, or as root"
+    return (
+        "run as the broker's user, or as root that may change owners (capability CAP_CHOWN; on NFS without root_squash)"
+    )
 
 
 @dataclass(slots=True)
@@ -114,10 +122,13 @@ class StagedPartition:
 
     def hold(self) -> None:
         """Make the directory where it is not there: no broker starts beside it. Raises StagingFull, PartitionError."""
-        with translating(self.directory):
-            self.directory.mkdir(exist_ok=True)
+        with translating(self.directory), ExitStack() as undoing:
+            if not self.directory.is_dir():
+                self.directory.mkdir()
+                undoing.callback(self.directory.rmdir)
             if self._owner is not None:
                 os.chown(self.directory, *self._owner)
+            undoing.pop_all()
 
     def begin(
         self, identities: Mapping[str, str], files_of: Mapping[str, frozenset[str]], topic_id: str | None
