@@ -12,6 +12,7 @@ import structlog
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.producer_snapshot import KnownState, state_at_log_start
@@ -34,8 +35,10 @@ class HeldLog:
     Where either changes all of them are let go: another leader may have truncated the log, another directory is another log.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, starts: LogStarts | None = None) -> None:
+        """Args: starts: is told what is seen while the partition rests. Default: nobody wants to know."""
         self._tools = tools
+        self._starts = LogStarts() if starts is None else starts
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
@@ -107,7 +110,9 @@ class HeldLog:
     def look(self, files: PartitionFiles) -> None:
         """`see` without a plan: the partition rests."""
         with suppress(PartitionError):  # The next plan tells.
-            self.see(files, self._tools.facts.partition(files), None)
+            facts = self._tools.facts.partition(files)
+            self._starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
+            self.see(files, facts, None)
 
     def plannable(
         self,

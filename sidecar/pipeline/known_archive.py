@@ -10,7 +10,7 @@ from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, Remembered
 from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.deleted_records import LogStarts
+from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.seams import (
     OpenedLineage,

@@ -45,12 +45,14 @@ def tell_lost(
 ) -> None:
     """A commit of ours says that offsets are lost: nobody may find that out by reading the archive only.
 
+    What was deleted on purpose is no loss.
+
     Args:
         said: all that it says.
         log_start_offset: of the leader, None where it is not known any more.
     """
     for hole in said:
-        if isinstance(hole, Lost):
+        if isinstance(hole, Lost) and hole.reason != DELETED_FIRST:
             _log.error(
                 "offsets_lost",
                 partition=str(partition),

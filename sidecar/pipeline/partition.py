@@ -47,19 +47,21 @@ class PartitionArchiver:
         self._topic_partition = files.topic_partition
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
-        self.held = HeldLog(tools)
+        self.held = HeldLog(tools, self._known.starts)
         self._tail = ActiveTail(tools.facts, tools.clock)
         self._first_seen_ms: dict[int, int] = {}
         self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._standing: StandingPlan | None = None
+        self._is_overtaken = False
         self.last_turn = NEVER
 
     def plan(self, files: PartitionFiles) -> PartitionPlan:
         """What could be archived of these files now, and until when. Reads the archive only the first time."""
         self._standing = None
         plan = self._plan(files)
+        self._is_overtaken = False
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(files))
         self._standing = standing(plan, self._known.state)
@@ -112,7 +114,8 @@ class PartitionArchiver:
         if led_epoch != self._led_epoch:
             self._known.forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
             self._led_epoch = led_epoch
-        self._known.starts.see(facts, files.directory_id)
+        if not self._is_overtaken:
+            self._known.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
         if not facts.leads or facts.reason:
             return PartitionPlan(
                 files, facts, (), self.pending(files), facts.reason or "this broker does not lead here"
@@ -223,6 +226,8 @@ class PartitionArchiver:
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
             known.overtaken(error.state, plan.files)
+            # It is planned anew from the same listing, and the leader may be asked meanwhile.
+            self._is_overtaken = True
             outcome.reason, outcome.error = str(error), error
         except SidecarError as error:
             outcome.reason, outcome.error = str(error), error

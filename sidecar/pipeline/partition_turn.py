@@ -213,15 +213,7 @@ class PartitionTurn:
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         lost = [] if prepared.lost is None else [Lost(*prepared.lost, NOT_ON_DISK)]
-        deleted = deleted_on_purpose(
-            self._outcome.files,
-            self._plan.facts,
-            self._tools.facts.policy(self._outcome.files.topic_partition.topic),
-            state,
-            self._known.starts,
-            entry.end_offset,
-            commits.read,
-        )
+        deleted = deleted_on_purpose(self._plan.facts, state, self._known.starts, entry.end_offset, commits.read)
         self._tools.journal.committing(entry.segment_id, state.next_number)
         self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
         try:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
-from sidecar.archive.actions import Lost
+from sidecar.archive.actions import Action, DeleteRecords, Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import OutcomeUnknown
 from sidecar.model import SegmentFiles
-from sidecar.pipeline.deleted_records import is_hole_deleted, tell_hole_deleted
+from sidecar.pipeline.deleted_records import deleted_in_hole, tell_deleted, tell_holes_deleted
 from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK, tell_lost
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
 
 
 def pass_over(
@@ -34,24 +35,45 @@ def pass_over(
 
 
 def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
-    """Commit that the offsets above the archive's end are lost, or were deleted on purpose; the state after that.
+    """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose; the state after that.
 
     Raises CommitConflict, OutcomeUnknown, and the errors of `require_leadership` and the store.
     """
     state, commits = known.opened()
     require_leadership(tools, plan.files, plan.facts)
-    policy = tools.facts.policy(plan.files.topic_partition.topic)
-    if is_hole_deleted(plan.files, plan.facts, policy, state, known.starts, hole[1], commits.read):
-        lost, tell = [Lost(*hole, DELETED_FIRST)], partial(tell_hole_deleted, plan.facts, hole)
-    else:
-        lost = [Lost(*hole, NOT_ON_DISK)]
-        tell = partial(tell_lost, tools, plan.files.topic_partition, lost, plan.facts.cluster_start_offset)
+    said = _what_is_said(state, known, plan, hole, commits.read)
     try:
-        after = commits.append(lost, writer_of(tools, plan.facts), state)
+        after = commits.append(said, writer_of(tools, plan.facts), state)
     except OutcomeUnknown:
-        tell()  # It may stand: the next look finds no hole to record then. Better told twice than not at all.
+        # It may stand: the next look finds no hole to record then. Better told twice than not at all.
+        _tell(tools, plan.facts, said)
         raise
-    tell()
+    _tell(tools, plan.facts, said)
     tools.board.grown(plan.files.topic_partition, after.segments, after.holes)
     known.position = None
     return known.keep(after, plan.files)
+
+
+def _what_is_said(
+    state: PartitionState,
+    known: KnownArchive,
+    plan: PartitionPlan,
+    hole: tuple[int, int],
+    read_whole: Callable[[], PartitionState],
+) -> list[Action]:
+    deleted_end = deleted_in_hole(plan.files, plan.facts, state, known.starts, hole, read_whole)
+    said: list[Action] = []
+    if deleted_end > hole[0]:
+        said.append(Lost(hole[0], deleted_end, DELETED_FIRST))
+    if deleted_end < hole[1]:
+        said.append(Lost(deleted_end, hole[1], NOT_ON_DISK))
+    # Whoever restores what lies below is to know, too, if nothing is ever archived above.
+    if deleted_end > max(hole[0], state.deleted_before_offset):
+        said.append(DeleteRecords(deleted_end))
+    return said
+
+
+def _tell(tools: Tools, facts: PartitionFacts, said: list[Action]) -> None:
+    tell_holes_deleted(facts, said)
+    tell_lost(tools, facts.topic_partition, said, facts.cluster_start_offset)
+    tell_deleted(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset)

@@ -31,6 +31,7 @@ class SeenOffsets:
         self._name = ""
         self._start_offset: int | None = None
         self._gone_end_offset: int | None = None
+        self._retained_end_offset: int | None = None
         self._is_doubted = False
         self._untold: tuple[_Span, ...] = ()
         self._kept: tuple[_Span, ...] = ()
@@ -55,10 +56,15 @@ class SeenOffsets:
         if self._start_offset is None:
             self._start_offset = max(first_offset, log_start_offset)
         elif _lies_inside(files, log_start_offset):
-            if log_start_offset > self._start_offset and (self._gone_end_offset is None or self._is_doubted):
-                self._start_offset, self._gone_end_offset, self._is_doubted = log_start_offset, None, False
+            if log_start_offset > self._start_offset:
+                # What retention had taken before stays to be told; nothing else of what went is a loss.
+                self._gone_end_offset = self._retained_end_offset
+                self._set_aside()
+                self._start_offset = log_start_offset
         elif first_offset > self._start_offset:
             self._gone_end_offset = first_offset
+            if log_start_offset >= first_offset:
+                self._retained_end_offset = first_offset
             self._name = self._name or _name_of(files)
         self._keep()
 
@@ -71,7 +77,8 @@ class SeenOffsets:
         """
         self._tell_untold(facts, archived_end_offset is None, first_offset)
         if archived_end_offset is not None and not self._is_doubted:
-            self._start_offset = self._gone_end_offset = None  # From here on the archive shows what it lacks.
+            # From here on the archive shows what it lacks.
+            self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         start_offset, end_offset = self._start_offset, self._gone_end_offset
         if start_offset is not None and end_offset is not None and first_offset is not None:
             self._tell_gone(facts, start_offset, end_offset, first_offset)
@@ -99,6 +106,8 @@ class SeenOffsets:
         untold, self._untold = self._untold, ()
         if begins is None:
             return
+        if is_empty:  # Descriptors have the rest, which may come to nothing yet.
+            self._untold = tuple((max(start, begins), end) for start, end in untold if end > begins)
         for start_offset, gone_end_offset in untold:
             end_offset = self._not_in_a_tier(facts, min(gone_end_offset, begins))
             if end_offset > start_offset:
@@ -125,9 +134,10 @@ class SeenOffsets:
             self._untold = self._untold if _are_one(before, self._name) else ()
 
     def _set_aside(self) -> None:
-        if self._start_offset is not None and self._gone_end_offset is not None:
-            self._untold = _joined((*self._untold, (self._start_offset, self._gone_end_offset)))
-        self._start_offset = self._gone_end_offset = None
+        start_offset, end_offset = self._start_offset, self._gone_end_offset
+        if start_offset is not None and end_offset is not None and end_offset > start_offset:
+            self._untold = _joined((*self._untold, (start_offset, end_offset)))
+        self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         self._is_doubted = False
 
     def _keep(self) -> None:

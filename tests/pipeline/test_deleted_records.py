@@ -15,10 +15,11 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline import commit_log, deleted_records
+from sidecar.pipeline import commit_log, log_starts
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
 from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.deleted_records import LogStarts, deleted_on_purpose
+from sidecar.pipeline.deleted_records import deleted_on_purpose
+from sidecar.pipeline.log_starts import LogStarts
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
@@ -54,8 +55,8 @@ def recorded(
     files, state = seen
     starts = LogStarts()
     for look in (*earlier, facts):
-        starts.see(look, files.directory_id)
-    return deleted_on_purpose(files, facts, policy, state, starts, state.end_offset or 0, lambda: state)
+        starts.see(files, look, policy)
+    return deleted_on_purpose(facts, state, starts, state.end_offset or 0, lambda: state)
 
 
 def test_a_start_inside_a_segment_counts_above_what_this_leadership_has_written(
@@ -82,6 +83,9 @@ def test_a_start_that_moved_under_this_leadership_counts(seen: tuple[PartitionFi
         assert recorded(seen, told(border + 5), told(0)) == moved
         assert recorded(seen, told(border + 5), told(None), told(border), told(border + 1)) == moved
         assert recorded(seen, told(border), told(0)) == []
+        # Retention has moved it on since, or another request has.
+        assert recorded(seen, told(699), told(0), told(border + 5)) == [DeleteRecords(699)]
+        assert recorded(seen, told(seen[0].segments[5].base_offset), told(0), told(border + 5)) == moved
         assert recorded(seen, told(border + 5), told(border + 5)) == []
         # It moved while another led, or nobody knows when.
         assert recorded(seen, told(border + 5), told(0, EPOCH - 1)) == []
@@ -212,15 +216,15 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
     files, start_offset = moved
     starts, reads = LogStarts(), []
     if is_seen_to_move:
-        starts.see(told(0), files.directory_id)  # the broker's answer of the moment before the swap
+        starts.see(files, told(0), TopicPolicy())  # the broker's answer of the moment before the swap
 
     def whole() -> PartitionState:
         reads.append(1)
         return state
 
     def said(start_offset: int, known: PartitionState) -> list[DeleteRecords]:
-        starts.see(told(start_offset), files.directory_id)
-        return deleted_on_purpose(files, told(start_offset), TopicPolicy(), known, starts, state.end_offset or 0, whole)
+        starts.see(files, told(start_offset), TopicPolicy())
+        return deleted_on_purpose(told(start_offset), known, starts, state.end_offset or 0, whole)
 
     known = replace(state, segments=())
     assert said(start_offset, known) == said(start_offset, known) == []
@@ -231,13 +235,15 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
 def test_a_start_in_another_directory_is_not_compared_with_the_one_before(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:
-    starts = LogStarts()
-    starts.see(told(0), (1, 1))
-    starts.see(told(145), (1, 1))
+    files, starts = seen[0], LogStarts()
+    starts.see(files, told(0), TopicPolicy())
+    starts.see(files, told(145), TopicPolicy())
     assert starts.has_moved(told(145))
-    starts.see(told(145), (1, 2))
+    assert starts.inside == 145
+    starts.see(replace(files, directory_id=(9, 9)), told(145), TopicPolicy())
     assert not starts.has_moved(told(145))
     assert starts.has_moved(told(146))
+    assert starts.inside is None
 
 
 def test_a_start_where_the_archive_may_have_lost_a_border_is_no_deletion(
@@ -259,9 +265,9 @@ def test_a_start_where_the_archive_may_have_lost_a_border_is_no_deletion(
         assert recorded((files, state), told(start_offset)) == expected
     up_to_it = replace(seen[1], segments=(), removed=(), end_offset=start_offset)
     starts = LogStarts()
-    assert not deleted_on_purpose(
-        files, told(start_offset), TopicPolicy(), up_to_it, starts, last.end_offset, lambda: up_to_it
-    )
+    starts.see(files, told(start_offset), TopicPolicy())
+    assert starts.inside == start_offset
+    assert not deleted_on_purpose(told(start_offset), up_to_it, starts, last.end_offset, lambda: up_to_it)
 
 
 def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_archive(
@@ -270,7 +276,7 @@ def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_
     def fails(segment: SegmentFiles, _: int) -> int:
         raise PartitionError(f"{segment.log.path} cannot be read: Input/output error")
 
-    monkeypatch.setattr(deleted_records, "leader_epoch_below", fails)
+    monkeypatch.setattr(log_starts, "leader_epoch_below", fails)
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     directory = log_dir / "orders-0"
     set_aside_last(directory, tmp_path / "aside")

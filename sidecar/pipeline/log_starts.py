@@ -1,0 +1,109 @@
+"""Where a leader's log began, look by look, and how far that tells of records that were deleted on purpose."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import structlog
+
+from sidecar.errors import PartitionError
+from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.pipeline.archive_borders import Borders
+from sidecar.pipeline.batch_search import leader_epoch_below
+from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
+
+_log = structlog.get_logger(__name__)
+
+
+class LogStarts:
+    """What was seen since this broker was first seen to lead, under each leader epoch and in each directory.
+
+    `inside`: the highest log start that lay inside a segment, where only DeleteRecords can have moved it, as far as the log
+    tells; retention may have moved it on since. `border`: a log start of that time that is one of the archive's borders.
+    `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, tuple[int, int]] | None = None
+        self._first_start_offset: int | None = None
+        self._read: tuple[int, bool] | None = None
+        self._unknown: int | None = None
+        self.inside: int | None = None
+        self.border: int | None = None
+        self.borders: Borders | None = None
+
+    def see(self, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy) -> None:
+        """What a look at the partition told. A log that is moved to another log dir keeps the leader epoch, not the borders.
+
+        The directory has to be listed after the leader was asked: a segment that it rolled since ends behind its log start.
+        """
+        if (facts.leader_epoch, files.directory_id) != self._seen:
+            self._seen = facts.leader_epoch, files.directory_id
+            self._first_start_offset = self._read = self.inside = self.border = self.borders = None
+        start_offset = facts.cluster_start_offset
+        if not facts.leads or start_offset is None:
+            return
+        if self._first_start_offset is None:
+            self._first_start_offset = start_offset
+        if start_offset > (self.inside or 0) and start_offset != self.border:
+            self._look_inside(files, facts, policy, start_offset)
+
+    def has_moved(self, facts: PartitionFacts) -> bool:
+        """Whether the log start of these facts is higher than it was, under one and the same leader epoch of ours."""
+        first, now = self._first_start_offset, facts.cluster_start_offset
+        return (
+            self._seen is not None
+            and facts.leader_epoch == self._seen[0]
+            and first is not None
+            and now is not None
+            and now > first
+        )
+
+    def is_in_ours(self, segment: SegmentFiles, facts: PartitionFacts, start_offset: int) -> bool:
+        """Whether the batch below a log start was written under the present leader epoch. What cannot be read is told once."""
+        if self._read is None or self._read[0] != start_offset:
+            try:
+                self._read = start_offset, leader_epoch_below(segment, start_offset) == facts.leader_epoch
+            except PartitionError as error:
+                self.tell_unknown(facts, start_offset, error)
+                return False
+        return self._read[1]
+
+    def tell_unknown(self, facts: PartitionFacts, start_offset: int, error: PartitionError) -> None:
+        """What lies below the archive's end must not keep what lies above it from being archived."""
+        if start_offset == self._unknown:
+            return
+        self._unknown = start_offset
+        _log.warning(
+            "deleted_records_unknown",
+            partition=str(facts.topic_partition),
+            log_start_offset=start_offset,
+            error=str(error),
+            action="archiving goes on; if records were deleted on purpose, restore with --offset-range from the log start on",
+        )
+
+    def _look_inside(
+        self, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy, start_offset: int
+    ) -> None:
+        rolled = _rolled_around(files, start_offset)
+        if facts.leader_epoch < 0 or (rolled is None and active_below(files, start_offset) is None):
+            return
+        is_seen = self.has_moved(facts) and not policy.unanswered and not policy.remote_storage_enable
+        # An active segment is read where something hangs on it: it has no index that spares reading all of it.
+        if is_seen or (rolled is not None and self.is_in_ours(rolled, facts, start_offset)):
+            self.inside = start_offset
+
+
+def _rolled_around(files: PartitionFiles, offset: int) -> SegmentFiles | None:
+    """The rolled segment inside which an offset lies."""
+    row = bisect_right(files.segments, offset, key=lambda segment: segment.end_offset)
+    return files.segments[row] if row < len(files.segments) and files.segments[row].base_offset < offset else None
+
+
+def active_below(files: PartitionFiles, offset: int) -> SegmentFiles | None:
+    """The active segment, as one that ends behind an offset inside of it; None if it does not begin below."""
+    log, base_offset = files.active_log, files.active_base_offset
+    if log is None or base_offset is None or base_offset >= offset:
+        return None
+    return SegmentFiles(files.topic_partition, files.log_dir, base_offset, offset + 1, log, None, None, None, None)

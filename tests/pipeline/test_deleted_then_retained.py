@@ -1,0 +1,141 @@
+"""DeleteRecords went into a segment, and retention moved the log start on before the next commit: still deleted on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sidecar.archive.state import Hole
+from sidecar.clock import ManualClock
+from sidecar.pipeline.commit_log import CommitConflict
+from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK
+from sidecar.pipeline.partition_turn import PartitionTurn
+from tests.pipeline.rig import archived_states, ranges
+from tests.pipeline.test_seen_offsets import NAME, Site, roll_and_delete, site
+
+RETRY_S = 60.0
+ACTIVE = 964
+"""Where the active segment begins."""
+
+
+@pytest.fixture(params=[0.0, RETRY_S], ids=["planned at each look", "resting"])
+def away(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """All is planned and held open, and the store takes nothing."""
+    with site(tmp_path, retry_wait_s=request.param, record_lost=True) as found:
+        answer = found.store.before
+        found.store.before = lambda operation, key: answer(operation, key) if operation == "upload" else None
+        found.store.is_away = True
+        assert found.lost() == []
+        yield found
+
+
+def back(found: Site) -> list[tuple[str, int, int]]:
+    """The store is back, and all is archived: what is told of what is gone."""
+    found.store.is_away = False
+    clock = found.tools.clock
+    assert isinstance(clock, ManualClock)
+    with capture_logs() as logs:
+        for _ in range(3):
+            clock.advance_ms(int(RETRY_S * 1000) + 1)
+            assert found.rounds.run_once().errors == []
+    events = {"offsets_lost", "deleted_before_archived"}
+    return [(line["event"], line["from_offset"], line["to_offset"]) for line in logs if line["event"] in events]
+
+
+def test_what_was_held_is_archived_as_deleted(away: Site) -> None:
+    away.facts.cluster_start_offset = 300
+    assert away.lost() == []
+    away.retention(504)
+    assert away.lost() == []
+    assert back(away) == []
+    state = archived_states(away.store)[NAME]
+    assert (ranges(state)[0][0], state.deleted_before_offset, state.holes) == (0, 300, ())
+
+
+def test_what_retention_took_alone_is_archived_as_live(away: Site) -> None:
+    for start_offset in (248, 504):
+        away.retention(start_offset)
+        assert away.lost() == []
+    assert back(away) == []
+    state = archived_states(away.store)[NAME]
+    assert (ranges(state)[0][0], state.deleted_before_offset) == (0, 0)
+
+
+def test_of_what_went_before_the_first_commit_only_what_retention_took_is_lost(away: Site) -> None:
+    for directory_start, start_offset in ((248, 248), (248, 300), (504, 504)):
+        away.retention(directory_start, told=start_offset)
+        assert away.lost() == []
+    away.tools.held.release()
+    assert back(away) == [("offsets_lost", 0, 248), ("offsets_lost", 300, 504)]
+    assert ranges(archived_states(away.store)[NAME])[0][0] == 504
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[Site]:
+    """All that has rolled is archived but the last three segments."""
+    with site(tmp_path, record_lost=True) as found:
+        bases = sorted(int(path.stem) for path in found.directory.glob("*.log"))
+        aside = tmp_path / "aside"
+        aside.mkdir()
+        for path in found.directory.iterdir():
+            if path.name[:20].isdigit() and int(path.name[:20]) > bases[-4]:
+                path.rename(aside / path.name)
+        assert found.lost() == []
+        for path in aside.iterdir():
+            path.rename(found.directory / path.name)
+        assert archived_states(found.store)[NAME].end_offset == bases[-4]
+        yield found
+
+
+def test_a_hole_is_deleted_up_to_there_and_lost_above(behind: Site) -> None:
+    base_offset = archived_states(behind.store)[NAME].end_offset or 0
+    deleted_end = base_offset + 5
+    behind.store.is_away = True
+    behind.facts.cluster_start_offset = deleted_end
+    assert behind.lost() == []
+    behind.tools.held.release()
+    behind.retention(ACTIVE)
+    told = back(behind)
+    assert told == [("deleted_before_archived", base_offset, deleted_end), ("offsets_lost", deleted_end, ACTIVE)]
+    state = archived_states(behind.store)[NAME]
+    holes = Hole(base_offset, deleted_end, DELETED_FIRST), Hole(deleted_end, ACTIVE, NOT_ON_DISK)
+    assert (state.holes, state.deleted_before_offset) == (holes, deleted_end)
+    lost = behind.tools.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total")
+    assert lost == ACTIVE - deleted_end
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_log_that_was_emptied_has_lost_nothing_when_its_active_segment_goes(behind: Site, is_seen: bool) -> None:
+    assert back(behind) == []
+    behind.tools.held.release()
+    behind.facts.cluster_start_offset = ACTIVE + 6 if is_seen else 0
+    assert back(behind) == []
+    assert archived_states(behind.store)[NAME].deleted_before_offset == 0
+    roll_and_delete(behind.directory, ACTIVE + 6)
+    behind.facts.cluster_start_offset = ACTIVE + 6
+    assert back(behind) == [("deleted_before_archived" if is_seen else "offsets_lost", ACTIVE, ACTIVE + 6)]
+    assert archived_states(behind.store)[NAME].deleted_before_offset == (ACTIVE + 6 if is_seen else 0)
+
+
+def test_an_answer_that_is_newer_than_the_listing_shows_no_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention rolled and took the active segment while the partition is planned anew behind another writer's commit."""
+    with site(tmp_path) as found:
+        run, plans = PartitionTurn.run, []
+
+        def overtaken(turn: PartitionTurn, uploads: Executor) -> None:
+            plans.append(turn._plan)
+            if len(plans) == 1:
+                found.facts.cluster_start_offset = ACTIVE + 6
+                raise CommitConflict("another was first", turn._known.opened()[0])
+            run(turn, uploads)
+
+        monkeypatch.setattr(PartitionTurn, "run", overtaken)
+        assert found.lost() == []
+        assert plans[1].facts.cluster_start_offset == ACTIVE + 6
+        assert archived_states(found.store)[NAME].deleted_before_offset == 0
