@@ -130,6 +130,11 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         )
     if outcome.plan.asks_for_more:
         texts.append(f"{name}: the archive holds less than the offsets that were asked for")
+    if log and log.is_led_over:
+        texts.append(
+            f"{name}: its last batch ends below {log.added_from_offset}: an empty batch at that offset leads readers and "
+            f"followers to the log's end"
+        )
     if log and log.unsettled_transactions:
         texts.append(_unsettled(name, log.unsettled_transactions))
     if log and log.aborted:

@@ -81,6 +81,7 @@ def test_a_log_ends_behind_what_is_lost_at_the_archives_end(tmp_path: Path, caps
     told = " ".join(capsys.readouterr().err.split())
     assert f"orders-0: not in the archive, recorded as lost: [{LOST_FROM}, {END}): damaged" in told
     assert f"orders-0: its log goes on at {END}, behind lost offsets" in told
+    assert f"orders-0: its last batch ends below {END}: an empty batch" in told
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,11 @@ class FinishedLog:
     added_from_offset: int
     unsettled_transactions: tuple[UnsettledTransaction, ...] = ()
 
+    @property
+    def is_led_over(self) -> bool:
+        """Whether its active segment has an empty batch, because the last one below ends too early."""
+        return not self.aborted and self.added_from_offset < self.end_offset
+
 
 def finish_partition(
     work: PartitionRestore, restored: tuple[RestoredSegment, ...], open_mode: OpenTransactionMode
