@@ -16,6 +16,7 @@ from sidecar.logformat.names import (
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
 )
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 
 Decoded = TypeVar("Decoded")
@@ -111,8 +112,7 @@ def read_file(path: Path, decode: Callable[[bytes, str], Decoded]) -> Decoded | 
     Raises PartitionError if it cannot be read, and what `decode` raises.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
+        data = read_regular(path, _LARGEST_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:

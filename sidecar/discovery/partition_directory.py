@@ -12,6 +12,7 @@ from pathlib import Path
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.names import PARTITION_METADATA, Suffix, is_in_flight, parse_file_name
 from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 
 _LISTINGS = 3
@@ -158,7 +159,6 @@ def _identity(directory: Path, entry: os.DirEntry[str]) -> FileIdentity | None:
 
 def _topic_id(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
-            return read_partition_metadata(file.read(_METADATA_BYTES), str(path))
+        return read_partition_metadata(read_regular(path, _METADATA_BYTES), str(path))
     except FileNotFoundError:
         return None

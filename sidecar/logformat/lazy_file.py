@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.logformat.regular_file import open_regular
 
 
 class LazyFile:
@@ -29,7 +30,7 @@ class LazyFile:
         """See ReadAt. Raises SegmentChanged or PartitionError."""
         try:
             if self._descriptor is None:
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self._descriptor = open_regular(self._path)
             return os.preadv(self._descriptor, [buffer], position)
         except OSError as error:
             raise self._ours(error) from error

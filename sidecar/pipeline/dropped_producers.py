@@ -12,6 +12,8 @@ from typing import Final
 
 import structlog
 
+from sidecar.logformat.regular_file import read_regular
+
 _log = structlog.get_logger(__name__)
 
 NAME: Final = "restored-without-producers.json"
@@ -28,8 +30,7 @@ def dropped_below(directory: Path) -> int:
     """Below which offset a partition's producers were left out; 0 where nothing says so. A file that cannot be read is told."""
     path = directory / NAME
     try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(_BYTES_MAX))
+        found = json.loads(read_regular(path, _BYTES_MAX))
         version, offset = found["version"], found["below_offset"]
     except FileNotFoundError:
         return 0

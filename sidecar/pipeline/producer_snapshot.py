@@ -13,6 +13,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.pipeline.dropped_producers import dropped_below
 from sidecar.pipeline.reading import SegmentReading
@@ -87,7 +88,7 @@ def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
 def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
     if offset > 0 and directory is not None:
         try:
-            content = (directory / file_name(offset, Suffix.SNAPSHOT)).read_bytes()
+            content = read_regular(directory / file_name(offset, Suffix.SNAPSHOT))
             return KnownState(ProducerTable.from_snapshot(offset, content), offset, exact=True)
         except (CorruptSnapshot, OSError):
             pass  # A snapshot that cannot be read tells no more than one that is not there.

@@ -12,6 +12,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.archive_memory import Remembered
 from sidecar.pipeline.batch_search import batch_crc, first_record_batch, log_end_offset
@@ -158,7 +159,7 @@ def leader_epoch_checkpoint(files: PartitionFiles) -> LeaderEpochs | None:
     """The partition's `leader-epoch-checkpoint`, None where it does not exist. Raises CorruptFile."""
     path = files.directory / "leader-epoch-checkpoint"
     try:
-        return read_leader_epochs(path.read_bytes(), str(path))
+        return read_leader_epochs(read_regular(path), str(path))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -206,7 +207,7 @@ def cleaner_was_here(log_dir: Path, topic_partition: TopicPartition) -> bool:
     """Whether the broker has compacted this partition: batches may have been rewritten, and offsets may be missing anywhere."""
     path = log_dir / "cleaner-offset-checkpoint"
     try:
-        return topic_partition in read_offset_checkpoint(path.read_bytes(), str(path))
+        return topic_partition in read_offset_checkpoint(read_regular(path), str(path))
     except FileNotFoundError:
         return False
     except (CorruptFile, OSError):

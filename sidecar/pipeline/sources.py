@@ -10,6 +10,7 @@ from pathlib import Path
 from sidecar.discovery.partition_directory import list_log_bases
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.positional import PositionalFile
+from sidecar.logformat.regular_file import open_regular
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -29,7 +30,7 @@ def open_listed(file: FileIdentity) -> int:
         PartitionError: it may not be read.
     """
     try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_regular(file.path, os.O_NOFOLLOW)
     except FileNotFoundError as error:
         raise SegmentChanged(
             f"{file.path}: vanished between listing and reading; the next scan decides anew"

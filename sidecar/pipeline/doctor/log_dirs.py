@@ -15,6 +15,7 @@ from sidecar.config import Settings
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
+from sidecar.logformat.regular_file import open_regular
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.assembly import scanner
@@ -106,7 +107,7 @@ class _Look:
         opened = logs[:: len(logs) // _OPENED_MAX + 1]
         for path in opened:
             try:
-                path.open("rb").close()
+                os.close(open_regular(path))
             except FileNotFoundError:
                 continue  # rolled away or deleted since the listing
             except OSError as error:

@@ -13,6 +13,7 @@ from sidecar.logformat.names import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.finishing import FinishedLog
 from sidecar.pipeline.restore.staging import new_file, owner_for
@@ -64,7 +65,7 @@ def _update(path: Path, new: Mapping[TopicPartition, int], restored: Mapping[Top
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return b""
     except OSError as error:

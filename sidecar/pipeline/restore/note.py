@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar.logformat.names import directory_name
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.staging import new_file, owner_for, translating
 from sidecar.pipeline.snapshots.placing import sync_directory
@@ -52,7 +53,7 @@ class CommandNote:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
-            found = json.loads(self._path.read_bytes())
+            found = json.loads(read_regular(self._path))
             names = found["finished"] if found["version"] == _VERSION else {}
             return {
                 str(name): {"inode": int(entry["inode"]), "seal": dict(entry["seal"])} for name, entry in names.items()

@@ -29,6 +29,7 @@ from sidecar.logformat.names import (
     parse_file_name,
 )
 from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.pipeline.restore.cluster import TargetCluster
 from sidecar.pipeline.restore.note import PREFIX, CommandNote
@@ -196,6 +197,6 @@ def _is_vacant(name: str, size_bytes: int) -> bool:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise CorruptFile(f"cannot be read: {error.strerror}", file=str(path)) from error

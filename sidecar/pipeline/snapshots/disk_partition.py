@@ -11,6 +11,7 @@ from pathlib import Path
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.dropped_producers import dropped_below
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
@@ -96,7 +97,7 @@ class DiskPartition:
     def _checkpointed(self, name: str) -> Mapping[TopicPartition, int]:
         path = self.files.log_dir / name
         try:
-            return read_offset_checkpoint(path.read_bytes(), str(path))
+            return read_offset_checkpoint(read_regular(path), str(path))
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -130,7 +131,7 @@ class DiskPartition:
         """See `PartitionLog`. The time is the file's modification time."""
         path = self.snapshot_path(offset)
         try:
-            return path.read_bytes(), path.stat().st_mtime_ns // 1_000_000
+            return read_regular(path), path.stat().st_mtime_ns // 1_000_000
         except FileNotFoundError as error:
             raise SegmentChanged(f"{path}: vanished; look again") from error
         except OSError as error:

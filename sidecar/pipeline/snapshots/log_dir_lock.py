@@ -11,6 +11,7 @@ from typing import Self
 
 from sidecar.errors import SidecarError
 from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK
+from sidecar.logformat.regular_file import open_regular
 
 
 class LogDirRefused(SidecarError):
@@ -90,9 +91,8 @@ class LogDirLock:
 
     def _opened(self) -> int | None:
         """A descriptor of the lock file, None where there is none and none is needed."""
-        access = os.O_RDONLY if self._read_only else os.O_RDWR
         try:
-            return os.open(self._path, access | os.O_CLOEXEC)
+            return open_regular(self._path) if self._read_only else os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return None if self._read_only else self._made()
         except OSError as error:

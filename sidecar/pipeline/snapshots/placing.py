@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.errors import PartitionError
+from sidecar.logformat.regular_file import read_regular
 
 TEMPORARY_SUFFIX: Final = ".heal.tmp"
 EMPTY_SUFFIX: Final = ".empty"
@@ -93,12 +94,12 @@ def _rename_without_overwriting(temporary: Path, path: Path) -> None:
 
 
 def _keep_aside(path: Path, suffix: str) -> None:
-    content = path.read_bytes()
+    content = read_regular(path)
     names = chain([path.name + suffix], (f"{path.name}{suffix}.{number}" for number in count(1)))
     for aside in map(path.with_name, names):
         if not aside.exists():
             break
-        if aside.read_bytes() == content:
+        if read_regular(aside) == content:
             return
     try:
         os.link(path, aside)

@@ -11,6 +11,7 @@ from typing import Protocol
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.names import Suffix
 from sidecar.logformat.positional import PositionalFile
+from sidecar.logformat.regular_file import open_regular
 from sidecar.logformat.window import ReadAt
 
 
@@ -53,7 +54,7 @@ class LocalSegment:
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Raises SegmentChanged, PartitionError."""
         try:
-            descriptor = os.open(self.name, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(Path(self.name))
         except FileNotFoundError as error:
             raise SegmentChanged(f"{self.name}: vanished; look again") from error
         except OSError as error:

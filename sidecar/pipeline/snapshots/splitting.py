@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from sidecar.logformat.regular_file import read_regular
 from sidecar.pipeline.snapshots.tasks import SegmentTask
 
 PART_BYTES: Final = 128 * 1024 * 1024
@@ -33,7 +34,7 @@ def parts_of(task: SegmentTask, part_bytes: int = PART_BYTES) -> tuple[SegmentTa
 def _positions(index: Path, size_bytes: int, part_bytes: int) -> list[int]:
     """Positions of batches at or above each multiple of `part_bytes`, as far as the index knows any."""
     try:
-        data = index.read_bytes()
+        data = read_regular(index)
     except OSError:
         return []
     positions = np.frombuffer(data, _ENTRY, count=len(data) // _ENTRY.itemsize)["position"].astype(np.int64)

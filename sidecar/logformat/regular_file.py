@@ -1,0 +1,41 @@
+"""Opens files of a log dir without waiting: a named pipe under one of their names would keep its reader for ever."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_WHAT: Final = "no regular file but a pipe, device or socket; move it out of the broker's directory"
+
+
+def open_regular(path: Path, flags: int = 0) -> int:
+    """A read-only descriptor, the caller's to close. Raises OSError, whose `strerror` says so for what is no regular file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    except OSError as error:
+        if error.errno in {errno.ENXIO, errno.ENODEV}:  # A socket, or a device that is not there.
+            raise OSError(errno.EINVAL, _WHAT, str(path)) from error
+        raise
+    try:
+        _require_regular(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(descriptor: int, path: Path) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, _WHAT, str(path))
+
+
+def read_regular(path: Path, limit_bytes: int = -1) -> bytes:
+    """The content, or as many bytes of it. Raises OSError as `open_regular` does."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(limit_bytes)
