@@ -60,7 +60,8 @@ def tell_lost(
                 to_offset=hole.end_offset,
                 log_start_offset=log_start_offset,
                 reason=hole.reason,
-                action="find out why uploads were late, or who removed files; status and verify will go on to name the hole",
+                action="find out why uploads were late, or who removed files, unless the log was restored without them; status and "
+                "verify will go on to name the hole",
             )
             _count(tools, hole.end_offset - hole.base_offset)
             lost = f"offsets {hole.base_offset} to {hole.end_offset - 1} were recorded as LOST: {hole.reason}"
