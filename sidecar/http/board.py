@@ -125,12 +125,18 @@ class Board:
                 )
             self._version += 1
 
-    def threatened(self, topic_partition: TopicPartition, deadline_ms: int | None) -> None:
-        """When the broker deletes the first segment that is not archived, after one more was; None for never."""
+    def threatened(self, topic_partition: TopicPartition, deadline_ms: int | None, held_deleted_bytes: int = 0) -> None:
+        """When the broker deletes the first segment that is not archived, after one more was; None for never.
+
+        Args:
+            held_deleted_bytes: what it has deleted before, and is held open.
+        """
         with self._lock:
             look = self._looks.get(topic_partition)
-            if look is not None and look.deadline_ms != deadline_ms:
-                self._looks[topic_partition] = replace(look, deadline_ms=deadline_ms)
+            if look is not None and (look.deadline_ms, look.held_deleted_bytes) != (deadline_ms, held_deleted_bytes):
+                self._looks[topic_partition] = replace(
+                    look, deadline_ms=deadline_ms, held_deleted_bytes=held_deleted_bytes
+                )
                 self._version += 1
 
     @contextmanager

@@ -38,6 +38,7 @@ def _partition(figures: PartitionFigures) -> dict[str, Any]:
         "segments_archived": figures.segments_archived,
         "segments_waiting": look.pending_segments,
         "bytes_waiting": look.pending_bytes,
+        "held_deleted_bytes": look.held_deleted_bytes,
         "oldest_waiting_ms": look.oldest_pending_ms,
         "deadline_ms": look.deadline_ms,
         "active_deadline_ms": look.active_deadline_ms,

@@ -33,8 +33,8 @@ class BrokerMetrics:
         declarations.gauge(
             "data_at_risk_in_seconds",
             "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations, an idle "
-            "active segment included; +Inf while nothing is threatened, NaN while nobody can tell (see "
-            "`retention_unknown_partitions`). Alert when it comes near the time that an upload takes.",
+            "active segment included; 0 where it has, and they are only held open; +Inf while nothing is threatened, NaN while "
+            "nobody can tell (see `retention_unknown_partitions`). Alert when it comes near the time that an upload takes.",
         ).set_function(self._at_risk_in_s)
         self._retention_unknown = 0
         declarations.gauge(
@@ -63,7 +63,7 @@ class BrokerMetrics:
         self._held_deleted = declarations.gauge(
             "held_deleted_bytes",
             "Bytes of planned segments that the broker has deleted and that are held open until they are archived: they still take "
-            "up its disk.",
+            "up its disk, and end with this process. Alert above 0, and look at it before a restart.",
         )
         self._lost = declarations.counter(
             "lost_offsets_total",

@@ -82,7 +82,8 @@ class ActiveTail:
             deadline_ms = self.deadline_ms(files, look.archived_end_offset, look.local_end_offset)
         end_offset, reason = look.at_risk_end_offset, look.reason
         if deadline_ms is not None and deadline_ms - self._clock.now_ms() < AT_RISK_MS:
-            rolled_end_offset = files.segments[-1].end_offset if look.pending_segments else None
+            # The broker may have deleted all that has rolled: what is pending then is only held open.
+            rolled_end_offset = files.active_base_offset if look.pending_segments else None
             if end_offset == rolled_end_offset:
                 end_offset = look.local_end_offset
             reason = reason or NOT_ROLLED

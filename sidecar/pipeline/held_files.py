@@ -6,6 +6,7 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -94,8 +95,14 @@ class HeldFiles:
     def unlinked_bytes(self) -> int:
         """Bytes that the broker has deleted and that take up its disk because they are held."""
         with self._lock:
-            found = [os.fstat(descriptor) for descriptor in self._held.values()]
-        return sum(status.st_size for status in found if status.st_nlink == 0)
+            return sum(size_bytes for _, size_bytes in self._deleted())
+
+    def _deleted(self) -> Iterator[tuple[FileIdentity, int]]:
+        """Files that have no name any more, or another one as a broker gives it some time before; and their bytes."""
+        for file, descriptor in self._held.items():
+            found = os.fstat(descriptor)
+            if found.st_nlink == 0 or not _has_its_name(file):
+                yield file, found.st_size
 
     def let_go(self, files: Iterable[FileIdentity]) -> None:
         """Close these, as far as they are held."""
@@ -103,15 +110,37 @@ class HeldFiles:
             self._close(files)
 
     def release(self) -> None:
-        """Close all."""
+        """Close all: the process ends. What only it still had is told; nobody can archive it after this."""
         with self._lock:
+            deleted = list(self._deleted())
             self._close(list(self._held))
+        if deleted:
+            _log.warning(
+                "held_segments_let_go",
+                segments=len(deleted),
+                size_bytes=sum(size_bytes for _, size_bytes in deleted),
+                partitions=sorted({file.path.parent.name for file, _ in deleted}),
+                reason="the process ends; the broker has deleted them, and they are not archived",
+                effect="the next start tells which offsets that are (offsets_lost), if it has the same run.state_dir",
+            )
 
     def _close(self, files: Iterable[FileIdentity]) -> None:
         for file in files:
             descriptor = self._held.pop(file, None)
             if descriptor is not None:
                 os.close(descriptor)
+
+
+def _has_its_name(file: FileIdentity) -> bool:
+    """Also where that cannot be told: the disk may come back."""
+    try:
+        return file.path.stat().st_ino == file.inode
+    except FileNotFoundError:
+        with suppress(OSError):
+            return not file.path.parent.is_dir()
+    except OSError:
+        return True
+    return True
 
 
 def _each_once(files: Iterable[FileIdentity]) -> Iterator[FileIdentity]:

@@ -45,6 +45,7 @@ class HeldLog:
         self._under: tuple[int, tuple[int, int], str | None] | None = None
         self._start: KnownState | None = None
         self._doubts = 0
+        self._leads = False
         self._seen = SeenOffsets(tools)
 
     @property
@@ -59,6 +60,11 @@ class HeldLog:
     def logs(self) -> tuple[FileIdentity, ...]:
         """Files that are held, or are to be; ascending."""
         return tuple(segment.log for segment in self._segments)
+
+    @property
+    def gone(self) -> tuple[SegmentFiles, ...]:
+        """Segments of which nothing but a descriptor of ours is left, as of the last look; ascending."""
+        return tuple(segment for segment in self._gone if self._held.has(segment.log))
 
     @property
     def gone_logs(self) -> tuple[FileIdentity, ...]:
@@ -87,10 +93,11 @@ class HeldLog:
         from its beginning; what is gone from above it was truncated or compacted.
         """
         self._seen.see(files, facts)
+        self._leads = facts.leads or facts.unanswered
         if self._under is None:
             return
         under = (facts.leader_epoch, files.directory_id, files.topic_id)
-        if under != self._under or not (facts.leads or facts.unanswered):
+        if under != self._under or not self._leads:
             self.drop()
             return
         start_offset = files.first_offset
@@ -114,6 +121,24 @@ class HeldLog:
             self._starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
             self.see(files, facts, None)
 
+    def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
+        """A partition is not planned this time. False if it is not this broker's to archive, for all that can be told.
+
+        Args:
+            files: as they were last listed. is_listed: whether that was just now. Where it cannot be, nothing says that anything
+                in the directory has changed; but who leads may have.
+        """
+        if is_listed:
+            self.look(files)
+            return True
+        facts = None
+        with suppress(PartitionError):  # What tells may lie on the same disk.
+            facts = self._tools.facts.partition(files)
+        if facts is not None and not (facts.leads or facts.unanswered):
+            self._leads = False
+            self.drop()
+        return self._leads
+
     def plannable(
         self,
         files: PartitionFiles,
@@ -132,7 +157,7 @@ class HeldLog:
         """
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
-        held = [segment for segment in self._gone if self._held.has(segment.log)]
+        held = self.gone
         found = _below(self._start_offset(facts), held, archived_end_offset) if held else ()
         self._doubts = self._doubts + 1 if len(found) < len(held) else 0
         self._remember_start(None if found or archived_end_offset is not None else files)

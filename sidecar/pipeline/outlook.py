@@ -41,7 +41,7 @@ class Outlook:
         topic_partition, pending = files.topic_partition, archiver.pending(files)
         deadline_ms = archiver.deadline_ms(files)
         self._tools.metrics.left_pending(topic_partition, pending)
-        self._tools.board.threatened(topic_partition, deadline_ms)
+        self._tools.board.threatened(topic_partition, deadline_ms, sum(gone.size_bytes for gone in archiver.held.gone))
         with self._lock:
             self._deadlines_ms.pop(topic_partition, None)
             if deadline_ms is not None:

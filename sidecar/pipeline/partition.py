@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Container
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -21,12 +20,11 @@ from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.held_log import GONE_IN_DOUBT, LOOK_AGAIN_MS, HeldLog
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.partition_look import look_of
+from sidecar.pipeline.partition_look import above, first_deadline_ms, look_of
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_turn import ROUND_IS_OVER, Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
-from sidecar.pipeline.retention_race import deletion_deadline_ms, largest_timestamp_ms
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 
@@ -94,17 +92,14 @@ class PartitionArchiver:
 
     def deadline_ms(self, files: PartitionFiles) -> int | None:
         """When the broker will delete the first segment that is not known to be archived; None for never, or if none is."""
-        policy = self._tools.facts.policy(files.topic_partition.topic)
-        pending = self.pending(files)
-        if not pending or (policy.local_limit_ms is None and policy.local_limit_bytes is None):
-            return None
-        now_ms = self._tools.clock.now_ms()
-        return deletion_deadline_ms(files, pending[0], policy, largest_timestamp_ms(pending[0]), now_ms)
+        end_offset = self._known.end_offset
+        gone, listed = above(self.held.gone, end_offset), above(files.segments, end_offset)
+        return first_deadline_ms(self._tools, files, gone, listed)
 
     def pending(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
-        """Rolled segments above the archive as it is known now, or was when it was last known."""
-        end_offset = -1 if self._known.end_offset is None else self._known.end_offset
-        return files.segments[bisect_right(files.segments, end_offset, key=lambda segment: segment.end_offset) :]
+        """Rolled segments above the archive as it is known now, or was when it was last known; also what is only held open."""
+        end_offset = self._known.end_offset
+        return (*above(self.held.gone, end_offset), *above(files.segments, end_offset))
 
     def _plan(self, files: PartitionFiles) -> PartitionPlan:
         facts = self._tools.facts.partition(files)
@@ -169,7 +164,7 @@ class PartitionArchiver:
         if outcome is None and standing is not None and standing.plan is plan:
             self._last_failure = None
             if standing.look is None:
-                standing.look = look_of(self._tools, files, self._known.end_offset, plan, None, self._stable_end_offset)
+                standing.look = self._look_of(files, plan, None)
             return self._tail.told(standing.look, files)
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
@@ -177,8 +172,13 @@ class PartitionArchiver:
             self._last_failure = None
         else:
             outcome = self._last_failure
-        look = look_of(self._tools, files, self._known.end_offset, plan, outcome, self._stable_end_offset)
-        return self._tail.told(look, files)
+        return self._tail.told(self._look_of(files, plan, outcome), files)
+
+    def _look_of(
+        self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
+    ) -> PartitionLook:
+        end_offset = self._known.end_offset
+        return look_of(self._tools, files, self.held.gone, end_offset, plan, outcome, self._stable_end_offset)
 
     def led(self, plan: PartitionPlan) -> LedPartition | None:
         """The partition as others may work on its archive too; None unless this broker leads it and all was well."""

@@ -23,6 +23,7 @@ AT_RISK_SEGMENTS_MAX = 256
 def look_of(
     tools: Tools,
     files: PartitionFiles,
+    gone: tuple[SegmentFiles, ...],
     archived_end_offset: int | None,
     plan: PartitionPlan | None,
     outcome: PartitionOutcome | None,
@@ -31,30 +32,32 @@ def look_of(
     """The partition as it is now.
 
     Args:
+        gone: segments of which nothing but a descriptor of ours is left; ascending.
         archived_end_offset: exclusive end of the archive, None if there is none, or none is known.
         plan: what was found to do; None where nothing could be found.
         outcome: how its turn or its planning ended; None while its turn is to come.
         stable_end_offset: exclusive end of what is stable, None if that was never known.
     """
     leads = plan is None or plan.facts.leads
-    end_offset = -1 if archived_end_offset is None else archived_end_offset
-    first_pending = bisect_right(files.segments, end_offset, key=lambda segment: segment.end_offset)
-    pending = files.segments[first_pending:] if leads else ()
-    deadline_ms, at_risk_end_offset = _retention(tools, files, pending)
+    gone = above(gone, archived_end_offset) if leads else ()
+    listed = above(files.segments, archived_end_offset) if leads else ()
+    pending = (*gone, *listed)
+    at_risk_end_offset = _at_risk_end_offset(tools, files, listed) or (gone[-1].end_offset if gone else None)
     policy = tools.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else ""
     return PartitionLook(
         topic_partition=files.topic_partition,
         leads=leads,
-        local_start_offset=files.first_offset,
+        local_start_offset=gone[0].base_offset if gone else files.first_offset,
         local_end_offset=_local_end_offset(files, stable_end_offset),
         archived_end_offset=archived_end_offset,
         pending_segments=len(pending),
         pending_bytes=sum(segment.size_bytes for segment in pending),
-        deadline_ms=deadline_ms,
+        held_deleted_bytes=sum(segment.size_bytes for segment in gone),
+        deadline_ms=first_deadline_ms(tools, files, gone, listed),
         at_risk_end_offset=at_risk_end_offset,
-        is_retention_known=not pending or policy.is_retention_known,
+        is_retention_known=not listed or policy.is_retention_known,
         hole=error.hole if isinstance(error, CoverageHole) else None,
         reason=reason,
         error=None if error is None else type(error).__name__,
@@ -73,17 +76,34 @@ def look_of_unreadable(topic_partition: TopicPartition, error: PartitionError) -
     return PartitionLook(topic_partition, True, None, None, reason=advised(error), error=type(error).__name__)
 
 
-def _retention(tools: Tools, files: PartitionFiles, pending: Sequence[SegmentFiles]) -> tuple[int | None, int | None]:
-    """When the broker deletes the first pending segment, and the end of those that it deletes soon."""
+def above(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
+    """Those that reach above the archive; ascending as they came. `archived_end_offset`: None if it has nothing."""
+    end_offset = -1 if archived_end_offset is None else archived_end_offset
+    return segments[bisect_right(segments, end_offset, key=lambda segment: segment.end_offset) :]
+
+
+def first_deadline_ms(
+    tools: Tools, files: PartitionFiles, gone: Sequence[SegmentFiles], listed: Sequence[SegmentFiles]
+) -> int | None:
+    """When the broker deletes the first of these, None for never, or if there is none; now, where it has deleted some."""
+    if gone:
+        return tools.clock.now_ms()
+    return _deadline_ms(tools, files, listed[0]) if listed else None
+
+
+def _deadline_ms(tools: Tools, files: PartitionFiles, segment: SegmentFiles) -> int | None:
     policy = tools.facts.policy(files.topic_partition.topic)
-    if not pending or (policy.local_limit_ms is None and policy.local_limit_bytes is None):
-        return None, None
-    now_ms = tools.clock.now_ms()
-    first_deadline_ms, at_risk_end_offset = None, None
-    for segment in islice(pending, AT_RISK_SEGMENTS_MAX):
-        deadline_ms = deletion_deadline_ms(files, segment, policy, largest_timestamp_ms(segment), now_ms)
-        first_deadline_ms = deadline_ms if segment is pending[0] else first_deadline_ms
-        if deadline_ms is None or deadline_ms - now_ms >= AT_RISK_MS:
+    if policy.local_limit_ms is None and policy.local_limit_bytes is None:
+        return None
+    return deletion_deadline_ms(files, segment, policy, largest_timestamp_ms(segment), tools.clock.now_ms())
+
+
+def _at_risk_end_offset(tools: Tools, files: PartitionFiles, listed: Sequence[SegmentFiles]) -> int | None:
+    """The end of those that the broker deletes soon, None if it deletes none so soon."""
+    soon_ms, end_offset = tools.clock.now_ms() + AT_RISK_MS, None
+    for segment in islice(listed, AT_RISK_SEGMENTS_MAX):
+        deadline_ms = _deadline_ms(tools, files, segment)
+        if deadline_ms is None or deadline_ms >= soon_ms:
             break
-        at_risk_end_offset = segment.end_offset
-    return first_deadline_ms, at_risk_end_offset
+        end_offset = segment.end_offset
+    return end_offset

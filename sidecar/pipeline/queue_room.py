@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
-from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.clock import Clock
+from sidecar.pipeline.partition import NEVER, PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 
 Work = tuple[PartitionArchiver, PartitionPlan]
+
+SOON_MS = 3_600_000
+"""What retention takes within an hour goes before what can wait."""
+
+
+def turn_order(clock: Clock, item: Work) -> tuple[int, tuple[int, int, str, int]]:
+    """What retention takes soon, by its deadline; then whose last turn is longest ago: no backlog keeps others waiting."""
+    archiver, plan = item
+    is_soon = plan.deadline_ms is not None and plan.deadline_ms - clock.now_ms() < SOON_MS
+    return (NEVER - 1 if is_soon else archiver.last_turn, plan.deletion_order)
 
 
 def within_queue(work: Sequence[Work], room: int) -> list[Work]:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, as_completed
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SidecarError
-from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
+from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.last_listed import LastListed
 from sidecar.pipeline.long_waits import LongWaits
 from sidecar.pipeline.outlook import Outlook
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
@@ -23,7 +25,7 @@ from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.plan_pace import at_pace
-from sidecar.pipeline.queue_room import Work, turns_and_idle, within_queue
+from sidecar.pipeline.queue_room import Work, turn_order, turns_and_idle, within_queue
 from sidecar.pipeline.round_pools import holding, pools
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.seams import named_by_cluster
@@ -33,9 +35,6 @@ _log = structlog.get_logger(__name__)
 
 CONFLICTS_IN_A_ROW = 20
 """Another writer may win so many commits before a partition is left to the next round."""
-
-SOON_MS = 3_600_000
-"""What retention takes within an hour goes before what can wait."""
 
 Done = Callable[[TopicPartition, ArchivedSegment], None]
 Planned = tuple[PartitionArchiver, PartitionFiles, PartitionPlan | SidecarError]
@@ -60,7 +59,7 @@ class Rounds:
         self._resting: dict[TopicPartition, _Rest] = {}
         self._number = NEVER
         self._outlook = Outlook(tools)
-        self._waits = LongWaits(tools.clock)
+        self._waits, self._last_listed = LongWaits(tools.clock), LastListed()
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """Between rounds: look elsewhere from now on, or hold back by other rules. What is known of archives stays."""
@@ -83,18 +82,20 @@ class Rounds:
         report = RoundReport(problems=found.problems)
         now_s = self._tools.clock.monotonic_s()
         present = {files.topic_partition: named_by_cluster(self._tools.facts, files) for files in found.partitions}
-        self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in present}
+        left_alone = self._last_listed.left_alone(found, present)
+        here = present | {tp: outcome.files for tp, outcome in left_alone.items()}
+        self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in here}
         report.resting = [rest.outcome for rest in self._resting.values()]
-        for topic_partition in self._resting:
-            self._archivers[topic_partition].held.look(present[topic_partition])
         unreadable = {problem.topic_partition: problem.error for problem in found.problems if problem.topic_partition}
-        known = present.keys() | unreadable.keys()
+        known = here.keys() | unreadable.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
-        work: list[Work] = []
-        stopped = [segment for tp in self._resting for segment in self._archivers[tp].pending(present[tp])]
-        looks = [self._archivers[tp].look(present[tp], None, rest.outcome) for tp, rest in self._resting.items()]
         # What vanished while it was listed may be gone for good: the next look tells.
-        looks += [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
+        looks = [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
+        work, stopped = list[Work](), list[SegmentFiles]()
+        for tp, outcome in ({tp: rest.outcome for tp, rest in self._resting.items()} | left_alone).items():
+            if self._archivers[tp].held.rests(here[tp], is_listed=tp in present):
+                looks.append(self._archivers[tp].look(here[tp], None, outcome))
+                stopped += self._archivers[tp].pending(here[tp])
         for archiver, files, planned in self._planned(present.values()):
             if isinstance(planned, PartitionPlan):
                 looks.append(archiver.look(files, planned, None))
@@ -111,14 +112,8 @@ class Rounds:
         self._waits.looked(plans, state.away, self._archivers)
         self._tools.metrics.planned(plans, stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
-        return within_queue(sorted(work, key=self._turn_order), self._tools.policy.max_queue), report
-
-    def _turn_order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
-        """What retention takes soon, by its deadline; then whose last turn is longest ago: no backlog keeps others waiting."""
-        archiver, plan = item
-        deadline_ms = plan.deadline_ms
-        is_soon = deadline_ms is not None and deadline_ms - self._tools.clock.now_ms() < SOON_MS
-        return (NEVER - 1 if is_soon else archiver.last_turn, plan.deletion_order)
+        work.sort(key=partial(turn_order, self._tools.clock))
+        return within_queue(work, self._tools.policy.max_queue), report
 
     def _planned(self, partitions: Iterable[PartitionFiles]) -> Iterator[Planned]:
         """A plan for each partition that does not rest, or why there is none."""

@@ -71,6 +71,12 @@ STORIES: dict[str, Story] = {
         quiet={"tiered_sidecar_data_at_risk_in_seconds{{T}}": " ".join(["+Inf"] * 200)},
         summary="kafka-0: the broker deletes a segment that is not archived in 30m 0s",
     ),
+    "TieredSidecarOnlyHeldOpen": Story(
+        firing={"tiered_sidecar_held_deleted_bytes{{T}}": "0x60 2831155x140"},
+        # Retention takes what is on its way: it is in the archive within minutes.
+        quiet={"tiered_sidecar_held_deleted_bytes{{T}}": "0x60 2831155x3 0x54 2831155x2 0x80"},
+        summary="kafka-0: 2.7MiB that the broker has deleted are not archived, and only held open",
+    ),
     "TieredSidecarRetentionUnknown": Story(
         firing={"tiered_sidecar_retention_unknown_partitions{{T}}": "0x30 3x170"},
         # A broker that restarts, and segments that wait for a moment.

@@ -39,6 +39,7 @@ _RANKS = {state: rank for rank, state in enumerate(State)}
 TROUBLE = (State.AT_RISK, State.HOLE, State.STOPPED)
 """States that need a person."""
 MORE_TIME = "Raising the topic's retention.ms and retention.bytes by kafka-configs.sh gives time until it is archived."
+ONLY_HELD = "The broker has deleted some of it, which only this process still has: restart neither of them before it is archived."
 LATE_S = 21_600.0
 """A segment that has waited for longer is late: the threshold of the alert TieredSidecarUploadsStalled."""
 STANDS_S = 3_600.0
@@ -61,6 +62,7 @@ class Row:
     archived_segments: int
     pending_bytes: int
     pending_segments: int
+    held_deleted_bytes: int
     deadline_ms: int | None
     is_retention_known: bool
     reason: str
@@ -84,7 +86,7 @@ class Row:
         if "transaction" in self.reason:
             where = f"--topic {self.topic} --partition {self.partition}"
             known = f"A transaction may hang: kafka-transactions.sh find-hanging {where} shows it, abort ends it."
-        return f"{known} {MORE_TIME}".strip()
+        return f"{known} {ONLY_HELD if self.held_deleted_bytes else MORE_TIME}".strip()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -111,6 +113,7 @@ def row_of(figures: PartitionFigures, clean_ends: Mapping[tuple[str, int], int])
         archived_segments=extent.segments,
         pending_bytes=look.pending_bytes,
         pending_segments=look.pending_segments,
+        held_deleted_bytes=look.held_deleted_bytes,
         deadline_ms=_deadline_ms(look),
         is_retention_known=look.is_retention_known or not look.pending_segments,
         reason=look.reason,

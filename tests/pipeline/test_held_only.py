@@ -1,0 +1,102 @@
+"""Segments of which only our descriptors are left: in danger as nothing else is, told as long as they wait, and when they go."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sidecar.http.status_json import board_json
+from sidecar.pipeline.tools import Tools
+from tests.pipeline.held_rig import Outage, after_an_outage, open_deleted
+from tests.pipeline.rig import (
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    rounds_over,
+    tools_for,
+)
+
+
+def sample(tools: Tools, name: str) -> float | None:
+    return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
+
+
+@pytest.mark.parametrize("left", [3, 0], ids=["some are left", "the active one is left"])
+def test_what_is_only_held_open_waits_and_is_at_risk(left: int, tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
+        outage.left = 0
+        rounds.run_once()
+        spans = rolled_ranges(directory.parent, "orders-0")
+        sizes = [(directory / f"{base_offset:020d}.log").stat().st_size for base_offset, _ in spans]
+        written_s = min(path.stat().st_mtime for path in directory.glob("*.log"))
+        gone = len(spans) - left
+        remove_offsets(directory, lambda offset: offset >= spans[gone - 1][1])
+        for _ in range(2):
+            work, report = rounds.plan()
+            (row,) = board_json(tools.board)["partitions"]
+            assert (row["segments_waiting"], row["bytes_waiting"]) == (len(spans), sum(sizes))
+            assert (row["held_deleted_bytes"], row["state"]) == (sum(sizes[:gone]), "at_risk")
+            assert row["deadline_ms"] == tools.clock.now_ms()
+            assert row["oldest_waiting_ms"] == pytest.approx(written_s * 1000, abs=1)
+            first = {"kind": "at_risk", "base_offset": 0, "end_offset": spans[gone - 1][1]}
+            assert row["ranges"][0] == first
+            assert sample(tools, "pending_segments") == len(spans)
+            oldest_s = sample(tools, "oldest_pending_segment_age_seconds")
+            assert oldest_s == pytest.approx(tools.clock.now_ms() / 1000 - written_s, abs=1)
+            assert sample(tools, "data_at_risk_in_seconds") == 0.0
+            rounds.work(work, report)
+        outage.left = None
+        rounds.run_once()
+        (row,) = board_json(tools.board)["partitions"]
+        assert (row["segments_waiting"], row["bytes_waiting"], row["held_deleted_bytes"]) == (0, 0, 0)
+        assert (row["state"], row["deadline_ms"]) == ("archived", None)
+        assert sample(tools, "pending_segments") == 0
+        assert sample(tools, "data_at_risk_in_seconds") == math.inf
+    assert ranges(archived_states(outage.store)["orders-0"]) == spans
+
+
+def test_a_partition_that_rests_does_not_hide_what_is_only_held_open(tmp_path: Path) -> None:
+    log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
+    spans = rolled_ranges(log_dir, "orders-0")
+    with tools_for(log_dir, outage.store, tmp_path / "state", retry_wait_s=60) as tools:
+        rounds = rounds_over(tools, log_dir)
+        rounds.run_once()
+        remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[-1][1])
+        _, report = rounds.plan()
+        assert len(report.resting) == 1
+        (row,) = board_json(tools.board)["partitions"]
+        assert row["segments_waiting"] == sample(tools, "pending_segments") == len(spans)
+        assert (row["error"], sample(tools, "data_at_risk_in_seconds")) == ("StoreUnavailable", 0.0)
+
+
+def test_what_ends_with_the_process_is_told_when_it_does(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
+        outage.left = 0
+        rounds.run_once()
+        spans = rolled_ranges(directory.parent, "orders-0")
+        first, second = (directory / f"{base_offset:020d}.log" for base_offset, _ in spans[:2])
+        size_bytes = first.stat().st_size + second.stat().st_size
+        second.rename(second.with_name(f"{second.name}.deleted"))  # As a broker leaves it for a minute.
+        remove_offsets(directory, lambda offset: offset >= spans[1][1])
+        tools.stop.set()
+        with capture_logs() as logs:
+            rounds.run_once()
+            tools.held.release()
+        (line,) = [line for line in logs if line["event"] == "held_segments_let_go"]
+        assert (line["log_level"], line["segments"], line["size_bytes"]) == ("warning", 2, size_bytes)
+        assert line["partitions"] == ["orders-0"]
+        assert open_deleted(directory.parent) == []
+
+
+def test_what_still_lies_on_the_disk_is_let_go_in_silence(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, outage, _directory):
+        outage.left = 0
+        tools.stop.set()
+        with capture_logs() as logs:
+            rounds.run_once()
+        assert "held_segments_let_go" not in {line["event"] for line in logs}

@@ -1,0 +1,71 @@
+"""A log dir that cannot be listed for a while: nothing says that its partitions are gone, so nothing of them is let go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.http.status_json import board_json
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.held_rig import after_an_outage, held_names, open_deleted
+from tests.pipeline.rig import archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
+from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
+
+
+def test_what_is_held_outlives_a_listing_that_failed(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
+        log_dir, away = directory.parent, tmp_path / "away"
+        outage.left = 0
+        rounds.run_once()
+        spans = rolled_ranges(log_dir, "orders-0")
+        remove_offsets(directory, lambda offset: offset >= spans[-1][1])
+        rounds.run_once()
+        held = held_names(tools)
+        assert held == [base_offset for base_offset, _ in spans]
+        log_dir.rename(away)
+        for _ in range(2):
+            (problem,) = rounds.run_once().problems
+            assert problem.path == log_dir
+            assert held_names(tools) == held
+            (row,) = board_json(tools.board)["partitions"]
+            assert (row["state"], row["segments_waiting"]) == ("at_risk", len(spans))
+            assert str(log_dir) in row["reason"]
+        away.rename(log_dir)
+        outage.left = None
+        assert rounds.run_once().errors == []
+        assert (held_names(tools), open_deleted(log_dir)) == ([], [])
+    state = archived_states(outage.store)["orders-0"]
+    assert (ranges(state), state.holes) == (spans, ())
+
+
+def test_what_another_broker_leads_meanwhile_is_let_go(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    store = MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state", round_s=0.0) as tools:
+        facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        tools = replace(tools, facts=facts)
+        rounds = rounds_of(tools, log_dir)
+        rounds.run_once()
+        assert held_names(tools) != []
+        log_dir.rename(tmp_path / "away")
+        rounds.run_once()
+        assert held_names(tools) != []
+        facts.leads = False
+        rounds.run_once()
+        assert held_names(tools) == []
+        assert board_json(tools.board)["partitions"] == []
+
+
+def test_a_partition_that_is_gone_when_its_log_dir_can_be_listed_again_is_let_go(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
+        log_dir, away = directory.parent, tmp_path / "away"
+        outage.left = 0
+        rounds.run_once()
+        log_dir.rename(away)
+        rounds.run_once()
+        (away / "orders-0").rename(tmp_path / "orders-0")
+        away.rename(log_dir)
+        rounds.run_once()
+        assert held_names(tools) == []
+        assert board_json(tools.board)["partitions"] == []
