@@ -20,7 +20,8 @@ IDLE_SHARE: Final = 2
 """A log that was not written to for one part of its retention time, of so many, is idle; before that it may roll any moment."""
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 NOT_ROLLED: Final = (
-    "the active segment is idle: only a new record makes it roll and be archived, and retention deletes it before"
+    "the active segment is idle, and retention deletes it soon: a record written now moves that by retention.ms, and one that "
+    "is written segment.ms after its first makes it roll and be archived"
 )
 
 

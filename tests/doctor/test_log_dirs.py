@@ -12,6 +12,7 @@ import pytest
 
 from sidecar.broker import live_facts
 from sidecar.clock import SystemClock
+from sidecar.pipeline.doctor import log_dirs
 from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.findings import Area, Finding, Verdict
 from tests.cli import unprivileged
@@ -162,6 +163,21 @@ def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_
     assert found_in(report, "files can be read").outcome.verdict is Verdict.OK
 
 
+@pytest.mark.parametrize(
+    ("left_ms", "told"),
+    [
+        (-5, "any moment"),
+        (0, "any moment"),
+        (1, "in 1 min"),
+        (60_001, "in 2 min"),
+        (119 * 60_000, "in 119 min"),
+        (7_200_000, "in 2.0 h"),
+    ],
+)
+def test_what_goes_soon_is_told_in_minutes(left_ms: int, told: str) -> None:
+    assert log_dirs._left(left_ms) == told
+
+
 def test_logs_that_are_idle_and_never_roll_are_a_warning_before_retention_deletes_them(log_dir: Path) -> None:
     def finding(**sections: Any) -> Finding:
         return found_in(doctor(settings_for(log_dir, **sections), areas=[Area.LOG_DIRS]), "idle logs")
@@ -174,6 +190,8 @@ def test_logs_that_are_idle_and_never_roll_are_a_warning_before_retention_delete
     found = finding(topics=policy(1_000))
     assert found.outcome.verdict is Verdict.WARNING
     assert "do not roll, so that they are not archived" in found.outcome.detail
-    assert "segment.ms" in found.outcome.advice
+    assert found.outcome.detail.endswith("any moment")
+    assert found.outcome.advice.startswith("write a record to the partition now: it moves that by retention.ms")
+    assert "set segment.ms of the topic well below its retention.ms" in found.outcome.advice
     led = finding(topics=policy(1_000), broker={"assume_leader": False})
     assert led.outcome.verdict is Verdict.OK

@@ -27,6 +27,7 @@ from sidecar.ports import BrokerFacts
 _OPENED_MAX = 2_000
 """So many files are opened at most, evenly over the partitions."""
 _AHEAD_S_MAX = 60
+_MINUTES_BELOW = 120
 _OF_NOBODY = {"lost+found", "remote-log-index-cache"}
 """Directories that may lie in a log dir, and are no partition's."""
 _AS_THE_BROKER = "run as the broker's user, or as a group that may read its files"
@@ -168,11 +169,11 @@ class _Look:
         if not found:
             return fine("no active segment is idle for so long that retention comes near")
         deadline_ms, first = found[0]
-        left_h = max(0, deadline_ms - self.clock.now_ms()) / 3_600_000
         return warning(
             f"{len(found)} active segments are idle and do not roll, so that they are not archived; retention deletes the first, "
-            f"of {first}, in {left_h:.1f} h",
-            "write a record to the partition after segment.ms, so that it rolls, or raise retention.ms of the topic",
+            f"of {first}, {_left(deadline_ms - self.clock.now_ms())}",
+            "write a record to the partition now: it moves that by retention.ms. Then set segment.ms of the topic well below its "
+            "retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
         )
 
 
@@ -181,6 +182,13 @@ def _idle(files: PartitionFiles, facts: BrokerFacts, clock: Clock) -> int | None
     if not facts.partition(files).leads:
         return None
     return ActiveTail(facts, clock).deadline_ms(files, None, None)
+
+
+def _left(left_ms: int) -> str:
+    if left_ms <= 0:
+        return "any moment"
+    left_minutes = -(-left_ms // 60_000)
+    return f"in {left_minutes} min" if left_minutes < _MINUTES_BELOW else f"in {left_ms / 3_600_000:.1f} h"
 
 
 def _mount(path: Path) -> str:
