@@ -23,7 +23,7 @@ def at_pace(clock: Clock, work: Callable[[Item], Result], items: Sequence[Item],
     """The result of each item, in their order, from at most `most` threads; from the caller's where others would not help.
 
     Threads that do not wait only take the interpreter from each other: against a store that answers within a millisecond
-    eight need a tenth longer than two, and two a sixteenth more of the processor than one, in the median of six pairs (0.82 to 1.07).
+    eight need a tenth longer than two, and two a sixteenth more of the processor than one (`benchmarks/run.md`).
     """
     shares = []
     for item in items[:LOOKED_AT]:
