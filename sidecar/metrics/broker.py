@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 
 from sidecar.clock import Clock
 from sidecar.metrics.declarations import Declarations
@@ -114,9 +115,9 @@ class BrokerMetrics:
             return math.nan if unknown else math.inf
         return max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
 
-    def held_deleted(self, size_bytes: int) -> None:
-        """So much of the broker's disk is taken up by what it has deleted and we hold."""
-        self._held_deleted.set(size_bytes)
+    def watch_held(self, deleted_bytes: Callable[[], int]) -> None:
+        """From now on ask this how much of the broker's disk is taken up by what it has deleted and we hold."""
+        self._held_deleted.set_function(deleted_bytes)
 
     def offsets_lost(self, count: int) -> None:
         """A range of so many offsets was recorded as LOST."""

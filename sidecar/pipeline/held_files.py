@@ -94,15 +94,14 @@ class HeldFiles:
 
     def unlinked_bytes(self) -> int:
         """Bytes that the broker has deleted and that take up its disk because they are held."""
-        with self._lock:
-            return sum(size_bytes for _, size_bytes in self._deleted())
+        return sum(size_bytes for _, size_bytes in self._deleted())
 
-    def _deleted(self) -> Iterator[tuple[FileIdentity, int]]:
+    def _deleted(self) -> list[tuple[FileIdentity, int]]:
         """Files that have no name any more, or another one as a broker gives it some time before; and their bytes."""
-        for file, descriptor in self._held.items():
-            found = os.fstat(descriptor)
-            if found.st_nlink == 0 or not _has_its_name(file):
-                yield file, found.st_size
+        with self._lock:
+            held = [(file, os.fstat(descriptor)) for file, descriptor in self._held.items()]
+        # Not under the lock: a slow disk is to keep nobody from what is held.
+        return [(file, found.st_size) for file, found in held if not (found.st_nlink and _has_its_name(file))]
 
     def let_go(self, files: Iterable[FileIdentity]) -> None:
         """Close these, as far as they are held."""
@@ -111,8 +110,8 @@ class HeldFiles:
 
     def release(self) -> None:
         """Close all: the process ends. What only it still had is told; nobody can archive it after this."""
+        deleted = self._deleted()
         with self._lock:
-            deleted = list(self._deleted())
             self._close(list(self._held))
         if deleted:
             _log.warning(

@@ -24,16 +24,15 @@ def holding(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequen
     gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
     planned = (segment.log for _, plan in work for segment in plan.segments)
     before = chain.from_iterable(archiver.held.logs for archiver in archivers)
+    tools.metrics.broker.watch_held(tools.held.unlinked_bytes)
     tools.held.keep(chain(gone, planned, before))
     for archiver, plan in work:
         archiver.held.planned(plan)
-    tools.metrics.broker.held_deleted(tools.held.unlinked_bytes())
     try:
         yield
     finally:
         if tools.stop.is_set():
             tools.held.release()
-        tools.metrics.broker.held_deleted(tools.held.unlinked_bytes())
 
 
 @contextmanager
