@@ -12,18 +12,16 @@ from sidecar.clock import Clock
 
 LOOKED_AT: Final = 3
 """Items that are worked on one after the other. The first opens connections and tells little of the others."""
-ALONE_BELOW: Final = 1.5
-"""Times that an item takes of what is computed for it: where it waits less, a second thread would rather wait for the first."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def at_pace(clock: Clock, work: Callable[[Item], Result], items: Sequence[Item], most: int) -> Iterator[Result]:
-    """The result of each item, in their order, from at most `most` threads; from the caller's where others would not help.
+    """The result of each item, in their order, from at most `most` threads.
 
     Threads that do not wait only take the interpreter from each other: against a store that answers within a millisecond
-    eight need a tenth longer than two, and two a sixteenth more of the processor than one (`benchmarks/run.md`).
+    eight need a tenth longer than two.
     """
     shares = []
     for item in items[:LOOKED_AT]:
@@ -31,15 +29,11 @@ def at_pace(clock: Clock, work: Callable[[Item], Result], items: Sequence[Item],
         result = work(item)
         shares.append(threads_for(clock.monotonic_s() - began_s, time.thread_time() - began_cpu_s, most))
         yield result
-    others = items[LOOKED_AT:]
-    if not others or min(shares) == 1:
-        yield from map(work, others)
-        return
-    with ThreadPoolExecutor(min(shares), thread_name_prefix="plan") as pool:
-        yield from pool.map(work, others)
+    if len(items) > LOOKED_AT:
+        with ThreadPoolExecutor(min(shares), thread_name_prefix="plan") as pool:
+            yield from pool.map(work, items[LOOKED_AT:])
 
 
 def threads_for(took_s: float, computed_s: float, most: int) -> int:
-    """So many that one of them computes all the time, at most `most`."""
-    times = took_s / max(computed_s, 1e-6)
-    return 1 if times < ALONE_BELOW else min(most, math.ceil(times))
+    """So many that one of them computes all the time; at least two, at most `most`."""
+    return max(2, min(most, math.ceil(took_s / max(computed_s, 1e-6))))
