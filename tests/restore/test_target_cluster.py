@@ -94,7 +94,7 @@ class Answering(BrokerConnection):
     def __init__(self, *answers: object) -> None:
         self._answers = list(answers)
 
-    def send(self, request: Any, node_id: int | None = None) -> Any:
+    def send(self, request: Any, node_id: int | None = None, *, spare: bool = False) -> Any:
         return self._answers.pop(0)
 
     @property
