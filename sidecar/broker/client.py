@@ -105,6 +105,10 @@ class Client:
 
     def close(self) -> None:
         """End the connections and the thread."""
+        self._net.stop()
+        # kafka-python forgets a socket that is being connected: it would stay open until the garbage is collected.
+        waited_for = [key.fileobj for key in self._net._selector.get_map().values()]  # noqa: SLF001 - as above
         with suppress(*failures()):  # A loop that has crashed raises its error again instead of ending.
             self._net_client.close()
-        self._net.stop()
+        for each in waited_for:
+            each.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -25,9 +27,9 @@ LIST_OFFSETS, METADATA = 2, 3
 TIMEOUT_S = 60.0
 
 
-def connected(kafka: FakeKafka, timeout_s: float = TIMEOUT_S) -> BrokerConnection:
+def connected(kafka: FakeKafka, timeout_s: float = TIMEOUT_S) -> AbstractContextManager[BrokerConnection]:
     settings = BrokerConnectionSettings(bootstrap_servers=(kafka.server,), request_timeout_s=timeout_s)
-    return BrokerConnection(settings)
+    return closing(BrokerConnection(settings))
 
 
 def ask(connection: BrokerConnection, topic: str = "healthy") -> int:
@@ -62,103 +64,112 @@ def end_connection() -> None:
 
 
 def test_more_threads_than_kafka_python_lets_wait_are_all_answered() -> None:
-    with FakeKafka(meanwhile=slowly(0.002)) as kafka:
-        connection = connected(kafka)
+    with FakeKafka(meanwhile=slowly(0.002)) as kafka, connected(kafka) as connection:
         assert at_once(lambda: ask(connection)) == [10] * THREADS
         assert kafka.asked[LIST_OFFSETS] == 10 * THREADS
-        connection.close()
+
+
+@contextmanager
+def refused_again_and_again(asked: Callable[[], object]) -> Iterator[Callable[[], int]]:
+    """Another thread asks all the while; what it gives tells how often it was refused, and is called when that is over."""
+    is_over = threading.Event()
+
+    def refusals() -> int:
+        for count in itertools.count():
+            if is_over.is_set():
+                return count
+            with pytest.raises(BrokerUnavailable):
+                asked()
+        raise AssertionError
+
+    def ended() -> int:
+        is_over.set()
+        return other.result(TIMEOUT_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(refusals)
+        try:
+            yield ended
+        finally:
+            is_over.set()
 
 
 @pytest.mark.parametrize("spare", [True, False])
 def test_a_dead_neighbour_ends_only_what_it_is_asked(spare: bool) -> None:
-    with FakeKafka(meanwhile=slowly(0.002)) as kafka, ThreadPoolExecutor(1) as neighbour:
-        connection = connected(kafka)
+    with FakeKafka(meanwhile=slowly(0.002)) as kafka, connected(kafka) as connection:
         ask(connection)
-        before, is_over = kafka.accepted, threading.Event()
-
-        def ask_the_dead() -> int:
-            refused = 0
-            while not is_over.is_set():
-                with pytest.raises(BrokerUnavailable):
-                    describe_topics(connection, [], OTHER_ID, spare=spare)
-                refused += 1
-            return refused
-
-        refusals = neighbour.submit(ask_the_dead)
-        answered = at_once(lambda: ask(connection))
-        is_over.set()
-        assert (answered, refusals.result() > 0) == ([10] * THREADS, True)
+        before = kafka.accepted
+        with refused_again_and_again(lambda: describe_topics(connection, [], OTHER_ID, spare=spare)) as refusals:
+            assert at_once(lambda: ask(connection)) == [10] * THREADS
+            assert refusals() > 0
         assert kafka.asked[LIST_OFFSETS] == 10 * THREADS + 1  # nothing was asked twice
         if spare:
             assert kafka.accepted == before
-        connection.close()
     assert clients() == 0
 
 
 def test_a_request_that_always_ends_its_connection_ends_no_other() -> None:
-    with FakeKafka(meanwhile=about("poison", end_connection)) as kafka, ThreadPoolExecutor(1) as other:
-        connection = connected(kafka)
-        is_over = threading.Event()
-
-        def ask_for_poison() -> int:
-            refused = 0
-            while not is_over.is_set():
-                with pytest.raises(BrokerUnavailable):
-                    ask(connection, "poison")
-                refused += 1
-            return refused
-
-        poisoned = other.submit(ask_for_poison)
-        answered = at_once(lambda: ask(connection), times=5)
-        is_over.set()
-        assert (answered, poisoned.result() > 0) == ([5] * THREADS, True)
-        connection.close()
+    with (
+        FakeKafka(meanwhile=about("poison", end_connection)) as kafka,
+        connected(kafka) as connection,
+        refused_again_and_again(lambda: ask(connection, "poison")) as refusals,
+    ):
+        assert at_once(lambda: ask(connection), times=5) == [5] * THREADS
+        assert refusals() > 0
     assert clients() == 0
 
 
 def test_a_request_that_is_never_answered_ends_in_its_time_and_those_behind_it_are_answered() -> None:
-    is_over = threading.Event()
-    with FakeKafka(meanwhile=about("silent", lambda: _until(is_over))) as kafka, ThreadPoolExecutor(THREADS) as pool:
-        connection = connected(kafka, timeout_s=1)
+    with (
+        silence() as meanwhile,
+        FakeKafka(meanwhile=meanwhile) as kafka,
+        ThreadPoolExecutor(THREADS) as pool,
+        connected(kafka, timeout_s=3) as connection,
+    ):
         ask(connection)
         silent = pool.submit(ask, connection, "silent")
         while kafka.asked[LIST_OFFSETS] < 2:
-            time.sleep(0.01)  # noqa: TID251 - the real broker's thread is waited for
-        time.sleep(0.3)  # noqa: TID251 - those behind it have time left when its own is over
+            time.sleep(0.01)  # noqa: TID251 - the fake broker's thread is waited for
+        time.sleep(2)  # noqa: TID251 - those behind it have time left when its own is over
         behind = [pool.submit(ask, connection) for _ in range(THREADS - 1)]
         assert [each.result(TIMEOUT_S) for each in behind] == [1] * (THREADS - 1)
-        assert str(silent.exception(TIMEOUT_S)) == f"{kafka.server}: no answer within 1 s"
-        is_over.set()
+        assert str(silent.exception(TIMEOUT_S)) == f"{kafka.server}: no answer within 3 s"
         assert kafka.asked[LIST_OFFSETS] == THREADS + 1  # whose time is over is not sent again
-        connection.close()
 
 
-def _until(event: threading.Event) -> None:
-    event.wait(TIMEOUT_S)
-    raise EndConnection
+@contextmanager
+def silence() -> Iterator[Callable[[Any], None]]:
+    """For `meanwhile`: what is asked about the topic `silent` is answered only when all is over."""
+    is_over = threading.Event()
+
+    def until_over() -> None:
+        is_over.wait(TIMEOUT_S)
+        raise EndConnection
+
+    try:
+        yield about("silent", until_over)
+    finally:
+        is_over.set()
 
 
 def test_a_quota_makes_requests_wait_and_ends_none() -> None:
-    with FakeKafka(throttle_ms=100) as kafka:
-        connection = connected(kafka)
+    with FakeKafka(throttle_ms=100) as kafka, connected(kafka) as connection, ThreadPoolExecutor(4) as pool:
         assert [ask(connection) for _ in range(4)] == [1] * 4
-        with ThreadPoolExecutor(4) as pool:
-            assert [each.result() for each in [pool.submit(ask, connection) for _ in range(4)]] == [1] * 4
-        connection.close()
-        hasty = connected(kafka, timeout_s=0.05)
-        kafka.throttle_ms = 60_000
-        ask(hasty)
+        assert list(pool.map(lambda _: ask(connection), range(4))) == [1] * 4
+
+
+def test_a_quota_that_takes_longer_than_a_request_may_is_told() -> None:
+    with FakeKafka(throttle_ms=60_000) as kafka, connected(kafka, timeout_s=1.5) as connection:
+        ask(connection)
         with pytest.raises(BrokerUnavailable, match="most often by a request quota of the broker"):
-            ask(hasty)
-        hasty.close()
+            ask(connection)
 
 
 def test_any_node_is_one_that_can_be_reached() -> None:
     with FakeKafka() as kafka:
-        for _ in range(12):  # each has a new choice between a live and a dead node
-            connection = connected(kafka)
-            assert describe_topics(connection, []).broker_ids == {NODE_ID, OTHER_ID}
-            connection.close()
+        for _ in range(12):  # each chooses anew between a live and a dead node
+            with connected(kafka) as connection:
+                assert describe_topics(connection, []).broker_ids == {NODE_ID, OTHER_ID}
 
 
 def test_threads_that_wait_for_a_connection_share_what_the_one_that_tried_was_told() -> None:
@@ -174,19 +185,20 @@ def test_threads_that_wait_for_a_connection_share_what_the_one_that_tried_was_to
 
 
 def test_what_is_on_its_way_when_the_connection_is_closed_ends_and_opens_nothing() -> None:
-    is_over = threading.Event()
-    with FakeKafka(meanwhile=about("silent", lambda: _until(is_over))) as kafka, ThreadPoolExecutor(1) as pool:
-        connection = connected(kafka)
+    with (
+        silence() as meanwhile,
+        FakeKafka(meanwhile=meanwhile) as kafka,
+        ThreadPoolExecutor(1) as pool,
+        connected(kafka) as connection,
+    ):
         silent = pool.submit(ask, connection, "silent")
         while not kafka.asked[LIST_OFFSETS]:
-            time.sleep(0.01)  # noqa: TID251 - the real broker's thread is waited for
+            time.sleep(0.01)  # noqa: TID251 - the fake broker's thread is waited for
         accepted = kafka.accepted
         connection.close()
         assert isinstance(silent.exception(TIMEOUT_S), BrokerUnavailable)
         assert (kafka.accepted, clients()) == (accepted, 0)
-        is_over.set()
         assert ask(connection) == 1
-        connection.close()
 
 
 @pytest.mark.parametrize(
