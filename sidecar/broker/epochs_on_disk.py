@@ -43,8 +43,9 @@ class LeaderEpochCache:
 
     def forget_unasked(self) -> None:
         """Forget what nobody has asked for since the last call: directories come and go."""
-        self._known = {directory: known for directory, known in self._known.items() if directory in self._asked}
-        self._asked = set()
+        asked, self._asked = self._asked, set()
+        # A copy: a turn may be asking while the disks are looked at.
+        self._known = {directory: known for directory, known in self._known.copy().items() if directory in asked}
 
     def latest(self, directory: Path) -> int:
         """See `latest_epoch`, also for what it raises."""

@@ -30,6 +30,7 @@ from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.pipeline.warm_up import warming_up
 from sidecar.storage import open_store, probe_store
+from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import BandwidthLimit
 
 TOPICS_SHOWN_MAX = 20
@@ -84,7 +85,10 @@ def policy_of(settings: Settings, *, repeats: bool) -> Policy:
     )
     if not repeats:
         return policy
-    return replace(policy, max_queue=settings.run.max_queue, round_s=ROUND_S, retry_wait_s=settings.run.retry_wait_s)
+    run = settings.run
+    return replace(
+        policy, max_queue=run.max_queue, round_s=ROUND_S, look_s=run.scan_interval_s, retry_wait_s=run.retry_wait_s
+    )
 
 
 def journal_directory(settings: Settings) -> Path:
@@ -117,6 +121,7 @@ def open_tools(
     stop: Event | None = None,
     beat: Callable[[], None] = lambda: None,
     changing: ChangingSettings | None = None,
+    answers: StoreAnswers | None = None,
 ) -> Iterator[Tools]:
     """Everything the pipeline works with; the store has shown that it can do what the archive needs.
 
@@ -124,16 +129,18 @@ def open_tools(
         repeats: see `policy_of`.
         board, stop, beat: see `Tools`.
         changing: what of the settings is replaced later. Default: nothing is.
+        answers: is told whether the store answers.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
     Raises SettingsError, LogDirsUnformatted, StoreError.
     """
     clock = clock or SystemClock()
     changing = changing or ChangingSettings(settings, clock)
+    answers = answers or StoreAnswers(clock)
     with ExitStack() as resources:
         facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
-        store = MeteredStore(open_store(settings.store, clock, changing.bandwidth), metrics.store)
+        store = MeteredStore(open_store(settings.store, clock, changing.bandwidth, answers), metrics.store)
         resources.callback(store.close)
         if read_only:
             directory = resources.enter_context(work_directory("dry-run")) / "journal"
@@ -160,6 +167,7 @@ def open_tools(
             instance=f"{socket.gethostname()}/{os.getpid()}",
             stop=stop or Event(),
             beat=beat,
+            is_store_silent=answers.is_silent,
             held=held,
             board=board or Board(clock),
             memory=memory,

@@ -12,6 +12,7 @@ import structlog
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.pipeline.held_beside import HeldBeside, Under, under_of
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
@@ -42,10 +43,11 @@ class HeldLog:
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
-        self._under: tuple[int, tuple[int, int], str | None] | None = None
+        self._under: Under | None = None
         self._start: KnownState | None = None
         self._doubts = 0
         self._leads = False
+        self.beside = HeldBeside(tools.held)
         self._seen = SeenOffsets(tools)
 
     @property
@@ -59,7 +61,7 @@ class HeldLog:
     @property
     def logs(self) -> tuple[FileIdentity, ...]:
         """Files that are held, or are to be; ascending."""
-        return tuple(segment.log for segment in self._segments)
+        return (*(segment.log for segment in self._segments), *self.beside.logs)
 
     @property
     def gone(self) -> tuple[SegmentFiles, ...]:
@@ -74,7 +76,7 @@ class HeldLog:
     def planned(self, plan: PartitionPlan) -> None:
         """Remember what of a plan is held by now, besides what was planned before."""
         if plan.segments:
-            under = (plan.facts.leader_epoch, plan.files.directory_id, plan.files.topic_id)
+            under = under_of(plan)
             if under != self._under:
                 self._keep(())
                 self._under = under
@@ -94,6 +96,8 @@ class HeldLog:
         """
         self._seen.see(files, facts)
         self._leads = facts.leads or facts.unanswered
+        if (beside := self.beside.take(files, facts)) is not None:
+            self.planned(beside)
         if self._under is None:
             return
         under = (facts.leader_epoch, files.directory_id, files.topic_id)

@@ -54,7 +54,8 @@ class KnownArchive:
     @property
     def end_offset(self) -> int | None:
         """Exclusive end of the archive as far as it is known; None if there is none, or nothing was ever known."""
-        return self.last_end_offset if self.state is None else self.state.end_offset
+        state = self.state  # Once: a turn may forget it while another thread looks.
+        return self.last_end_offset if state is None else state.end_offset
 
     def opened(self) -> tuple[PartitionState, CommitLog]:
         """The state and the log to append to. Only after `open`."""
@@ -62,17 +63,22 @@ class KnownArchive:
             raise RuntimeError(f"{self._topic_partition}: no lineage is open")
         return self.state, self._commits
 
-    def open(self, files: PartitionFiles) -> PartitionState:
-        """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.
-
-        Raises LineageUnknown, CorruptFile, StoreError.
-        """
+    def as_known(self, files: PartitionFiles) -> PartitionState | None:
+        """As `open`, but asks nobody: None where the archive would have to be read."""
         seen = (files.topic_id, files.directory_id)
         if seen != self._seen or self._newest_has_changed(files):
             # Deleted and made anew, upgraded and named, or truncated: another lineage may be the right one, or none.
             self.forget()
             self._seen, self.told_lost_below = seen, 0
-        if self.state is None:
+        return self.state
+
+    def open(self, files: PartitionFiles) -> PartitionState:
+        """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.
+
+        Raises LineageUnknown, CorruptFile, StoreError.
+        """
+        known = self.as_known(files)
+        if known is None:
             opened = self._resumed(files) or open_lineage(self._tools, files)
             self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
             self._is_alone = False
@@ -89,7 +95,7 @@ class KnownArchive:
             ):
                 self.remember()
             return self._newest_of(state)
-        return self.state
+        return known
 
     def require_alone(self, files: PartitionFiles) -> None:
         """To be called before anything is appended. Raises LineageUnknown, CorruptFile, StoreError."""

@@ -6,9 +6,7 @@ import math
 from collections.abc import Container
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
 
-from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.http import PartitionLook
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
@@ -25,6 +23,7 @@ from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_turn import ROUND_IS_OVER, Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
+from sidecar.pipeline.provisional import provisional_plan
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 
@@ -40,8 +39,7 @@ class PartitionArchiver:
 
     def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
         """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
-        self._tools = tools
-        self.before_upload = before_upload
+        self._tools, self.before_upload = tools, before_upload
         self._topic_partition = files.topic_partition
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
@@ -52,13 +50,12 @@ class PartitionArchiver:
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._standing: StandingPlan | None = None
-        self._is_overtaken = False
-        self.last_turn = NEVER
+        self._is_overtaken, self.last_turn = False, NEVER
 
-    def plan(self, files: PartitionFiles) -> PartitionPlan:
-        """What could be archived of these files now, and until when. Reads the archive only the first time."""
+    def plan(self, files: PartitionFiles, *, asks_store: bool = True) -> PartitionPlan:
+        """What could be archived of these files now, and until when. Reads the archive only the first time, if at all."""
         self._standing = None
-        plan = self._plan(files)
+        plan = self._plan(files, asks_store)
         self._is_overtaken = False
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(files))
@@ -101,7 +98,7 @@ class PartitionArchiver:
         end_offset = self._known.end_offset
         return (*above(self.held.gone, end_offset), *above(files.segments, end_offset))
 
-    def _plan(self, files: PartitionFiles) -> PartitionPlan:
+    def _plan(self, files: PartitionFiles, asks_store: bool) -> PartitionPlan:
         facts = self._tools.facts.partition(files)
         self._stable_end_offset = facts.stable_end_offset
         self.held.see(files, facts, self._known.end_offset)
@@ -112,9 +109,10 @@ class PartitionArchiver:
         if not self._is_overtaken:
             self._known.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
         if not facts.leads or facts.reason:
-            return PartitionPlan(
-                files, facts, (), self.pending(files), facts.reason or "this broker does not lead here"
-            )
+            reason = facts.reason or "this broker does not lead here"
+            return PartitionPlan(files, facts, (), self.pending(files), reason)
+        if not asks_store and self._known.as_known(files) is None:
+            return provisional_plan(self._tools, files, facts, self.pending(files))
         try:
             state = self._known.open(files)
         except LineageUnknown as error:
@@ -141,15 +139,17 @@ class PartitionArchiver:
             return plan
         if gone:
             return self.held.only_gone(plan)
+        if not asks_store:
+            return replace(plan, is_provisional=bool(plan.segments))
         limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
-        return self.before_upload.hold_back(plan, partial(self._known_at, plan, state), limit_ms)
 
-    def _known_at(self, plan: PartitionPlan, state: PartitionState) -> KnownState:
-        return self._known.position_before(plan.files, plan.segments[0].base_offset, state).known
+        def known() -> KnownState:
+            return self._known.position_before(files, plan.segments[0].base_offset, state).known
+
+        return self.before_upload.hold_back(plan, known, limit_ms)
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
-        now_ms = self._tools.clock.now_ms()
-        first_seen_ms = self._first_seen_ms
+        now_ms, first_seen_ms = self._tools.clock.now_ms(), self._first_seen_ms
         self._first_seen_ms = {s.end_offset: first_seen_ms.get(s.end_offset, now_ms) for s in files.segments}
         return self._first_seen_ms
 

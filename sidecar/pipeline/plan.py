@@ -35,6 +35,7 @@ class PartitionPlan:
     `is_on_purpose`: they wait because the settings say so.
     `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is
     needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
+    `is_provisional`: nobody but the disk was asked: the segments are worth holding, and its turn plans anew.
     `deadline_ms`: when the broker will delete the first segment that is not archived, None for never or if it is not known.
     """
 
@@ -48,6 +49,7 @@ class PartitionPlan:
     look_again_ms: int | None = None
     deadline_ms: int | None = None
     is_on_purpose: bool = False
+    is_provisional: bool = False
 
     @property
     def deletion_order(self) -> tuple[int, int, str, int]:

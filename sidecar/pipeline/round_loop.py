@@ -22,6 +22,7 @@ from sidecar.pipeline.round_signs import RoundSigns
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.topic_choice import TopicChoice, nothing_chosen
+from sidecar.storage.answers import StoreAnswers
 
 START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
@@ -62,6 +63,7 @@ class RoundLoop:
         self._engines = engines or LocalEngines()
         self._board = board or Board(clock)
         self._signs = RoundSigns(clock, metrics, health, self._board)
+        self._answers = StoreAnswers(clock, self._signs.store_silent)
         self._choice = TopicChoice(health, self._board)
         self._changing = ChangingSettings(settings, clock)
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
@@ -98,6 +100,7 @@ class RoundLoop:
                     stop=self._stop,
                     beat=self._health.beat,
                     changing=self._changing,
+                    answers=self._answers,
                 ) as tools:
                     self._health.met("settings")
                     self._health.met("store")

@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 
+from sidecar.pipeline.meanwhile import NOBODY, Busy
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.queue_room import Work
 from sidecar.pipeline.tools import Tools
@@ -21,18 +22,26 @@ def holding(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequen
     Args:
         archivers: of all partitions; descriptors of others are let go.
     """
-    gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
-    planned = (segment.log for _, plan in work for segment in plan.segments)
-    before = chain.from_iterable(archiver.held.logs for archiver in archivers)
     tools.metrics.broker.watch_held(tools.held.unlinked_bytes)
-    tools.held.keep(chain(gone, planned, before))
-    for archiver, plan in work:
-        archiver.held.planned(plan)
+    hold(tools, archivers, work, NOBODY)
     try:
         yield
     finally:
         if tools.stop.is_set():
             tools.held.release()
+
+
+def hold(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequence[Work], busy: Busy) -> None:
+    """Hold open what is planned, see `holding`; of what is busy also what has rolled above its plan, see `Busy`."""
+    gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
+    planned = (segment.log for _, plan in work for segment in plan.segments)
+    before = chain.from_iterable(archiver.held.logs for archiver in archivers)
+    tools.held.keep(chain(gone, planned, before))
+    for archiver, plan in work:
+        if plan.files.topic_partition in busy:
+            archiver.held.beside.rolled(plan)
+        else:
+            archiver.held.planned(plan)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import structlog
 
 from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
-from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError
+from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.advice import advised
@@ -24,7 +24,7 @@ ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics", "state_dir")
 
 
 class RoundSigns:
-    """Conditions of readiness, errors for people, and lines in the log. Of one loop, in its thread."""
+    """Conditions of readiness, errors for people, and lines in the log. Of one loop, in its thread but for `store_silent`."""
 
     def __init__(self, clock: Clock, metrics: Metrics, health: Health, board: Board) -> None:
         self._clock = clock
@@ -32,6 +32,7 @@ class RoundSigns:
         self._health = health
         self._board = board
         self._cleaner_stalled = False
+        self._silence = ""
 
     def nobody_leads(self) -> None:
         """The settings name nobody who could tell what this broker leads."""
@@ -46,6 +47,19 @@ class RoundSigns:
         self._board.failed(condition, type(error).__name__, str(error))
         if next_try_s is not None:
             _log.error(f"{condition}_not_usable", error=str(error), next_try_s=next_try_s)
+
+    def store_silent(self, why: str) -> None:
+        """Requests wait for the store, and this is what one of them met; "" once it answers again. For any thread."""
+        self._silence = why
+        if not why:
+            self._health.met("store")
+            _log.info("store_answers_again")
+            return
+        self._health.unmet("store", why)
+        self._board.failed("store", StoreUnavailable.__name__, why)
+        _log.warning(
+            "store_silent", error=why, effect="uploads wait; what rolls meanwhile is planned and held open all the same"
+        )
 
     def round_failed(self, error: SidecarError, broker_away: str) -> None:
         """Not even a look was possible. `broker_away`: why the broker cannot be asked, "" if it can be.
@@ -65,6 +79,8 @@ class RoundSigns:
         away = [report.broker_away] if report.broker_away else []
         unreadable = [str(problem.error) for problem in report.problems if problem.topic_partition is None]
         store_errors = [str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)]
+        if silence := self._silence:
+            store_errors.append(silence)
         for condition, reasons in (("log_dirs", unreadable), ("store", store_errors), ("broker", away)):
             if reasons:
                 self._health.unmet(condition, reasons[0])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, as_completed
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,30 +12,28 @@ import structlog
 
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SidecarError
-from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.advice import advised
-from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.last_listed import LastListed
 from sidecar.pipeline.long_waits import LongWaits
+from sidecar.pipeline.meanwhile import NOBODY, Busy, ended_turns
 from sidecar.pipeline.outlook import Outlook
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
 from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.plan_pace import at_pace
+from sidecar.pipeline.provisional import plan_beside
 from sidecar.pipeline.queue_room import Work, turn_order, turns_and_idle, within_queue
-from sidecar.pipeline.round_pools import holding, pools
+from sidecar.pipeline.round_pools import hold, holding, pools
 from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.round_turns import Done, RoundTurns
 from sidecar.pipeline.seams import named_by_cluster
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
 
-CONFLICTS_IN_A_ROW = 20
-"""Another writer may win so many commits before a partition is left to the next round."""
-
-Done = Callable[[TopicPartition, ArchivedSegment], None]
 Planned = tuple[PartitionArchiver, PartitionFiles, PartitionPlan | SidecarError]
 
 
@@ -67,8 +64,12 @@ class Rounds:
         for archiver in self._archivers.values():
             archiver.before_upload = before_upload
 
-    def plan(self) -> tuple[list[Work], RoundReport]:
-        """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest."""
+    def plan(self, busy: Busy = NOBODY) -> tuple[list[Work], RoundReport]:
+        """Look at the disks and decide; what can be done, earliest local deletion first, and a report of the rest.
+
+        Args:
+            busy: of a look while a round lasts. The store is not waited for then, and nothing may be begun.
+        """
         begun_s = self._tools.clock.monotonic_s()
         try:
             self._tools.facts.refresh()
@@ -87,16 +88,16 @@ class Rounds:
         self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in here}
         report.resting = [rest.outcome for rest in self._resting.values()]
         unreadable = {problem.topic_partition: problem.error for problem in found.problems if problem.topic_partition}
-        known = here.keys() | unreadable.keys()
+        known = here.keys() | unreadable.keys() | busy.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         # What vanished while it was listed may be gone for good: the next look tells.
         looks = [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
         work, stopped = list[Work](), list[SegmentFiles]()
         for tp, outcome in ({tp: rest.outcome for tp, rest in self._resting.items()} | left_alone).items():
-            if self._archivers[tp].held.rests(here[tp], is_listed=tp in present):
+            if tp not in busy and self._archivers[tp].held.rests(here[tp], is_listed=tp in present):
                 looks.append(self._archivers[tp].look(here[tp], None, outcome))
                 stopped += self._archivers[tp].pending(here[tp])
-        for archiver, files, planned in self._planned(present.values()):
+        for archiver, files, planned in self._planned(present, busy):
             if isinstance(planned, PartitionPlan):
                 looks.append(archiver.look(files, planned, None))
                 work.append((archiver, planned))
@@ -115,31 +116,36 @@ class Rounds:
         work.sort(key=partial(turn_order, self._tools.clock))
         return within_queue(work, self._tools.policy.max_queue), report
 
-    def _planned(self, partitions: Iterable[PartitionFiles]) -> Iterator[Planned]:
-        """A plan for each partition that does not rest, or why there is none."""
+    def _planned(self, present: Mapping[TopicPartition, PartitionFiles], busy: Busy) -> Iterator[Planned]:
+        """A plan for each partition that does not rest, or why there is none; of busy ones, see `plan_beside`."""
+        for tp, (archiver, plan) in busy.items():
+            if tp in present:
+                yield archiver, present[tp], plan_beside(self._tools, present[tp], plan, archiver.pending(present[tp]))
         anew: list[PartitionFiles] = []
-        for files in partitions:
-            if files.topic_partition in self._resting:
+        for files in present.values():
+            if files.topic_partition in self._resting or files.topic_partition in busy:
                 continue
-            archiver = self._archivers.get(files.topic_partition)
-            plan = None
-            if archiver is not None:
+            known = self._archivers.get(files.topic_partition)
+            standing = None
+            if known is not None:
                 with suppress(PartitionError):  # Planning anew tells.
-                    plan = archiver.standing_plan(files)
-            if archiver is None or plan is None:
+                    standing = known.standing_plan(files)
+            if known is None or standing is None:
                 anew.append(files)
             else:
-                yield archiver, files, plan
-        yield from at_pace(self._tools.clock, self._plan_one, anew, self._tools.policy.workers * 4)
+                yield known, files, standing
+        yield from at_pace(
+            self._tools.clock, partial(self._plan_one, may_wait=not busy), anew, self._tools.policy.workers * 4
+        )
 
-    def _plan_one(self, files: PartitionFiles) -> Planned:
+    def _plan_one(self, files: PartitionFiles, may_wait: bool) -> Planned:
         archiver = self._archivers.get(files.topic_partition)
         if archiver is None:
             archiver = self._archivers[files.topic_partition] = PartitionArchiver(
                 self._tools, files, self._before_upload
             )
         try:
-            return archiver, files, archiver.plan(files)
+            return archiver, files, archiver.plan(files, asks_store=may_wait and not self._tools.is_store_silent())
         except SidecarError as error:
             return archiver, files, error
 
@@ -156,17 +162,8 @@ class Rounds:
         turns, idle = turns_and_idle(work, self._tools.journal.roots())
         archivers = self._archivers.values()
         with holding(self._tools, archivers, work), pools(self._tools) as (partitions, uploads):
-            futures = [
-                partitions.submit(
-                    self._archive_one,
-                    archiver,
-                    plan,
-                    uploads,
-                    self._committed(archiver, plan, report, done),
-                    round_end_s,
-                )
-                for archiver, plan in turns
-            ]
+            round_turns = RoundTurns(self._tools, self._outlook, report, uploads, done, self._number, round_end_s)
+            futures = {partitions.submit(round_turns.take, *item): item for item in turns}
             for outcome in report.outcomes:
                 self._tell(outcome)
             report.outcomes += idle
@@ -174,8 +171,7 @@ class Rounds:
                 # Ctrl-C, or a fault of our own: what has not begun must not begin, the rest ends at the next segment.
                 unless_done.callback(partitions.shutdown, wait=False, cancel_futures=True)
                 unless_done.callback(self._tools.stop.set)
-                for future in as_completed(futures):
-                    outcome = future.result()
+                for outcome in ended_turns(self._tools, futures, round_end_s, self._look_meanwhile):
                     report.outcomes.append(outcome)
                     self._tell(outcome)
                     self._tools.metrics.round_goes_on(report.stopped)
@@ -187,6 +183,16 @@ class Rounds:
         report.look_again_s = self._look_again_s(report)
         return report
 
+    def _look_meanwhile(self, busy: Busy) -> None:
+        """Plan, hold and tell, but begin nothing: what rolls while a turn waits for the store is retention's as well."""
+        try:
+            work, _ = self.plan(busy)
+        except SidecarError as error:
+            _log.warning("look_failed", error=str(error), effect="the next look tries again")
+            return
+        hold(self._tools, self._archivers.values(), work, busy)
+        self._tools.beat()
+
     def _look_again_s(self, report: RoundReport) -> float:
         now_s = self._tools.clock.monotonic_s()
         # "At once" is of use only where a round gets on: a full queue of which nothing was archived is full again.
@@ -194,43 +200,6 @@ class Rounds:
         waiting = [ms for found in report.outcomes if (ms := found.look_again_ms) is not None and (ms > 0 or gets_on)]
         rests_s = [max(0.0, rest.until_s - now_s) for rest in self._resting.values()]
         return min([math.inf, *rests_s, *(milliseconds / 1000 for milliseconds in waiting)])
-
-    def _committed(
-        self, archiver: PartitionArchiver, plan: PartitionPlan, report: RoundReport, done: Done
-    ) -> Callable[[ArchivedSegment], None]:
-        def tell(segment: ArchivedSegment) -> None:
-            self._outlook.archived(archiver, plan.files)
-            self._tools.metrics.round_goes_on(report.stopped, archived=True)
-            done(plan.files.topic_partition, segment)
-
-        return tell
-
-    def _archive_one(
-        self,
-        archiver: PartitionArchiver,
-        plan: PartitionPlan,
-        uploads: Executor,
-        committed: Callable[[ArchivedSegment], None],
-        round_end_s: float,
-    ) -> PartitionOutcome:
-        if plan.segments:
-            if self._tools.clock.monotonic_s() >= round_end_s:
-                return archiver.not_reached(plan)
-            archiver.last_turn = self._number
-        outcome = archiver.archive(plan, uploads, committed, round_end_s=round_end_s)
-        for _ in range(CONFLICTS_IN_A_ROW):
-            if not isinstance(outcome.error, CommitConflict) or self._tools.stop.is_set():
-                break
-            before = outcome
-            try:
-                outcome = archiver.archive(archiver.plan(plan.files), uploads, committed, round_end_s=round_end_s)
-            except SidecarError as error:
-                outcome = PartitionOutcome(plan.files, reason=str(error), error=error)
-            outcome.archived[:0] = before.archived
-            outcome.conformance.update(before.conformance)
-        if plan.segments or plan.hole or outcome.error is not None:
-            self._tools.board.turned(archiver.look(plan.files, plan, outcome))
-        return outcome
 
     def _tell(self, outcome: PartitionOutcome) -> None:
         if outcome.error is not None:

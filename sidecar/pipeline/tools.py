@@ -33,6 +33,7 @@ class Policy:
     `max_queue`: segments that one round may plan. `round_s`: when this has passed, a round begins no further segments.
     `retry_wait_s`: how long a partition rests after an error.
     `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
+    `look_s`: so often the disks are looked at while a round lasts.
     `record_lost`: go on above a hole and record it, instead of stopping the partition.
     """
 
@@ -45,6 +46,7 @@ class Policy:
     record_lost: bool = False
     max_queue: int = 1_000_000
     round_s: float = math.inf
+    look_s: float = math.inf
     retry_wait_s: float = 0.0
     spares_cache: bool = True
     readers_per_disk: int = 1
@@ -70,7 +72,7 @@ class Tools:
 
     `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
     store, at least once per file that is read through. `board` is told what people may want to see.
-    `memory`: what is known of archives across restarts.
+    `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
     """
 
     store: ObjectStore
@@ -83,6 +85,7 @@ class Tools:
     stop: Event = field(default_factory=Event)
     new_id: Callable[[], str] = random_id
     beat: Callable[[], None] = lambda: None
+    is_store_silent: Callable[[], bool] = lambda: False
     held: HeldFiles = field(default_factory=HeldFiles)
     board: Board = field(default_factory=Board)
     memory: ArchiveMemory = field(default_factory=ArchiveMemory)

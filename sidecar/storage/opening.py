@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
 from sidecar.ports import ObjectStore
+from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.directory_store import DirectoryStore
 from sidecar.store_settings import StoreSettings
@@ -31,11 +32,17 @@ def open_existing(settings: StoreSettings, clock: Clock | None = None) -> Object
     return store
 
 
-def open_store(settings: StoreSettings, clock: Clock | None = None, limit: BandwidthLimit | None = None) -> ObjectStore:
+def open_store(
+    settings: StoreSettings,
+    clock: Clock | None = None,
+    limit: BandwidthLimit | None = None,
+    answers: StoreAnswers | None = None,
+) -> ObjectStore:
     """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError, StoreError.
 
     Args:
         limit: of somebody who will change it. Default: what the settings say, for good.
+        answers: is told whether there are any, of a store behind a network that this process talks to itself.
     """
     clock = clock or SystemClock()
     rate = settings.bandwidth_bytes_per_s
@@ -45,7 +52,7 @@ def open_store(settings: StoreSettings, clock: Clock | None = None, limit: Bandw
     if parts.scheme == "s3":
         from sidecar.storage.s3 import S3Store  # boto3 is some 25 MB of memory
 
-        return S3Store(settings, clock, limit=limit)
+        return S3Store(settings, clock, limit=limit, answers=answers)
     if parts.scheme in {"file", "local"}:
         if parts.netloc:
             raise SettingsError(f"{settings.url}: a file url has three slashes: file:///directory")

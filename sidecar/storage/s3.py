@@ -13,6 +13,7 @@ from sidecar.clock import Clock
 from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreDenied, StoreError, StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.held_body import HeldBody
@@ -45,15 +46,16 @@ class S3Store:
         clock: Clock,
         randomness: random.Random | None = None,
         limit: BandwidthLimit | None = None,
+        answers: StoreAnswers | None = None,
     ) -> None:
-        """Makes a client, sends nothing. Raises SettingsError."""
+        """Makes a client, sends nothing. Raises SettingsError. `answers`: is told whether there are any."""
         parts = urlsplit(settings.url)
         prefix = KeyPrefix(parts.path)
         self.url = f"s3://{parts.netloc}/{prefix.path}".rstrip("/")
         retrier = Retrier(settings.retry, clock, randomness or random.Random())  # noqa: S311 - spreads waits, guards nothing
         client = make_client(settings.s3)
         client.meta.events.register("before-send.s3", note_sending)
-        self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier)
+        self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier, answers or StoreAnswers(clock))
         self._pool = ThreadPoolExecutor(settings.s3.concurrency, thread_name_prefix="s3-upload")
         self._buffers = PartBuffers(settings.s3.part_bytes)
         self._limit = limit

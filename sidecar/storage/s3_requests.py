@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
+from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.checksums import from_text, to_text
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.retry import Retrier
@@ -23,19 +24,26 @@ class S3Requests:
     """What all parts of the S3 adapter share."""
 
     def __init__(
-        self, client: S3Client, bucket: str, prefix: KeyPrefix, settings: S3Settings, retrier: Retrier
+        self,
+        client: S3Client,
+        bucket: str,
+        prefix: KeyPrefix,
+        settings: S3Settings,
+        retrier: Retrier,
+        answers: StoreAnswers,
     ) -> None:
         self.client = client
         self.bucket = bucket
         self.prefix = prefix
         self.settings = settings
         self.retrier = retrier
+        self._answers = answers
         self.checksums = settings.checksum is ChecksumMode.CRC32C
         self._where = f"{client.meta.endpoint_url}/{bucket}"
 
     def send(self, operation: str, key: str, call: Callable[[], Answer], *, creates: bool = False) -> Answer:
         """One attempt. Raises our errors."""
-        with translating(StoreRequest(operation, key, self._where, creates)):
+        with self._answers.asked(), translating(StoreRequest(operation, key, self._where, creates)):
             return call()
 
     def repeat(self, operation: str, key: str, call: Callable[[], Answer], *, creates: bool = False) -> Answer:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
@@ -112,3 +113,21 @@ def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: 
     # Ready never without a status, and with a broker that is away not for a moment.
     assert (True, False) not in health.seen
     assert [ready for ready, _ in health.seen if ready] == ([] if away else [True])
+
+
+def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_first_answer() -> None:
+    clock = ManualClock(0)
+    health, board = Health(clock), Board(clock)
+    signs = RoundSigns(clock, Metrics(clock), health, board)
+    with capture_logs() as logs:
+        signs.store_silent("PutObject: read timeout")
+        assert health.not_ready() == {"store": "PutObject: read timeout"}
+        signs.round_ended(RoundReport())
+        assert health.not_ready() == {"store": "PutObject: read timeout"}, "a round without a turn has asked nobody"
+        signs.store_silent("")
+        assert health.not_ready() == {}
+    assert [(line["log_level"], line["event"]) for line in logs] == [
+        ("warning", "store_silent"),
+        ("info", "store_answers_again"),
+    ]
+    assert [error.text for error in board.figures().errors] == ["PutObject: read timeout"]

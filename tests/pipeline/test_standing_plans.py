@@ -72,9 +72,9 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Idle]:
     done: Counter[str] = Counter()
     plan, run = PartitionArchiver.plan, PartitionTurn.run
 
-    def counted_plan(self: PartitionArchiver, files: PartitionFiles) -> PartitionPlan:
+    def counted_plan(self: PartitionArchiver, files: PartitionFiles, *, asks_store: bool = True) -> PartitionPlan:
         done["plans"] += 1
-        return plan(self, files)
+        return plan(self, files, asks_store=asks_store)
 
     def counted_run(self: PartitionTurn, uploads: Executor) -> None:
         done["turns"] += 1

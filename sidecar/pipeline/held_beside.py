@@ -1,0 +1,58 @@
+"""What has rolled, and is held open, while a turn of its partition lasts: two threads know of it until the turn is over."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TypeAlias
+
+from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.pipeline.held_files import HeldFiles
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.ports import PartitionFacts
+
+Under: TypeAlias = tuple[int, tuple[int, int], str | None]
+"""The leadership and the directory by which a plan was made: leader epoch, directory id, topic id."""
+
+
+def under_of(plan: PartitionPlan) -> Under:
+    """See `Under`."""
+    return plan.facts.leader_epoch, plan.files.directory_id, plan.files.topic_id
+
+
+class HeldBeside:
+    """Of one partition. Thread-safe, while the rest of what is held of it belongs to the thread whose turn it is."""
+
+    def __init__(self, held: HeldFiles) -> None:
+        self._held = held
+        self._lock = threading.Lock()
+        self._plan: PartitionPlan | None = None
+
+    @property
+    def logs(self) -> tuple[FileIdentity, ...]:
+        """Files that are held; ascending."""
+        plan = self._plan
+        return () if plan is None else tuple(segment.log for segment in plan.segments)
+
+    def rolled(self, plan: PartitionPlan) -> None:
+        """Remember what is held of a plan above that of the turn, besides what was told before."""
+        with self._lock:
+            before = self._plan.segments if self._plan is not None and under_of(self._plan) == under_of(plan) else ()
+            by_base = {segment.base_offset: segment for segment in (*before, *plan.segments)}
+            segments = tuple(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
+            self._plan = replace(plan, segments=segments)
+
+    def take(self, files: PartitionFiles, facts: PartitionFacts) -> PartitionPlan | None:
+        """All of it, once: it belongs to the caller from now on. None, too, where it lay in another log or under another leader.
+
+        A turn that plans anew does so from its own listing, in which none of it stands: there it is left to the next look.
+        """
+        with self._lock:
+            plan = self._plan
+            if plan is None:
+                return None
+            is_same_log = under_of(plan) == (facts.leader_epoch, files.directory_id, files.topic_id)
+            if is_same_log and (files.active_base_offset or 0) < (plan.files.active_base_offset or 0):
+                return None
+            self._plan = None
+        return plan if is_same_log else None

@@ -1,0 +1,71 @@
+"""Whether a store answers at all: told once when requests have waited for some seconds in vain, and once when one is answered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sidecar.clock import Clock
+from sidecar.errors import OutcomeUnknown, SidecarError, StoreUnavailable
+
+SILENT_S: Final = 10.0
+"""A store that is busy may refuse for a moment; one that has not answered any request for so long is away."""
+
+
+class StoreAnswers:
+    """Of all requests to one store, attempt by attempt. Thread-safe.
+
+    The end of a call comes too late: each may be tried several times, and each try may wait for as long as the settings allow.
+    """
+
+    def __init__(self, clock: Clock, tell: Callable[[str], None] = lambda _why: None) -> None:
+        """Args: tell: is given what the last request met when the store falls silent, and "" when it answers again."""
+        self._clock = clock
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._waits_since_s: float | None = None
+        self._is_silent = False
+
+    def is_silent(self) -> bool:
+        """Whether requests have been waiting for `SILENT_S`, and the last one that ended had no answer."""
+        with self._lock:
+            return self._is_silent
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """One attempt at one request lasts as long as this."""
+        with self._lock:
+            self._under_way += 1
+            if self._waits_since_s is None:
+                self._waits_since_s = self._clock.monotonic_s()
+        why: str | None = ""
+        try:
+            yield
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            why = str(error)
+            raise
+        except SidecarError:
+            raise  # It said no, which is an answer.
+        except BaseException:
+            why = None
+            raise
+        finally:
+            self._ended(why)
+
+    def _ended(self, why: str | None) -> None:
+        """`why`: what was met instead of an answer, "" with one, None where nothing is known of it."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            self._under_way -= 1
+            if why == "":
+                self._waits_since_s = now_s if self._under_way else None
+                was_silent, self._is_silent = self._is_silent, False
+                if was_silent:
+                    self._tell("")
+            elif why and self._waits_since_s is not None and not self._is_silent:
+                self._is_silent = now_s - self._waits_since_s >= SILENT_S
+                if self._is_silent:
+                    self._tell(why)

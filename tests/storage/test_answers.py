@@ -1,0 +1,92 @@
+"""When a store counts as silent, and when it does not any more."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from sidecar.clock import ManualClock
+from sidecar.errors import ObjectMissing, OutcomeUnknown, SegmentChanged, SidecarError, StoreDenied, StoreUnavailable
+from sidecar.storage.answers import SILENT_S, StoreAnswers
+
+LONG_MS = int(SILENT_S * 1000)
+
+
+class Requests:
+    """One after the other, each of which takes its time."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(0)
+        self.told: list[str] = []
+        self.answers = StoreAnswers(self.clock, self.told.append)
+
+    def send(self, took_ms: int, error: SidecarError | None = None) -> None:
+        with suppress(SidecarError), self.answers.asked():
+            self.clock.advance_ms(took_ms)
+            if error is not None:
+                raise error
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("read timeout"), OutcomeUnknown("read timeout")])
+def test_the_first_attempt_that_waited_in_vain_is_told_once_and_the_first_answer_ends_it(error: SidecarError) -> None:
+    requests = Requests()
+    requests.send(60_000, error)
+    assert requests.told == ["read timeout"]
+    assert requests.answers.is_silent()
+    requests.send(60_000, error)
+    assert len(requests.told) == 1
+    requests.send(5)
+    assert requests.told == ["read timeout", ""]
+    assert not requests.answers.is_silent()
+
+
+def test_a_store_that_refuses_for_a_moment_is_busy_and_not_away() -> None:
+    requests = Requests()
+    for _ in range(5):
+        requests.clock.advance_ms(3_600_000)
+        requests.send(1, StoreUnavailable("slow down"))
+        requests.send(LONG_MS - 2)
+    assert requests.told == []
+
+
+def test_many_short_refusals_are_one_long_silence() -> None:
+    requests = Requests()
+    for _ in range(11):
+        requests.send(1, StoreUnavailable("refused"))
+        requests.clock.advance_ms(LONG_MS // 10)
+    assert requests.told == ["refused"]
+
+
+@pytest.mark.parametrize("error", [ObjectMissing("no such object"), StoreDenied("no right")])
+def test_a_no_is_an_answer(error: SidecarError) -> None:
+    requests = Requests()
+    requests.send(60_000, StoreUnavailable("read timeout"))
+    requests.send(1, error)
+    assert requests.told == ["read timeout", ""]
+
+
+def test_an_answer_to_another_request_counts_for_those_that_wait() -> None:
+    requests = Requests()
+    with suppress(StoreUnavailable), requests.answers.asked():
+        requests.clock.advance_ms(60_000)
+        requests.send(1)
+        requests.clock.advance_ms(LONG_MS - 1)
+        raise StoreUnavailable("read timeout")
+    assert requests.told == []
+    requests.send(2, StoreUnavailable("read timeout"))
+    assert requests.told == ["read timeout"]
+
+
+def test_what_ends_a_request_on_this_side_says_nothing_of_the_store() -> None:
+    requests = Requests()
+    requests.send(60_000, StoreUnavailable("read timeout"))
+    with suppress(RuntimeError), requests.answers.asked():
+        raise RuntimeError
+    assert requests.answers.is_silent()
+
+
+def test_a_segment_that_changed_is_not_the_stores_silence() -> None:
+    requests = Requests()
+    requests.send(60_000, SegmentChanged("changed"))
+    assert requests.told == []
