@@ -74,6 +74,28 @@ def leader_epoch_below(segment: SegmentFiles, offset: int) -> int | None:
 
     Raises SegmentChanged or PartitionError where the file cannot be read.
     """
+    try:
+        return _leader_epoch_among_few(segment, offset)
+    except NotFew:
+        return _leader_epoch_among_many(segment, offset)
+
+
+def _leader_epoch_among_few(segment: SegmentFiles, offset: int) -> int | None:
+    """As `leader_epoch_below`, without the kernels: records of an idle log may have been deleted, too. Raises NotFew."""
+    found: int | None = None
+    file = LazyFile(segment.log.path)
+    try:
+        position = _few_start_position(file, segment, offset - 1)
+        for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
+            if header.base_offset >= offset:
+                break
+            found = header.leader_epoch
+    finally:
+        file.close()
+    return found
+
+
+def _leader_epoch_among_many(segment: SegmentFiles, offset: int) -> int | None:
     found: int | None = None
     for columns in _scan(segment, offset - 1):
         below = int(np.searchsorted(columns.base_offset, offset, side="left"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
+from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline import commit_log, log_starts
+from sidecar.pipeline import batch_search, commit_log, log_starts
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.deleted_records import deleted_on_purpose
@@ -293,3 +295,19 @@ def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_
     assert len(after.segments) > len(archived.segments)
     assert after.deleted_before_offset == 0
     assert [log["log_start_offset"] for log in logs if log["event"] == "deleted_records_unknown"] == [145]
+
+
+@pytest.mark.parametrize("partition", ["orders-0", "append-time-0"])
+def test_the_batch_below_is_the_same_without_the_kernels(partition: str, tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, partition)
+    (files,) = scan_log_dirs([log_dir], TopicFilter((".*",))).partitions
+    looks, few = 0, 0
+    for segment in files.segments:
+        for offset in range(segment.base_offset, segment.end_offset + 2, 3):
+            expected = batch_search._leader_epoch_among_many(segment, offset)
+            assert batch_search.leader_epoch_below(segment, offset) == expected
+            looks += 1
+            with suppress(NotFew):
+                assert batch_search._leader_epoch_among_few(segment, offset) == expected
+                few += 1
+    assert few > looks // 2
