@@ -62,7 +62,7 @@ def test_what_retention_deletes_during_an_outage_is_archived_and_a_deleted_topic
         logs = {base_offset: (directory / f"{base_offset:020d}.log").read_bytes() for base_offset, _ in expected}
         assert len(rounds.run_once().errors) == 1
         set_topic(broker, TOPIC, {"retention.bytes": "1100000"})
-        eventually(lambda: len(open_deleted(log_dir)) >= len(expected) - 2, 30)
+        eventually(lambda: len(open_deleted(log_dir)) >= len(expected) - 2)
         outage.left = None
         assert rounds.run_once().errors == []
         (state,) = archived_states(outage.store).values()
@@ -76,6 +76,6 @@ def test_what_retention_deletes_during_an_outage_is_archived_and_a_deleted_topic
         assert len(rounds.run_once().errors) == 1
         admin = admin_of(broker)
         admin.delete_topics([TOPIC])[TOPIC].result(30)
-        eventually(lambda: not directory.exists(), 30)
+        eventually(lambda: not directory.exists())
         rounds.run_once()
         assert not [path for path in Path("/proc/self/fd").iterdir() if str(directory) in str(path.resolve())]
