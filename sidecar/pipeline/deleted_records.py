@@ -48,9 +48,10 @@ def deleted_on_purpose(
     Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset, ReplicaFetcherThread.processPartitionData,
     ReplicaAlterLogDirsThread.processPartitionData.
     """
-    if starts.inside is None or min(starts.inside, end_offset) <= state.deleted_before_offset:
+    inside = starts.inside
+    if inside is None or min(inside, end_offset) <= state.deleted_before_offset:
         return []
-    before_offset = _deleted_before(facts, state, starts, starts.inside, read_whole)
+    before_offset = _deleted_before(facts, state, starts, inside, read_whole)
     return [] if before_offset is None else [DeleteRecords(min(before_offset, end_offset))]
 
 
@@ -86,8 +87,9 @@ def _deleted_before(
     read_whole: Callable[[], PartitionState],
 ) -> int | None:
     """A log start inside a segment, None if it may have been the border of another."""
-    if starts.borders is not None:
-        starts.borders = starts.borders.up_to(state)
+    known = starts.borders
+    if known is not None:
+        starts.borders = known.up_to(state)
     if start_offset == starts.border:
         return None
     try:
@@ -95,7 +97,6 @@ def _deleted_before(
             start_offset
         ):
             starts.border = start_offset
-            starts.inside = None if starts.inside == start_offset else starts.inside
             return None
     except PartitionError as error:
         starts.tell_unknown(facts, start_offset, error)
@@ -108,8 +109,8 @@ def _all_borders(starts: LogStarts, start_offset: int, read_whole: Callable[[], 
     known = starts.borders
     if known is None or start_offset < known.from_offset:
         known = borders_of(read_whole())
-    starts.borders = known.above(start_offset)
-    return starts.borders
+    starts.borders = known = known.above(start_offset)
+    return known
 
 
 def tell_deleted(

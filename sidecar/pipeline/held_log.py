@@ -39,7 +39,7 @@ class HeldLog:
     def __init__(self, tools: Tools, starts: LogStarts | None = None) -> None:
         """Args: starts: is told what is seen while the partition rests. Default: nobody wants to know."""
         self._tools = tools
-        self._starts = LogStarts() if starts is None else starts
+        self.starts = LogStarts() if starts is None else starts
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
@@ -122,7 +122,7 @@ class HeldLog:
         """`see` without a plan: the partition rests."""
         with suppress(PartitionError):  # The next plan tells.
             facts = self._tools.facts.partition(files)
-            self._starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
+            self.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
             self.see(files, facts, None)
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:

@@ -21,6 +21,7 @@ class LogStarts:
 
     `inside`: the highest log start that lay inside a segment, where only DeleteRecords can have moved it, as far as the log
     tells; retention may have moved it on since. `border`: a log start of that time that is one of the archive's borders.
+    The turn of a partition may read it while a look at the disks, on another thread, has it see more.
     `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
     """
 
@@ -62,13 +63,15 @@ class LogStarts:
 
     def is_in_ours(self, segment: SegmentFiles, facts: PartitionFacts, start_offset: int) -> bool:
         """Whether the batch below a log start was written under the present leader epoch. What cannot be read is told once."""
-        if self._read is None or self._read[0] != start_offset:
+        read = self._read
+        if read is None or read[0] != start_offset:
             try:
-                self._read = start_offset, leader_epoch_below(segment, start_offset) == facts.leader_epoch
+                read = start_offset, leader_epoch_below(segment, start_offset) == facts.leader_epoch
             except PartitionError as error:
                 self.tell_unknown(facts, start_offset, error)
                 return False
-        return self._read[1]
+            self._read = read
+        return read[1]
 
     def tell_unknown(self, facts: PartitionFacts, start_offset: int, error: PartitionError) -> None:
         """What lies below the archive's end must not keep what lies above it from being archived."""

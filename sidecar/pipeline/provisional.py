@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
@@ -22,18 +23,19 @@ def provisional_plan(
 
 
 def plan_beside(
-    tools: Tools, files: PartitionFiles, plan: PartitionPlan, pending: tuple[SegmentFiles, ...]
+    tools: Tools, files: PartitionFiles, plan: PartitionPlan, pending: tuple[SegmentFiles, ...], starts: LogStarts
 ) -> PartitionPlan:
     """What has rolled above a plan whose turn has not ended. Nothing under another leader, or in another directory.
 
     Args:
-        files: as they are now. pending: all of them that are not archived yet.
+        files: as they are now. pending: all of them that are not archived yet. starts: is told what is seen.
     """
     end_offset = plan.segments[-1].end_offset if plan.segments else -1
     above = tuple(segment for segment in pending if segment.end_offset > end_offset)
     segments: tuple[SegmentFiles, ...] = ()
     with suppress(PartitionError):  # The next plan tells.
         facts = tools.facts.partition(files)
+        starts.see(files, facts, tools.facts.policy(files.topic_partition.topic))
         if (facts.leader_epoch, files.directory_id) == (plan.facts.leader_epoch, plan.files.directory_id):
             segments = provisional_plan(tools, files, facts, above).segments
     waiting = tuple(segment for segment in pending if segment not in segments)

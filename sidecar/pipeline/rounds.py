@@ -120,7 +120,8 @@ class Rounds:
         """A plan for each partition that does not rest, or why there is none; of busy ones, see `plan_beside`."""
         for tp, (archiver, plan) in busy.items():
             if tp in present:
-                yield archiver, present[tp], plan_beside(self._tools, present[tp], plan, archiver.pending(present[tp]))
+                pending, starts = archiver.pending(present[tp]), archiver.held.starts
+                yield archiver, present[tp], plan_beside(self._tools, present[tp], plan, pending, starts)
         anew: list[PartitionFiles] = []
         for files in present.values():
             if files.topic_partition in self._resting or files.topic_partition in busy:

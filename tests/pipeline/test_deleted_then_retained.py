@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,9 +17,11 @@ from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK
 from sidecar.pipeline.partition_turn import PartitionTurn
 from tests.pipeline.rig import archived_states, ranges
+from tests.pipeline.test_asking_the_broker import rounds_of
 from tests.pipeline.test_seen_offsets import NAME, Site, roll_and_delete, site
 
-RETRY_S = 60.0
+RETRY_S, WAIT_S = 60.0, 60.0
+LOOK_S = 30
 ACTIVE = 964
 """Where the active segment begins."""
 
@@ -119,6 +123,47 @@ def test_a_log_that_was_emptied_has_lost_nothing_when_its_active_segment_goes(be
     behind.facts.cluster_start_offset = ACTIVE + 6
     assert back(behind) == [("deleted_before_archived" if is_seen else "offsets_lost", ACTIVE, ACTIVE + 6)]
     assert archived_states(behind.store)[NAME].deleted_before_offset == (ACTIVE + 6 if is_seen else 0)
+
+
+def test_what_goes_while_an_upload_hangs_is_archived_as_deleted(tmp_path: Path) -> None:
+    hangs, goes_on, looked = Event(), Event(), Event()
+
+    def hang(operation: str, _key: str) -> None:
+        if operation == "upload" and not hangs.is_set():
+            hangs.set()
+            assert goes_on.wait(WAIT_S)
+
+    with site(tmp_path, look_s=LOOK_S, round_s=1_000_000, uploads_ahead=1) as found:
+        found.store.before = hang
+        rounds = rounds_of(replace(found.tools, beat=looked.set), found.directory.parent)
+        thread = Thread(target=rounds.run_once)
+        thread.start()
+        try:
+            assert hangs.wait(WAIT_S)
+            found.facts.cluster_start_offset = 300
+            look(found, looked)
+            found.retention(504)
+            look(found, looked)
+        finally:
+            goes_on.set()
+            thread.join(WAIT_S)
+        assert rounds.run_once().errors == []
+        state = archived_states(found.store)[NAME]
+        assert (ranges(state)[0][0], state.deleted_before_offset, state.holes) == (0, 300, ())
+
+
+def look(found: Site, looked: Event) -> None:
+    """Time goes by until the disks are looked at, and once more: the first look may have begun before."""
+    clock = found.tools.clock
+    assert isinstance(clock, ManualClock)
+    for _ in range(2):
+        looked.clear()
+        for _ in range(int(WAIT_S)):
+            clock.advance_ms(LOOK_S * 1000)
+            if looked.wait(1):
+                break
+        else:
+            raise AssertionError("nobody has looked")
 
 
 def test_an_answer_that_is_newer_than_the_listing_shows_no_deletion(
