@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TypeAlias
 
-from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import PartitionFacts
@@ -31,8 +31,13 @@ class HeldBeside:
     @property
     def logs(self) -> tuple[FileIdentity, ...]:
         """Files that are held; ascending."""
+        return tuple(segment.log for segment in self.segments)
+
+    @property
+    def segments(self) -> tuple[SegmentFiles, ...]:
+        """The same with all their files."""
         plan = self._plan
-        return () if plan is None else tuple(segment.log for segment in plan.segments)
+        return () if plan is None else plan.segments
 
     def rolled(self, plan: PartitionPlan) -> None:
         """Remember what is held of a plan above that of the turn, besides what was told before."""

@@ -104,19 +104,10 @@ class HeldLog:
         if under != self._under or not self._leads:
             self.drop()
             return
-        start_offset = files.first_offset
-        kept: list[SegmentFiles] = []
-        gone: list[SegmentFiles] = []
-        for segment in self._segments:
-            if archived_end_offset is not None and segment.base_offset < archived_end_offset:
-                continue
-            if _stands(segment, files):
-                kept.append(segment)
-            elif start_offset is not None and segment.end_offset <= start_offset:
-                kept.append(segment)
-                gone.append(segment)
-        self._keep(kept)
-        self._gone = tuple(gone)
+        wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
+        gone = _taken(wanted, files)
+        self._keep((*gone, *(segment for segment in wanted if _stands(segment, files))))
+        self._gone = gone
 
     def look(self, files: PartitionFiles) -> None:
         """`see` without a plan: the partition rests."""
@@ -124,6 +115,10 @@ class HeldLog:
             facts = self._tools.facts.partition(files)
             self.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
             self.see(files, facts, None)
+
+    def see_beside(self, files: PartitionFiles) -> None:
+        """What retention has taken while a turn of the partition lasts. For another thread than the turn's."""
+        self._gone = _taken((*self._segments, *self.beside.segments), files)
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that can be told.
@@ -224,6 +219,12 @@ class HeldLog:
         self._held.let_go(segment.log for segment in self._segments if segment.log not in logs)
         self._segments = kept
         self._gone = tuple(segment for segment in self._gone if segment.log in logs)
+
+
+def _taken(segments: Iterable[SegmentFiles], files: PartitionFiles) -> tuple[SegmentFiles, ...]:
+    """Those that retention has taken from the directory."""
+    start_offset = files.first_offset or 0
+    return tuple(found for found in segments if found.end_offset <= start_offset and not _stands(found, files))
 
 
 def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:

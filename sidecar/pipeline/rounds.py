@@ -120,6 +120,7 @@ class Rounds:
         """A plan for each partition that does not rest, or why there is none; of busy ones, see `plan_beside`."""
         for tp, (archiver, plan) in busy.items():
             if tp in present:
+                archiver.held.see_beside(present[tp])
                 pending, starts = archiver.pending(present[tp]), archiver.held.starts
                 yield archiver, present[tp], plan_beside(self._tools, present[tp], plan, pending, starts)
         anew: list[PartitionFiles] = []

@@ -140,6 +140,7 @@ def test_what_rolls_while_an_upload_hangs_is_archived_though_retention_takes_it(
         for partition, start in zip(PARTITIONS, (964, 104, 1250), strict=True):
             remove_offsets(made.log_dir / partition, lambda offset, start=start: offset >= start)
         made.look()
+        assert [made.pending(partition) for partition in PARTITIONS] == [2, 1, 1], "what is only held open, too"
         made.roll("append-time-0", "codecs-java-0")
         made.look()
         report = made.end()
