@@ -18,12 +18,12 @@ import psutil
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.config import SparkSettings
+from sidecar.engine_ports import StageEngine
 from sidecar.pipeline.compaction.directory import compact_directory, compaction_job, named_partition
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.run import rewritten, scanned
 from sidecar.pipeline.compaction.survey import survey
 from sidecar.pipeline.snapshots.folding import Forgetting
-from sidecar.ports import StageEngine
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.stages import SparkStages
 

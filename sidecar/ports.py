@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.topic_policy import TopicPolicy
@@ -183,73 +182,4 @@ class BrokerFacts(Protocol):
 
     def refresh(self) -> None:
         """Read everything anew. A broker that does not answer is told by `state`."""
-        ...
-
-
-class TaskEngine(Protocol):
-    """Runs many tasks that know nothing of each other: in this process, in a pool of processes, or on Spark."""
-
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
-        """The function's answers in the order of the tasks, as they come; memory does not grow with their number.
-
-        `function` must be importable by name, tasks must go through pickle. What it raises ends the run; a worker that
-        dies is a SidecarError.
-        """
-        ...
-
-
-TO_DRIVER = -1
-"""The number of rows that a stage addresses to the driver."""
-
-Row = tuple[int, Any]
-"""A number that says where it goes, and a value that goes through pickle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """The first two of three stages, as functions that are importable by name.
-
-    `first(task)` yields rows numbered by bucket, in `[0, buckets)`; `second(bucket, values)` is called for each bucket that has
-    some, with all its values in any order, and yields rows numbered by item. Both may yield rows `TO_DRIVER`. All rows of an
-    item meet in one of `third_tasks` tasks.
-    """
-
-    first: Callable[[Any], Iterator[Row]]
-    second: Callable[[int, Sequence[Any]], Iterator[Row]]
-    buckets: int
-    second_tasks: int
-    third_tasks: int
-
-    def second_task_of(self, bucket: int) -> int:
-        """Adjacent buckets go to one task, which holds one bucket's values at a time."""
-        return bucket * self.second_tasks // self.buckets
-
-    def third_task_of(self, item: int) -> int:
-        """Round robin, one further in each round: adjacent items are apart, and so are every second ones."""
-        return (item + item // self.third_tasks) % self.third_tasks
-
-
-class StagedRun(Protocol):
-    """Two stages that have run, and whose rows wait for the third."""
-
-    @property
-    def answers(self) -> Sequence[Any]:
-        """The values of the rows to the driver, in any order."""
-        ...
-
-    def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
-        """What `function(rows, plan)` yields for each third task, given its rows and its plan. May be called again."""
-        ...
-
-
-class StageEngine(Protocol):
-    """Runs three stages with an exchange of rows between them: in this process, or on Spark."""
-
-    @property
-    def cores(self) -> int:
-        """How many tasks run at once."""
-        ...
-
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[StagedRun]:
-        """Run the first two stages; what waits for the third is gone when the context ends."""
         ...

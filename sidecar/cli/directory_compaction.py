@@ -20,8 +20,8 @@ from sidecar.pipeline.snapshots.folding import Forgetting
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
+    from sidecar.engine_ports import StageEngine
     from sidecar.model import PartitionFiles
-    from sidecar.ports import StageEngine
 
 JSON_VERSION = 1
 

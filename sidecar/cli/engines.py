@@ -13,7 +13,7 @@ from sidecar.errors import SettingsError
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
-    from sidecar.ports import StageEngine, TaskEngine
+    from sidecar.engine_ports import StageEngine, TaskEngine
     from sidecar.spark.embedded import EmbeddedSpark
 
 

@@ -9,7 +9,7 @@ from sidecar.config import CompactionEngine, Settings
 from sidecar.pipeline.compaction.local_stages import LocalStages
 
 if TYPE_CHECKING:
-    from sidecar.ports import StageEngine
+    from sidecar.engine_ports import StageEngine
     from sidecar.spark.embedded import EmbeddedSpark
 
 LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.config import Settings
     from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.engine_ports import TaskEngine
     from sidecar.pipeline.snapshots.check import CheckReport
     from sidecar.pipeline.snapshots.folding import Forgetting
     from sidecar.pipeline.snapshots.rebuild import RebuildReport
     from sidecar.pipeline.snapshots.targets import Targets
-    from sidecar.ports import TaskEngine
 
 NEVER = "never"
 

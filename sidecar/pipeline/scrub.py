@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
 from sidecar.archive.bundle import log_size_bytes
+from sidecar.engine_ports import TaskEngine
 from sidecar.errors import StoreError, StoreUnavailable
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.process_store import store_of
 from sidecar.pipeline.verify_segment import Problem, ProblemKind, check_segment_objects
-from sidecar.ports import MIB, ObjectStore, TaskEngine
+from sidecar.ports import MIB, ObjectStore
 from sidecar.store_settings import StoreSettings
 
 PRELOADED: Final = ("sidecar.pipeline.scrub", "sidecar.pipeline.snapshots.preloaded")

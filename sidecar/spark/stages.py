@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from sidecar.engine_ports import TO_DRIVER, Row, Stages
 from sidecar.errors import SidecarError
-from sidecar.ports import TO_DRIVER, Row, Stages
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import JobGroup, cancelled_at_the_end
 from sidecar.spark.failures import failures

@@ -8,6 +8,7 @@ from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.engine_ports import StageEngine
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
@@ -20,7 +21,6 @@ from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.pipeline.compaction.directory import Compaction, compact_directory, named_partition
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.snapshots.folding import Forgetting
-from sidecar.ports import StageEngine
 from tests.compaction.partitions import partition_in
 from tests.compaction.reference.cleaning import clean
 

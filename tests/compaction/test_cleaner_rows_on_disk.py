@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from sidecar.compaction.rules import CompactionRules
+from sidecar.engine_ports import Row
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.pipeline.compaction.local_stages import LocalRun
-from sidecar.ports import Row
 from tests.compaction.directories import compacted, tree
 
 RULES = CompactionRules(0)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from sidecar.config import Settings
+from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import SidecarError
 from sidecar.http.status_json import board_json
 from sidecar.pipeline import round_loop
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.tools import Policy, Tools
-from sidecar.ports import StagedRun, StageEngine, Stages
 from tests.daemon.looping import WAIT_S, Loop, eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 

@@ -14,6 +14,7 @@ from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.pipeline.compaction.directory import compact_directory
@@ -24,7 +25,6 @@ from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.verify import verify_archive
-from sidecar.ports import StageEngine
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, rig, rounds_scan

@@ -8,6 +8,7 @@ from sidecar.clock import SystemClock
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.config import Settings
 from sidecar.config.loading import load_settings
+from sidecar.engine_ports import StageEngine
 from sidecar.model import PartName
 from sidecar.pipeline.backfill import backfill
 from sidecar.pipeline.commit_log import CommitLog
@@ -16,7 +17,6 @@ from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.process_store import store_of
 from sidecar.pipeline.verify import verify_archive
-from sidecar.ports import StageEngine
 from tests.golden import golden
 
 NOW_MS = SystemClock().now_ms()

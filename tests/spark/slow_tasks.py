@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sidecar.ports import Row, StagedRun, StageEngine, Stages, TaskEngine
+from sidecar.engine_ports import Row, StagedRun, StageEngine, Stages, TaskEngine
 
 _WAIT_S = 120.0
 

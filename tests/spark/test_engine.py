@@ -10,11 +10,11 @@ import pytest
 
 from sidecar.config import SparkSettings
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.engine_ports import TaskEngine
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import find_targets
-from sidecar.ports import TaskEngine
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkFailed
 from tests.golden import VERSIONS, golden

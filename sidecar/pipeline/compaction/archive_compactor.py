@@ -12,6 +12,7 @@ from typing import Final
 from sidecar.archive.keys import fresh_id
 from sidecar.clock import Clock
 from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.engine_ports import StageEngine
 from sidecar.errors import OutcomeUnknown, PartitionError, SidecarError, StoreError
 from sidecar.pipeline import process_store
 from sidecar.pipeline.commit_log import CommitLog
@@ -26,7 +27,6 @@ from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.stored_parts import StoredParts
 from sidecar.pipeline.compaction.work_files import WorkFiles
-from sidecar.ports import StageEngine
 from sidecar.store_settings import StoreSettings
 
 COMMIT_WITHIN_MS: Final = 12 * 3_600_000

@@ -14,6 +14,7 @@ from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.segments import SegmentInput, Split, chunks
+from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
 from sidecar.errors import PartitionError, SidecarError, StoreError
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.logformat.positional import PositionalFile
@@ -27,7 +28,7 @@ from sidecar.pipeline.compaction.job import CompactedOutput
 from sidecar.pipeline.compaction.output_files import cannot_be_written, write_all
 from sidecar.pipeline.compaction.parts import Parts
 from sidecar.pipeline.compaction.tasks import on_engine
-from sidecar.ports import TO_DRIVER, ObjectStore, Row, StageEngine
+from sidecar.ports import ObjectStore
 from sidecar.storage import FileSource
 
 

@@ -13,6 +13,7 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.model import ArchivedSegment
@@ -21,7 +22,6 @@ from sidecar.pipeline.compaction.archive_bundle import table_at_end
 from sidecar.pipeline.compaction.archived_log import ArchivedLog, reader
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.tasks import on_engine
-from sidecar.ports import TO_DRIVER, Row, StageEngine
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _GROUP_SEGMENTS: Final = 64

@@ -11,6 +11,7 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.engine_ports import StageEngine
 from sidecar.errors import SettingsError
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
@@ -35,7 +36,6 @@ from sidecar.pipeline.compaction.survey import Survey, survey
 from sidecar.pipeline.compaction.what_if import Outlook, what_if
 from sidecar.pipeline.compaction.workplace import workplace
 from sidecar.pipeline.snapshots.folding import Forgetting
-from sidecar.ports import StageEngine
 
 
 @dataclass(frozen=True, slots=True)

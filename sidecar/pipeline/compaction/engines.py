@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from sidecar.engine_ports import StageEngine
 from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.ports import StageEngine
 
 
 class CompactionEngines(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sidecar.ports import TO_DRIVER, Row, Stages
+from sidecar.engine_ports import TO_DRIVER, Row, Stages
 
 
 class LocalStages:

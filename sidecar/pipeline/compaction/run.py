@@ -14,6 +14,7 @@ from sidecar.compaction.outputs import PlannedOutput, legacy_tombstones_kept, pl
 from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
+from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import SidecarError
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.packing import placed, scan_tasks
@@ -31,7 +32,6 @@ from sidecar.pipeline.compaction.stages import (
     WinnerCounts,
     scan,
 )
-from sidecar.ports import StagedRun, StageEngine, Stages
 
 ResultT = TypeVar("ResultT")
 

@@ -20,10 +20,10 @@ from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
+from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.pipeline.compaction.parts import Parts, PartWriter
 from sidecar.pipeline.compaction.sources import CompactionSource
-from sidecar.ports import TO_DRIVER, Row
 
 Verdicts = npt.NDArray[np.uint8]
 """By batch of a split, not 0 where a transaction decides against it; empty where all are 0."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sidecar.ports import Row, StageEngine, Stages
+from sidecar.engine_ports import Row, StageEngine, Stages
 
 
 def on_engine(function: Callable[[Any], Iterator[Row]], tasks: Sequence[Any], engine: StageEngine) -> Sequence[Any]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.rules import Strategy
 from sidecar.compaction.segments import Split, chunks
+from sidecar.engine_ports import Row, StageEngine
 from sidecar.logformat.record import Record
 from sidecar.model import TopicPartition
 from sidecar.pipeline.compaction.figures import CompactionFigures
@@ -23,7 +24,6 @@ from sidecar.pipeline.compaction.other_winners import OtherWinner, OtherWinners,
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.run import Scanned, ScannedRun, only, rewritten, scanned
 from sidecar.pipeline.compaction.sources import CompactionSource
-from sidecar.ports import Row, StageEngine
 
 SAMPLES: Final = 10
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, VerificationMismatch
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
 from sidecar.pipeline.snapshots.folding import Forgetting, Misplaced, PartitionJob, StateAt, Stopped, fold
 from sidecar.pipeline.snapshots.judging import Verdict, judge
 from sidecar.pipeline.snapshots.planning import PartitionLog, plan_job
 from sidecar.pipeline.snapshots.targets import Targets
-from sidecar.ports import TaskEngine
 
 
 class Result(StrEnum):

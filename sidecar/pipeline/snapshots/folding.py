@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 from producer_state.digest import SegmentDigest, apply, merge
 from producer_state.table import Expiration, ProducerTable
 from producer_state.wire import ProducerStateError
+from sidecar.engine_ports import TaskEngine
 from sidecar.model import TopicPartition
 from sidecar.pipeline.snapshots.gaps import describe_gap, has_gap
 from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment, unpacked
-from sidecar.ports import TaskEngine
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_TASKS: Final = 64

@@ -11,6 +11,7 @@ from typing import Final
 from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import parse_directory_name
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
@@ -30,7 +31,6 @@ from sidecar.pipeline.snapshots.targets import (
     topics_of,
     unmatched_patterns,
 )
-from sidecar.ports import TaskEngine
 
 _BARE: Final = (
     "no snapshot is there, and a broker that starts would write an empty one and forget all producers; heal makes one at the "

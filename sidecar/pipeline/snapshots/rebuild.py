@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
 from sidecar.pipeline.snapshots.folding import Forgetting, Misplaced, PartitionJob, StateAt, Stopped, fold
 from sidecar.pipeline.snapshots.planning import PartitionLog, plan_job
 from sidecar.pipeline.snapshots.targets import Targets
-from sidecar.ports import TaskEngine
 
 
 @dataclass(frozen=True, slots=True)
