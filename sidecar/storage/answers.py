@@ -41,17 +41,17 @@ class StoreAnswers:
             self._under_way += 1
             if self._waits_since_s is None:
                 self._waits_since_s = self._clock.monotonic_s()
-        why: str | None = ""
+        why: str | None = None
         try:
             yield
         except (StoreUnavailable, OutcomeUnknown) as error:
             why = str(error)
             raise
         except SidecarError:
-            raise  # It said no, which is an answer.
-        except BaseException:
-            why = None
+            why = ""  # It said no, which is an answer.
             raise
+        else:
+            why = ""
         finally:
             self._ended(why)
 

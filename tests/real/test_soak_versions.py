@@ -33,7 +33,7 @@ pytestmark = pytest.mark.real
 SEGMENT_BYTES = 49152
 CALM_S = 2.0
 SCAN_INTERVAL_S = 5.0
-LOOK_S = 2.0
+LOOK_S = 1.0
 """For the look that came just too early (the interval counts from its end), and for the next one until its first upload."""
 
 SEGMENT_S = 0.3

@@ -65,6 +65,7 @@ def test_its_empty_snapshots_are_right(tmp_path: Path, topic: str, rounds: int, 
     assert (undecided > 0) == (topic == "transactions")
     assert sum(found.conformance["permissible"] for found in outcomes) == undecided
     assert sum(found.conformance["equal"] for found in outcomes) == len(after.segments) - undecided > 1
+    assert len(after.segments) > 2
     # Who is not in the snapshots is followed nevertheless: their transactions span segments.
     aborted = [part_of(source, before, segment, PartName.TRANSACTION_INDEX) for segment in before.segments]
     assert aborted == [
