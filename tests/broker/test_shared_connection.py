@@ -16,6 +16,7 @@ import pytest
 
 from sidecar.broker.cluster_view import describe_topics, list_offsets
 from sidecar.broker.connection import BrokerConnection
+from sidecar.clock import Clock, ManualClock
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerUnavailable
 from sidecar.model import TopicPartition
@@ -27,9 +28,11 @@ LIST_OFFSETS, METADATA = 2, 3
 TIMEOUT_S = 60.0
 
 
-def connected(kafka: FakeKafka, timeout_s: float = TIMEOUT_S) -> AbstractContextManager[BrokerConnection]:
+def connected(
+    kafka: FakeKafka, timeout_s: float = TIMEOUT_S, clock: Clock | None = None
+) -> AbstractContextManager[BrokerConnection]:
     settings = BrokerConnectionSettings(bootstrap_servers=(kafka.server,), request_timeout_s=timeout_s)
-    return closing(BrokerConnection(settings))
+    return closing(BrokerConnection(settings, clock))
 
 
 def ask(connection: BrokerConnection, topic: str = "healthy") -> int:
@@ -71,8 +74,8 @@ def test_more_threads_than_kafka_python_lets_wait_are_all_answered() -> None:
 
 @contextmanager
 def refused_again_and_again(asked: Callable[[], object]) -> Iterator[Callable[[], int]]:
-    """Another thread asks all the while; what it gives tells how often it was refused, and is called when that is over."""
-    is_over = threading.Event()
+    """Another thread asks all the while, and was refused once; what is given ends that, and tells how often it was."""
+    is_over, is_refused = threading.Event(), threading.Event()
 
     def refusals() -> int:
         for count in itertools.count():
@@ -80,6 +83,7 @@ def refused_again_and_again(asked: Callable[[], object]) -> Iterator[Callable[[]
                 return count
             with pytest.raises(BrokerUnavailable):
                 asked()
+            is_refused.set()
         raise AssertionError
 
     def ended() -> int:
@@ -89,6 +93,7 @@ def refused_again_and_again(asked: Callable[[], object]) -> Iterator[Callable[[]
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(refusals)
         try:
+            assert is_refused.wait(TIMEOUT_S)
             yield ended
         finally:
             is_over.set()
@@ -124,16 +129,16 @@ def test_a_request_that_is_never_answered_ends_in_its_time_and_those_behind_it_a
         silence() as meanwhile,
         FakeKafka(meanwhile=meanwhile) as kafka,
         ThreadPoolExecutor(THREADS) as pool,
-        connected(kafka, timeout_s=3) as connection,
+        connected(kafka, timeout_s=10) as connection,
     ):
         ask(connection)
         silent = pool.submit(ask, connection, "silent")
         while kafka.asked[LIST_OFFSETS] < 2:
             time.sleep(0.01)  # noqa: TID251 - the fake broker's thread is waited for
-        time.sleep(2)  # noqa: TID251 - those behind it have time left when its own is over
+        time.sleep(9)  # noqa: TID251 - those behind it have nearly all of theirs left when its own is over
         behind = [pool.submit(ask, connection) for _ in range(THREADS - 1)]
         assert [each.result(TIMEOUT_S) for each in behind] == [1] * (THREADS - 1)
-        assert str(silent.exception(TIMEOUT_S)) == f"{kafka.server}: no answer within 3 s"
+        assert str(silent.exception(TIMEOUT_S)) == f"{kafka.server}: no answer within 10 s"
         assert kafka.asked[LIST_OFFSETS] == THREADS + 1  # whose time is over is not sent again
 
 
@@ -159,10 +164,20 @@ def test_a_quota_makes_requests_wait_and_ends_none() -> None:
 
 
 def test_a_quota_that_takes_longer_than_a_request_may_is_told() -> None:
-    with FakeKafka(throttle_ms=60_000) as kafka, connected(kafka, timeout_s=1.5) as connection:
+    clock = ManualClock(0)
+    with (
+        FakeKafka(throttle_ms=10 * round(TIMEOUT_S * 1000)) as kafka,
+        ThreadPoolExecutor(1) as pool,
+        connected(kafka, clock=clock) as connection,
+    ):
         ask(connection)
+        held_up = pool.submit(ask, connection)
+        while not held_up.done():
+            clock.advance_ms(1_000)
+            time.sleep(0.01)  # noqa: TID251 - the other thread may not have begun yet
         with pytest.raises(BrokerUnavailable, match="most often by a request quota of the broker"):
-            ask(connection)
+            held_up.result()
+        assert kafka.asked[LIST_OFFSETS] == 1
 
 
 def test_any_node_is_one_that_can_be_reached() -> None:
@@ -172,16 +187,31 @@ def test_any_node_is_one_that_can_be_reached() -> None:
                 assert describe_topics(connection, []).broker_ids == {NODE_ID, OTHER_ID}
 
 
-def test_threads_that_wait_for_a_connection_share_what_the_one_that_tried_was_told() -> None:
+class CountedLock:
+    """A lock that lets the first one in only when all wait for it or hold it."""
+
+    def __init__(self) -> None:
+        self._lock, self._all_are_here = threading.Lock(), threading.Barrier(THREADS)
+
+    def __enter__(self) -> None:
+        self._all_are_here.wait(TIMEOUT_S)
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_threads_that_wait_for_a_connection_share_what_the_one_that_tried_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(server,), request_timeout_s=0.5))
-        begun_s = time.monotonic()  # noqa: TID251 - real waiting is measured
+        monkeypatch.setattr(connection, "_opening", CountedLock())
         with ThreadPoolExecutor(THREADS) as pool:
             asked: list[Future[int]] = [pool.submit(ask, connection) for _ in range(THREADS)]
-        took_s = time.monotonic() - begun_s  # noqa: TID251 - as above
         assert {str(each.exception()) for each in asked} == {f"{server}: no answer within 0.5 s"}
-        assert took_s < 0.5 * THREADS / 2
+        assert connection._openings == 1
 
 
 def test_what_is_on_its_way_when_the_connection_is_closed_ends_and_opens_nothing() -> None:

@@ -19,4 +19,6 @@ def request(server: HttpServer, path: str, method: str = "GET", **headers: str) 
 
 
 def a_setting(**changes: object) -> HttpSettings:
-    return HttpSettings.model_validate({"bind": "127.0.0.1:0", "heartbeat_timeout_s": 30, **changes})
+    # As long as our own requests wait: on a busy machine an answer may take longer than people would let it.
+    patient = {"bind": "127.0.0.1:0", "heartbeat_timeout_s": 30, "request_timeout_s": 60}
+    return HttpSettings.model_validate({**patient, **changes})

@@ -64,8 +64,10 @@ class FakeKafka:
         self._listener.settimeout(_ACCEPT_S)
         self._connections: set[socket.socket] = set()
         self._acceptor = Thread(target=self._accept, name="fake-kafka", daemon=True)
-        with socket.create_server(("127.0.0.1", 0)) as nobody:
-            self._port_of_nobody: int = nobody.getsockname()[1]
+        # Kept, and not listened on: once let go it may be another test's server, or the port of a client that connects.
+        self._nobody = socket.socket()
+        self._nobody.bind(("127.0.0.1", 0))
+        self._port_of_nobody: int = self._nobody.getsockname()[1]
 
     @property
     def server(self) -> str:
@@ -80,6 +82,7 @@ class FakeKafka:
         self._is_over = True
         self._acceptor.join()
         self._listener.close()
+        self._nobody.close()
         for connection in list(self._connections):
             connection.close()
 
@@ -94,8 +97,9 @@ class FakeKafka:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError, EndConnection):
-            while head := _received(connection, 4):
-                connection.sendall(self._answer(_received(connection, struct.unpack(">i", head)[0])))
+            # A client may end in the middle of what it asks.
+            while (head := _received(connection, 4)) and (asked := _received(connection, struct.unpack(">i", head)[0])):
+                connection.sendall(self._answer(asked))
 
     def _answer(self, asked: bytes) -> bytes:
         key, version, number = struct.unpack_from(">hhi", asked)
