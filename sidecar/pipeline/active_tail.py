@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -11,7 +12,9 @@ from sidecar.errors import PartitionError
 from sidecar.http import PartitionLook
 from sidecar.logformat.batches import scan_file
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.pipeline.held_tail import HOLD_MS, tail_of
 from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.retention_race import NS_PER_MS, largest_timestamp_ms
 from sidecar.ports import BrokerFacts
 from sidecar.topic_policy import TopicPolicy
@@ -23,6 +26,9 @@ NOT_ROLLED: Final = (
     "the active segment is idle, and retention deletes it soon: a record written now moves that by retention.ms, and one that "
     "is written segment.ms after its first makes it roll and be archived"
 )
+HELD_OPEN: Final = (
+    "the active segment is idle; retention deletes it soon, and it is archived then: it is held open until that happens"
+)
 
 
 class ActiveTail:
@@ -32,6 +38,7 @@ class ActiveTail:
         self._facts = facts
         self._clock = clock
         self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int] | None = None
+        self._due_ms: int | None = None
 
     def deadline_ms(
         self, files: PartitionFiles, archived_end_offset: int | None, stable_end_offset: int | None
@@ -58,6 +65,14 @@ class ActiveTail:
             return None
         return self._expires_ms(files, active, base_offset, policy)
 
+    def expected(self, plan: PartitionPlan) -> tuple[int, SegmentFiles] | None:
+        """When it goes, and as which segment, if that is soon and all of it is still to be archived; as of the last `told`."""
+        now_ms = self._clock.now_ms()
+        if self._due_ms is None or self._due_ms - now_ms >= HOLD_MS:
+            return None
+        tail = tail_of(plan.files, plan.facts, now_ms)
+        return None if tail is None else (self._due_ms, tail)
+
     def _expires_ms(
         self, files: PartitionFiles, active: FileIdentity, base_offset: int, policy: TopicPolicy
     ) -> int | None:
@@ -76,12 +91,25 @@ class ActiveTail:
             self._read = active, files.segments, max(rolled_ms, _largest_timestamp_ms(active, base_offset))
         return self._read[2]
 
-    def told(self, look: PartitionLook, files: PartitionFiles) -> PartitionLook:
-        """The look with what threatens the active segment now; the same object where that has not changed."""
+    def told(
+        self,
+        look: PartitionLook,
+        files: PartitionFiles,
+        is_held: Callable[[FileIdentity | None], bool] = lambda _: False,
+    ) -> PartitionLook:
+        """The look with what threatens the active segment now; the same object where that has not changed.
+
+        Args:
+            is_held: whether a file is held open, to be archived when the broker has deleted it.
+        """
         deadline_ms = None
         if look.leads:
             deadline_ms = self.deadline_ms(files, look.archived_end_offset, look.local_end_offset)
         end_offset, reason = look.at_risk_end_offset, look.reason
+        is_begun = (look.archived_end_offset or 0) > (files.active_base_offset or 0)
+        self._due_ms = None if is_begun else deadline_ms
+        if deadline_ms is not None and is_held(files.active_log):
+            deadline_ms, reason = None, reason or HELD_OPEN
         if deadline_ms is not None and deadline_ms - self._clock.now_ms() < AT_RISK_MS:
             # The broker may have deleted all that has rolled: what is pending then is only held open.
             rolled_end_offset = files.active_base_offset if look.pending_segments else None

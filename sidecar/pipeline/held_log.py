@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -13,11 +12,13 @@ import structlog
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.held_beside import HeldBeside, Under, under_of
+from sidecar.pipeline.held_tail import with_snapshot
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.producer_snapshot import KnownState, state_at_log_start
 from sidecar.pipeline.seen_offsets import SeenOffsets
+from sidecar.pipeline.taken_segments import below, stands, taken
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
@@ -34,6 +35,8 @@ class HeldLog:
     """Segments that were stable when they were planned, under one leader epoch and in one directory.
 
     Where either changes all of them are let go: another leader may have truncated the log, another directory is another log.
+
+    `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
 
     def __init__(self, tools: Tools, starts: LogStarts | None = None) -> None:
@@ -49,6 +52,7 @@ class HeldLog:
         self._leads = False
         self.beside = HeldBeside(tools.held)
         self._seen = SeenOffsets(tools)
+        self.tail: tuple[int, FileIdentity] | None = None
 
     @property
     def in_doubt(self) -> bool:
@@ -76,14 +80,32 @@ class HeldLog:
     def planned(self, plan: PartitionPlan) -> None:
         """Remember what of a plan is held by now, besides what was planned before."""
         if plan.segments:
-            under = under_of(plan)
-            if under != self._under:
-                self._keep(())
-                self._under = under
+            self._follow(plan)
         elif not self._segments:
             return
         by_base = {segment.base_offset: segment for segment in (*self._segments, *plan.segments)}
         self._keep(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
+
+    def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
+        """Have the active segment held, too, from the next `planned` on; see `tail`. None: it does not go soon, or may grow."""
+        self.tail = None if tail is None else (tail[0], tail[1].log)
+        if tail is not None:
+            self._follow(plan)
+            self._segments = (*(known for known in self._segments if known.log != tail[1].log), tail[1])
+
+    def holds(self, file: FileIdentity | None) -> bool:
+        """Whether a file is held as one of these segments."""
+        return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
+
+    def _is_tail(self, segment: SegmentFiles, files: PartitionFiles) -> bool:
+        """Trap: a rolled segment may be the active one again, after a truncation."""
+        return self.tail is not None and self.tail[1] == segment.log == files.active_log
+
+    def _follow(self, plan: PartitionPlan) -> None:
+        under = under_of(plan)
+        if under != self._under:
+            self._keep(())
+            self._under = under
 
     def see(self, files: PartitionFiles, facts: PartitionFacts, archived_end_offset: int | None) -> None:
         """What a look at the partition tells: let go of all that nobody wants any more.
@@ -105,8 +127,8 @@ class HeldLog:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
-        gone = _taken(wanted, files)
-        self._keep((*gone, *(segment for segment in wanted if _stands(segment, files))))
+        gone = tuple(with_snapshot(segment, files) for segment in taken(wanted, files))
+        self._keep((*gone, *(found for found in wanted if stands(found, files) or self._is_tail(found, files))))
         self._gone = gone
 
     def look(self, files: PartitionFiles) -> None:
@@ -118,7 +140,7 @@ class HeldLog:
 
     def see_beside(self, files: PartitionFiles) -> None:
         """What retention has taken while a turn of the partition lasts. For another thread than the turn's."""
-        self._gone = _taken((*self._segments, *self.beside.segments), files)
+        self._gone = taken((*self._segments, *self.beside.segments), files)
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that can be told.
@@ -157,7 +179,7 @@ class HeldLog:
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
         held = self.gone
-        found = _below(self._start_offset(facts), held, archived_end_offset) if held else ()
+        found = below(self._start_offset(facts), held, archived_end_offset) if held else ()
         self._doubts = self._doubts + 1 if len(found) < len(held) else 0
         self._remember_start(None if found or archived_end_offset is not None else files)
         if not self.in_doubt:
@@ -172,9 +194,9 @@ class HeldLog:
 
     def _remember_start(self, files: PartitionFiles | None) -> None:
         """Of an empty archive, the producers at the log's beginning: the broker deletes their snapshot with the first segment."""
-        if files is None or not files.segments:
+        base_offset = None if files is None else files.first_offset
+        if files is None or base_offset is None:
             return
-        base_offset = files.segments[0].base_offset
         if self._start is None or self._start.start_offset != base_offset:
             self._start = state_at_log_start(files, base_offset)
 
@@ -219,31 +241,3 @@ class HeldLog:
         self._held.let_go(segment.log for segment in self._segments if segment.log not in logs)
         self._segments = kept
         self._gone = tuple(segment for segment in self._gone if segment.log in logs)
-
-
-def _taken(segments: Iterable[SegmentFiles], files: PartitionFiles) -> tuple[SegmentFiles, ...]:
-    """Those that retention has taken from the directory."""
-    start_offset = files.first_offset or 0
-    return tuple(found for found in segments if found.end_offset <= start_offset and not _stands(found, files))
-
-
-def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether its file lies in the directory as it was planned."""
-    row = bisect_right(files.segments, segment.base_offset, key=lambda listed: listed.end_offset)
-    return row < len(files.segments) and files.segments[row].log == segment.log
-
-
-def _below(
-    log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
-) -> tuple[SegmentFiles, ...]:
-    end_offset = -1 if archived_end_offset is None else archived_end_offset
-    found: list[SegmentFiles] = []
-    for segment in gone:
-        if (
-            log_start_offset is not None
-            and end_offset <= segment.base_offset
-            and segment.end_offset <= log_start_offset
-        ):
-            found.append(segment)
-            end_offset = segment.end_offset
-    return tuple(found)

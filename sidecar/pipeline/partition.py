@@ -34,7 +34,7 @@ class PartitionArchiver:
     """Plans and archives one partition, scan after scan; keeps what it learned of it between them.
 
     `last_turn`: number of the last round in which segments of it were taken on; `NEVER` before the first.
-    `held`: what of it is held open.
+    `held`: what of it is held open. `tail`: when its active segment goes.
     """
 
     def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
@@ -44,7 +44,7 @@ class PartitionArchiver:
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
         self.held = HeldLog(tools, self._known.starts)
-        self._tail = ActiveTail(tools.facts, tools.clock)
+        self.tail = ActiveTail(tools.facts, tools.clock)
         self._first_seen_ms: dict[int, int] = {}
         self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None
@@ -165,14 +165,14 @@ class PartitionArchiver:
             self._last_failure = None
             if standing.look is None:
                 standing.look = self._look_of(files, plan, None)
-            return self._tail.told(standing.look, files)
+            return self.tail.told(standing.look, files, self.held.holds)
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
         elif plan is None or not plan.segments:
             self._last_failure = None
         else:
             outcome = self._last_failure
-        return self._tail.told(self._look_of(files, plan, outcome), files)
+        return self.tail.told(self._look_of(files, plan, outcome), files, self.held.holds)
 
     def _look_of(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
+from operator import itemgetter
 
 from sidecar.pipeline.meanwhile import NOBODY, Busy
 from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.queue_room import Work
 from sidecar.pipeline.tools import Tools
 
@@ -33,15 +36,25 @@ def holding(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequen
 
 def hold(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequence[Work], busy: Busy) -> None:
     """Hold open what is planned, see `holding`; of what is busy also what has rolled above its plan, see `Busy`."""
+    for archiver, plan in work:
+        if plan.files.topic_partition not in busy:
+            archiver.held.expect(plan, archiver.tail.expected(plan))
     gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
-    planned = (segment.log for _, plan in work for segment in plan.segments)
+    tails = (archiver.held.tail for archiver in archivers)
+    expected = ((deadline_ms, log) for deadline_ms, log in filter(None, tails))
+    planned = ((_deadline_ms(plan), segment.log) for _, plan in work for segment in plan.segments)
+    urgent = (log for _, log in sorted(chain(planned, expected), key=itemgetter(0)))
     before = chain.from_iterable(archiver.held.logs for archiver in archivers)
-    tools.held.keep(chain(gone, planned, before))
+    tools.held.keep(chain(gone, urgent, before))
     for archiver, plan in work:
         if plan.files.topic_partition in busy:
             archiver.held.beside.rolled(plan)
         else:
             archiver.held.planned(plan)
+
+
+def _deadline_ms(plan: PartitionPlan) -> float:
+    return math.inf if plan.deadline_ms is None else plan.deadline_ms
 
 
 @contextmanager

@@ -28,10 +28,10 @@ pytestmark = pytest.mark.real
 TOPIC = "orders"
 
 
-def produce(broker: KafkaBroker, count: int) -> None:
+def produce(broker: KafkaBroker, count: int, topic: str = TOPIC) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 0})
     for number in range(count):
-        producer.produce(TOPIC, bytes(60_000), str(number).encode(), partition=0)
+        producer.produce(topic, bytes(60_000), str(number).encode(), partition=0)
         if number % 10 == 9:
             producer.flush()
     assert producer.flush(30) == 0

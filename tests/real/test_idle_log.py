@@ -1,4 +1,4 @@
-"""What a real broker does to an idle log: its active segment goes when it was forecast to, and that is told."""
+"""What a real broker does to an idle log: its active segment goes in one step, and what was held open of it is archived then."""
 
 from __future__ import annotations
 
@@ -11,24 +11,31 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.archive.keys import below
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.http.status_json import board_json
+from sidecar.pipeline.active_tail import HELD_OPEN
 from sidecar.pipeline.configured_facts import open_facts
+from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import tools_for
+from tests.pipeline.rig import archived_states, ranges, tools_for
 from tests.real.daemon import eventually
-from tests.real.test_held_segments import TOPIC, produce
+from tests.real.test_held_segments import produce
 from tests.real.topics import create_topic, set_topic
 from tests.servers.kafka import KafkaBroker
 
 pytestmark = pytest.mark.real
 
+FIRST, SECOND = "first", "second"
 
-def test_an_active_segment_goes_in_one_step_when_it_was_forecast_to_and_is_told(tmp_path: Path) -> None:
+
+def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_and_the_rest_told(
+    tmp_path: Path,
+) -> None:
     soon = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "500"}
     with ExitStack() as resources:
         broker = resources.enter_context(KafkaBroker("4.3.0", tmp_path / "broker", properties=soon))
@@ -39,43 +46,52 @@ def test_an_active_segment_goes_in_one_step_when_it_was_forecast_to_and_is_told(
             "broker.connection.bootstrap_servers": [broker.bootstrap],
             "broker.connection.config_max_age_s": 0,
         }
-        create_topic(broker, TOPIC, 1 << 20)
-        clock = SystemClock()
+        clock, store = SystemClock(), MemoryStore()
         facts = resources.enter_context(open_facts(load_settings(flags=flags).settings, clock))
-        tools = resources.enter_context(tools_for(log_dir, MemoryStore(), tmp_path / "state"))
-        tools = replace(tools, facts=facts, clock=clock)
-        rounds = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((TOPIC,))))
+        tools = resources.enter_context(tools_for(log_dir, store, tmp_path / "state"))
+        held = HeldFiles(limit=1, free=lambda _descriptor: 1.0)
+        resources.callback(held.release)
+        tools = replace(tools, facts=facts, clock=clock, held=held)
+        rounds = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((FIRST, SECOND))))
 
-        def look() -> dict[str, Any]:
+        def look() -> list[dict[str, Any]]:
             assert rounds.run_once().errors == []
-            (row,) = board_json(tools.board)["partitions"]
-            assert isinstance(row, dict)
-            return row
+            found: list[dict[str, Any]] = board_json(tools.board)["partitions"]
+            return found
 
-        produce(broker, 5)
-        look()
-        set_topic(broker, TOPIC, {"retention.ms": "20000"})
-        # The last record's time counts: on a slow machine it would be all over before the first look at the new retention.
-        produce(broker, 5)
-        rows: list[dict[str, Any]] = []
+        for topic in (FIRST, SECOND):
+            create_topic(broker, topic, 1 << 20)
+            # The last record's time counts: there is time enough for looks, however slow the machine.
+            produce(broker, 5, topic)
+            look()
+            produce(broker, 5, topic)
+        set_topic(broker, FIRST, {"retention.ms": "40000"})
+        set_topic(broker, SECOND, {"retention.ms": "60000"})
+        seen: list[dict[str, Any]] = []
 
-        def is_threatened() -> bool:
-            rows.append(look())
-            return rows[-1]["active_deadline_ms"] is not None
+        def is_forecast() -> bool:
+            seen[:] = look()
+            return (seen[0]["reason"], seen[1]["state"]) == (HELD_OPEN, "at_risk")
 
-        eventually(is_threatened)
-        row = rows[-1]
-        assert (row["state"], row["segments_waiting"]) == ("at_risk", 0)
-        # A look between the broker's roll and its deletion archives all of it, so none is taken meanwhile.
-        active = Path(log_dir, f"{TOPIC}-0", f"{0:020d}.log")
-        eventually(lambda: not active.exists())
+        eventually(is_forecast)
+        assert (seen[0]["state"], seen[0]["active_deadline_ms"]) == ("nothing_rolled", None)
+        actives = {topic: Path(log_dir, f"{topic}-0", f"{0:020d}.log") for topic in (FIRST, SECOND)}
+        content = actives[FIRST].read_bytes()
         with capture_logs() as logs:
+            # A look between the broker's roll and its deletion would archive the other, too, so none is taken meanwhile.
+            eventually(lambda: not any(active.exists() for active in actives.values()))
+            assert clock.now_ms() >= seen[1]["active_deadline_ms"]
 
-            def lost() -> list[tuple[int, int]]:
-                return [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
+            def lost() -> list[tuple[str, int, int]]:
+                told = (line for line in logs if line["event"] == "offsets_lost")
+                return [(line["partition"], line["from_offset"], line["to_offset"]) for line in told]
 
             # An answer that is older than the listing is asked for once more before anything is told.
-            eventually(lambda: look()["active_deadline_ms"] is None and lost() != [])
+            eventually(lambda: bool(look()) and f"{FIRST}-0" in archived_states(store) and lost() != [])
             look()
-        assert clock.now_ms() >= row["active_deadline_ms"]
-        assert lost() == [(0, 10)]
+        assert lost() == [(f"{SECOND}-0", 0, 10)]
+    states = archived_states(store)
+    assert {name: ranges(state) for name, state in states.items() if state.segments} == {f"{FIRST}-0": [(0, 10)]}
+    state = states[f"{FIRST}-0"]
+    assert state.segments[0].snapshot.origin == "broker"
+    assert store.objects[below(state.lineage.root, state.segments[0].log_key)] == content

@@ -170,8 +170,8 @@ class _Look:
             return fine("no active segment is idle for so long that retention comes near")
         deadline_ms, first = found[0]
         return warning(
-            f"{len(found)} active segments are idle and do not roll, so that they are not archived; retention deletes the first, "
-            f"of {first}, {_left(deadline_ms - self.clock.now_ms())}",
+            f"{len(found)} active segments are idle and do not roll, so that they are archived only when retention deletes them, "
+            f"from what `run` holds open then; the first, of {first}, goes {_left(deadline_ms - self.clock.now_ms())}",
             "write a record to the partition now: it moves that by retention.ms. Then set segment.ms of the topic well below its "
             "retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
         )

@@ -40,27 +40,23 @@ def _bridge(
     epochs: LeaderEpochs,
 ) -> Iterator[UnsettledTransaction]:
     root = work.plan.state.lineage.root
-    known = ProducerTable.from_snapshot(
+    table = ProducerTable.from_snapshot(
         lower.end_offset, fetch_parts(work.store, root, lower)[PartName.PRODUCER_SNAPSHOT]
     )
     above = fetch_parts(work.store, root, upper)
-    ended = ended_in_hole(known, above[PartName.PRODUCER_SNAPSHOT], _indexes(work, above, restored_above))
-    if not ended:
-        place_snapshot(work, ProducerTable(upper.base_offset, known.rows))
-        return
-    marker_offset = upper.base_offset - len(ended)
-    if marker_offset < lower.end_offset:
+    ended = ended_in_hole(table, above[PartName.PRODUCER_SNAPSHOT], _indexes(work, above, restored_above))
+    if len(ended) > upper.base_offset - lower.end_offset:
         raise PartitionError(
             f"{work.plan.topic_partition}: {len(ended)} transactions are open at offset {lower.end_offset}, and nothing archived "
             f"tells how they ended; so many markers do not fit into the lost offsets [{lower.end_offset}, {upper.base_offset}), "
             f"and without them aborted records might show. Restore one side of these: --offset-range {upper.base_offset}: or "
             f":{lower.end_offset}"
         )
-    table = ProducerTable(marker_offset, known.rows)
-    place_snapshot(work, table)
-    place_markers(work, table, ended, epochs)
-    for offset, entry in enumerate(ended, marker_offset):
+    for offset, entry in enumerate(ended, lower.end_offset):
         yield UnsettledTransaction(entry.producer_id, entry.current_txn_first_offset or 0, offset)
+    if ended:
+        table = place_markers(work, table, ended, epochs)
+    place_snapshot(work, ProducerTable(upper.base_offset, table.rows))
 
 
 def _indexes(

@@ -6,6 +6,7 @@ something above tells that it went on: aborted records must never be read as com
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -36,22 +37,30 @@ class UnsettledTransaction:
 def ended_in_hole(
     below: ProducerTable, snapshot_above: bytes, transaction_indexes_above: Iterable[bytes]
 ) -> tuple[ProducerEntry, ...]:
-    """Who had a transaction open at a hole's beginning that may have ended in it; by its first offset, ascending.
+    """Who had a transaction open at a hole's beginning that may have ended in it, in the order in which their markers are due.
 
     An index above that has one ends it itself. A marker in the hole would end it twice, and what its producer wrote between the
     two would be read as committed.
+
+    A marker is due before its producer's next transaction, which may have begun in the hole, too. A cleaner goes by the indexes
+    of all segments in one pass: a marker above that beginning would end both, and keep what was aborted of the second. So the
+    markers fit at the hole's beginning in this order, because each real one was there below what it was due for.
+    Source: CleanedTransactionMetadata.onControlBatchRead.
 
     Args:
         snapshot_above: the state at the end of the segment behind the hole.
         transaction_indexes_above: of that segment, and of those that follow; read only where they are needed.
     """
-    waiting = dict(_open(below.in_transaction().entries()))
-    if waiting:
-        _forget(waiting, (key for key, _ in _open(read_snapshot(snapshot_above))))
-    for content in transaction_indexes_above if waiting else ():
-        index = read_transaction_index(content)
-        _forget(waiting, zip(index.producer_id.tolist(), index.first_offset.tolist(), strict=True))
-    return tuple(sorted(waiting.values(), key=lambda entry: entry.current_txn_first_offset or 0))
+    waiting = {(entry.producer_id, first): entry for first, entry in _open(below.in_transaction().entries())}
+    if not waiting:
+        return ()
+    due: dict[int, int] = {}
+    for producer_id, first_offset in _begun(snapshot_above, transaction_indexes_above):
+        waiting.pop((producer_id, first_offset), None)
+        if first_offset >= below.end_offset:
+            due[producer_id] = min(first_offset, due.get(producer_id, first_offset))
+    ended = sorted(waiting.items(), key=lambda found: (due.get(found[0][0], sys.maxsize), found[0][1]))
+    return tuple(entry for _, entry in ended)
 
 
 def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offset: int) -> ProducerTable:
@@ -62,13 +71,17 @@ def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offse
     return ProducerTable(end_offset, rows)
 
 
-def _open(entries: Iterable[ProducerEntry]) -> Iterator[tuple[tuple[int, int], ProducerEntry]]:
-    """By producer and first offset: a producer may have begun another one since."""
+def _begun(snapshot: bytes, transaction_indexes: Iterable[bytes]) -> Iterator[tuple[int, int]]:
+    """Producers and first offsets of transactions, of those that are open in a snapshot, and of those in indexes."""
+    for first_offset, entry in _open(read_snapshot(snapshot)):
+        yield entry.producer_id, first_offset
+    for content in transaction_indexes:
+        index = read_transaction_index(content)
+        yield from zip(index.producer_id.tolist(), index.first_offset.tolist(), strict=True)
+
+
+def _open(entries: Iterable[ProducerEntry]) -> Iterator[tuple[int, ProducerEntry]]:
+    """With the first offset of the transaction: a producer may have begun another one since."""
     for entry in entries:
         if entry.current_txn_first_offset is not None:
-            yield (entry.producer_id, entry.current_txn_first_offset), entry
-
-
-def _forget(waiting: dict[tuple[int, int], ProducerEntry], found: Iterable[tuple[int, int]]) -> None:
-    for key in found:
-        waiting.pop(key, None)
+            yield entry.current_txn_first_offset, entry
