@@ -19,6 +19,12 @@ def log_dir(tmp_path: Path) -> Path:
     return Path(shutil.copytree(golden("4.3.0") / "logs", tmp_path / "logs"))
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No store is slow because this machine is busy."""
+    monkeypatch.setattr(store_area, "_SLOW_MS", 300_000)
+
+
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """What every settings' URL leads to."""

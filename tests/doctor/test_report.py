@@ -77,11 +77,11 @@ def test_a_check_that_hangs_costs_its_time_and_no_more(log_dir: Path, memory: Me
     released = threading.Event()
     memory.before = lambda operation, _key: operation == "put_if_absent" and released.wait(60) and None
     try:
-        report = doctor(settings_for(log_dir), timeout_s=3.0)
+        report = doctor(settings_for(log_dir), timeout_s=8.0)
     finally:
         released.set()
     assert report.has_hung
-    assert "no answer within 3 s" in found_in(report, "write").outcome.detail
+    assert "no answer within 8 s" in found_in(report, "write").outcome.detail
     assert found_in(report, "read").outcome.detail == "it needs 'write'"
     assert found_in(report, "partitions").outcome.verdict is Verdict.OK
 
@@ -91,11 +91,11 @@ def test_a_process_whose_check_hangs_ends_with_its_report(log_dir: Path) -> None
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         arguments = ["--log-dir", log_dir, "--archive", log_dir.parent / "archive", "--bootstrap-server", server]
         patient = ["--set", "broker.connection.request_timeout_s=300"]
-        outcome = tiered_sidecar("doctor", "--json", "--area", "broker", "--timeout", "3", *arguments, *patient)
+        outcome = tiered_sidecar("doctor", "--json", "--area", "broker", "--timeout", "8", *arguments, *patient)
     (answer,) = outcome.lines()
     assert (outcome.code, answer["exit_code"]) == (1, 1)
     assert [check["verdict"] for check in answer["checks"]] == ["ok", "problem", *["not_checked"] * 4]
-    assert "no answer within 3 s" in answer["checks"][1]["detail"]
+    assert "no answer within 8 s" in answer["checks"][1]["detail"]
 
 
 def test_a_fault_of_our_own_is_no_finding() -> None:
@@ -103,10 +103,10 @@ def test_a_fault_of_our_own_is_no_finding() -> None:
         raise ZeroDivisionError("a bug")
 
     with pytest.raises(ZeroDivisionError):
-        examine({Area.MACHINE: [Check("odd", fail)]}, ManualClock(), timeout_s=5)
+        examine({Area.MACHINE: [Check("odd", fail)]}, ManualClock(), timeout_s=120)
 
 
 def test_problems_of_several_kinds_end_with_3() -> None:
     checks = [Check("one", lambda: problem("", exit_code=2)), Check("two", lambda: problem("", exit_code=6))]
-    assert examine({Area.STORE: checks}, ManualClock(), timeout_s=5).exit_code == 3
-    assert examine({Area.STORE: [Check("ok", lambda: fine(""))]}, ManualClock(), timeout_s=5).exit_code == 0
+    assert examine({Area.STORE: checks}, ManualClock(), timeout_s=120).exit_code == 3
+    assert examine({Area.STORE: [Check("ok", lambda: fine(""))]}, ManualClock(), timeout_s=120).exit_code == 0

@@ -20,7 +20,7 @@ from sidecar.model import TopicPartition
 from tests.real.daemon import Daemon, eventually
 from tests.real.product import json_lines, run_program
 from tests.real.test_broker_facts import produce
-from tests.real.topics import admin_of, create_topic
+from tests.real.topics import admin_of, create_topic, wait_until
 from tests.servers.certificates import Authority, Certificate, encrypted_key
 from tests.servers.kafka import KafkaBroker
 from tests.servers.secure_kafka import PLAIN_USERS, SecureListeners, unsecured_token
@@ -51,7 +51,7 @@ class Secured:
             {
                 "bootstrap_servers": (self.listeners.server(listener),),
                 "security_protocol": protocol,
-                "request_timeout_s": 10,
+                "request_timeout_s": 40,
                 **tls,
                 **own,
                 **further,
@@ -81,6 +81,10 @@ class Secured:
             [UserScramCredentialUpsertion(USER, info, password.encode())]
         ).values()
         done.result(30)
+        # The controller answers before its brokers have heard of it.
+        file = self.secret("tried-password", password)
+        tried = self.settings("SASLTLS", sasl_mechanism=mechanism, sasl_username=USER, sasl_password_file=file)
+        wait_until(f"the broker takes the password of {mechanism}", lambda: is_taken(tried))
 
 
 def started(version: str, directory: Path) -> Iterator[Secured]:
@@ -107,6 +111,14 @@ def asked(settings: BrokerConnectionSettings) -> ClusterView:
         return describe_topics(connection, ["orders"])
     finally:
         connection.close()
+
+
+def is_taken(settings: BrokerConnectionSettings) -> bool:
+    try:
+        asked(settings)
+    except BrokerUnavailable:
+        return False
+    return True
 
 
 def knows_us(settings: BrokerConnectionSettings) -> bool:
