@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.segments import CLUSTER_ID, MIB, TOPIC, write_log_dir
 from tests.real.product import PROGRAM, environment, json_lines, run_program, s3_settings
+from tests.servers.holding_proxy import HoldingProxy
 from tests.servers.toxiproxy import Toxiproxy
 from tests.servers.versitygw import VersityGateway
 
@@ -24,24 +25,30 @@ SEED = int(os.environ.get("RESTORE_SEED", "0")) or random.SystemRandom().randran
 SEGMENTS, SEGMENT_BYTES = 12, 2 * MIB
 TOPIC_ID = "bWVhc3VyZWQtdG9waWMtMQ"
 KB_PER_S = 2_000
-"""Of each connection, so that there is time to be killed in."""
+"""Of each connection, so that it is killed in the middle of files, too."""
 
 
 def test_killed_at_random_points_it_ends_with_what_was_archived(tmp_path: Path) -> None:
     print(f"RESTORE_SEED={SEED}")
     source = write_log_dir(tmp_path / "source", SEGMENTS, SEGMENT_BYTES)
-    with VersityGateway(tmp_path, options=["--quiet"]) as gateway, Toxiproxy(tmp_path) as proxies:
+    with (
+        VersityGateway(tmp_path, options=["--quiet"]) as gateway,
+        HoldingProxy(gateway.port) as holding,
+        Toxiproxy(tmp_path) as proxies,
+    ):
         settings = {**s3_settings(gateway), "store.url": f"s3://{gateway.bucket}/kills"}
         own = {"run.state_dir": str(tmp_path / "state"), "broker.settle_ms": "0", "broker.snapshot_grace_ms": "0"}
         done = run_program({**settings, **own}, "backfill", "--log-dir", str(source), "--assume-leader", "--json")
         assert done.returncode == 0, done.stderr
-        proxy = proxies.proxy("s3", gateway.port)
+        proxy = proxies.proxy("s3", holding.port)
         proxy.add_toxic("bandwidth", rate=KB_PER_S)
         slowly = {**settings, **s3_settings(gateway, f"http://127.0.0.1:{proxy.port}")}
         target = tmp_path / "target"
         target.mkdir()
         (target / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={CLUSTER_ID}\n")
         arguments = ["restore", "--topic", TOPIC, "--to", str(target), "--topic-id", TOPIC_ID, "--json"]
+        # However long we take to kill it, it is not through before.
+        holding.hold("GET", max(source.glob("*/*.log")).stem)
         fetched_before = 0
         for _ in range(KILLS):
             kill_somewhere(slowly, arguments, target)
@@ -49,6 +56,7 @@ def test_killed_at_random_points_it_ends_with_what_was_archived(tmp_path: Path) 
             fetched = len(whole_segments(target))
             assert fetched >= fetched_before
             fetched_before = fetched
+        holding.release()
         done = run_program(settings, *arguments)
     assert done.returncode == 0, done.stderr
     (row,) = json_lines(done)[0]["partitions"]
