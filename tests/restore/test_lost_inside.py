@@ -93,7 +93,7 @@ def test_what_was_aborted_in_a_hole_is_not_shown(own: bool, tmp_path: Path, caps
     assert outcome.log is not None
     directory = log_dir / TRANSACTIONS
     assert_loadable(directory, outcome.log.end_offset)
-    marker = HOLE[1] - 1
+    marker = HOLE[0]
     assert unsettled(outcome) == [(11, 77, marker)]
     (written,) = (batch for batch in batches_of(directory) if HOLE[0] <= batch.first_offset < HOLE[1])
     assert (written.segment_base_offset, written.first_offset, written.is_control) == (marker, marker, True)
@@ -105,10 +105,11 @@ def test_what_was_aborted_in_a_hole_is_not_shown(own: bool, tmp_path: Path, caps
     assert shown == {offset for offset in committed if not HOLE[0] <= offset < HOLE[1]}
     # Only the broker's tiering asks for these. They tell of the transaction until its marker.
     states = [
-        ProducerTable.from_snapshot(at, (directory / f"{at:020d}.snapshot").read_bytes()) for at in (marker, HOLE[1])
+        ProducerTable.from_snapshot(at, (directory / f"{at:020d}.snapshot").read_bytes())
+        for at in (marker, marker + 1, HOLE[1])
     ]
-    assert [found.first_open_transaction_offset() for found in states] == ([77, None] if own else [None, None])
-    assert [len(found) > 0 for found in states] == [own, own]
+    assert [found.first_open_transaction_offset() for found in states] == ([77, None, None] if own else [None] * 3)
+    assert [len(found) > 0 for found in states] == [own] * 3
     show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
     told = " ".join(capsys.readouterr().err.split())
     assert "1 transactions were open where offsets are lost" in told
@@ -240,8 +241,8 @@ def test_it_is_archived_anew_with_its_marker(own: bool, tmp_path: Path) -> None:
             archive(tools, log_dir, "transactions")
     assert {line["event"] for line in logs if line["log_level"] == "error"} == {"offsets_lost"}
     state = archived_states(store)[TRANSACTIONS]
-    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [(HOLE[0], HOLE[1] - 1)]
-    assert (HOLE[1] - 1, HOLE[1]) in ranges(state)
+    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [(HOLE[0] + 1, HOLE[1])]
+    assert (HOLE[0], HOLE[0] + 1) in ranges(state)
     again = target(tmp_path, "again", own=own)
     second = restored(store, again, "transactions", topic_id=first.decisions and first.decisions.topic_id, **wish)
     assert second.log is not None
