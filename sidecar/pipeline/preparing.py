@@ -85,7 +85,7 @@ def prepare_segment(
             now_ms=now_ms,
             producer_id_expiration_ms=tools.policy.expiration_ms(tools.facts.policy(segment.topic_partition.topic)),
             log_start_offset=log_start_offset,
-            is_cut=lost is not None,
+            cut_offset=None if lost is None else lost[0],
         )
         indexes, parts = assemble_indexes(
             reading.offset_index,

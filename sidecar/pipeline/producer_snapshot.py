@@ -108,7 +108,7 @@ def choose_snapshot(
     now_ms: int,
     producer_id_expiration_ms: int | None,
     log_start_offset: int,
-    is_cut: bool = False,
+    cut_offset: int | None = None,
 ) -> tuple[ChosenSnapshot, KnownState]:
     """Decide, and give the state from which the next segment goes on.
 
@@ -117,11 +117,13 @@ def choose_snapshot(
         log_time_ms: the largest batch timestamp so far, capped by the wall clock: no loader's clock will be behind it.
         now_ms: the wall clock.
         log_start_offset: the broker's; DeleteRecords may have moved it above the first segment's base.
-        is_cut: offsets at the segment's end are lost. The broker's snapshot has what they did, and stands behind them: of
-            the producers at the cut it tells nothing, of those in the next segment it alone tells anything.
+        cut_offset: from there up to the segment's end all is lost, None: nothing is. The broker's snapshot has what was done
+            there, and stands behind it: of the producers at the cut it tells nothing, of those in the next segment it alone
+            tells anything.
 
     Raises SegmentChanged if the snapshot file is not the one that was listed.
     """
+    is_cut = cut_offset is not None
     exact = known.exact and (is_cut or not reading.looks_cleaned)
     expiration = Expiration.with_margins(log_time_ms, producer_id_expiration_ms)
     table = reading.state.unexpired(expiration)
@@ -133,7 +135,8 @@ def choose_snapshot(
         knows_more = _newest_offset(behind.table) > _newest_offset(table)
         after = replace(behind, exact=behind.exact and knows_more, dropped_below=known.dropped_below)
     if segment.end_offset <= known.dropped_below and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
-        return _without_producers(segment, found, table, rebuilt, after)
+        end_offset = segment.end_offset if cut_offset is None else cut_offset
+        return _without_producers(segment, found, table, replace(rebuilt, start_offset=end_offset), after)
     if is_cut:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "what comes next is lost"), after
     found = _on_disk(segment)
@@ -170,13 +173,15 @@ def _without_producers(
 
     Trap: compaction, restore and the next process know only from the archived snapshot what is undecided there. New producers are
     followed from where the restored log ended; until there replay goes on with those of old.
+
+    Args: rebuilt: begins where the archived segment ends; readers take that for a sign of who was left out.
     """
     undecided = table.in_transaction()
     if segment.end_offset == after.dropped_below:
         after = replace(after, table=after.table.in_transaction(), start_offset=segment.end_offset, exact=True)
     is_theirs = found is not None and not len(undecided)
     origin = SnapshotOrigin.BROKER if is_theirs else SnapshotOrigin.REBUILT
-    provenance = replace(rebuilt, origin=origin, start_offset=segment.end_offset)
+    provenance = replace(rebuilt, origin=origin)
     conformance = Conformance.EQUAL if is_theirs else Conformance.PERMISSIBLE
     comparison = None if found is None else Comparison(conformance)
     return ChosenSnapshot(undecided.to_snapshot(), provenance, comparison, "restored without producers"), after

@@ -11,6 +11,7 @@ from tests.golden import golden, wall_clock_ms
 from tests.pipeline.rig import archive, tools_for
 from tests.restore.archives import lose
 
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 KEY = b"K"
 HOLE = (10, 20)
 END = 50

@@ -12,6 +12,7 @@ from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.clock import SystemClock
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.pipeline.dropped_producers import NAME
+from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.pipeline.snapshots.check import check
 from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
@@ -21,7 +22,9 @@ from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, tools_for
+from tests.restore.archives import own_log_dir, restored
 from tests.restore.dropped_log import log_written_on
+from tests.restore.hole_log import TOPIC_ID, archived_with_hole
 from tests.snapshots.log_dirs import DAY_MS, healed, snapshots_in
 
 NOW_MS = wall_clock_ms("4.3.0")
@@ -55,6 +58,26 @@ def test_so_are_they_in_an_archive_of_it(directory: Path, tmp_path: Path) -> Non
     with tools_for(directory.parent, open_store(settings), tmp_path / "state") as tools:
         assert archive(tools, directory.parent, "orders").exit_code == 0
     assert results(archive_targets(settings, SystemClock(), TopicFilter())) == ["equal"] * 4
+
+
+def test_so_are_they_below_lost_offsets_in_it(tmp_path: Path) -> None:
+    """The segment there ends where its batches do, and so does what its snapshot tells."""
+    log_dir, settings = own_log_dir(tmp_path), StoreSettings(url=str(tmp_path / "archive"))
+    outcome = restored(
+        archived_with_hole(tmp_path),
+        log_dir,
+        "t",
+        topic_id=TOPIC_ID,
+        leader_epochs=LeaderEpochMode.KEEP,
+        producer_state=ProducerStateMode.DROP,
+    )
+    assert outcome.log is not None
+    with tools_for(log_dir, open_store(settings), tmp_path / "state again", record_lost=True) as tools:
+        for _ in range(2):
+            archive(tools, log_dir, "t")
+    checkings = check(archive_targets(settings, SystemClock(), TopicFilter()), LocalEngine(1), FORGETTING).partitions
+    found = [[(snapshot.offset, str(snapshot.result)) for snapshot in checking.snapshots] for checking in checkings]
+    assert found == [[(10, "equal"), (12, "equal")], [(30, "equal"), (40, "equal"), (50, "equal")]]
 
 
 def test_rebuild_gives_what_the_broker_wrote(directory: Path, tmp_path: Path) -> None:

@@ -9,11 +9,9 @@ import pytest
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode
 from tests.restore.archives import restored
-from tests.restore.hole_log import COMMITTED, END, archived_with_hole
+from tests.restore.hole_log import COMMITTED, END, TOPIC_ID, archived_with_hole
 from tests.restore.test_lost_inside import shown_to_clients, target, unsettled
 from tests.restore.test_ranges import assert_loadable
-
-TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
 @pytest.mark.parametrize("mode", LeaderEpochMode)
