@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -53,14 +53,20 @@ class Board:
             self._archive, self._instance = archive, instance
             self._version += 1
 
-    def looked(self, looks: Iterable[PartitionLook]) -> None:
-        """A look at the disks is over, and these are all partitions."""
+    def looked(self, looks: Iterable[PartitionLook], known: Container[TopicPartition] = ()) -> None:
+        """A look at the disks is over, and these are all partitions that it found.
+
+        Args:
+            known: others that it may find again; what is archived of them stays known.
+        """
         with self._lock:
             self._looks = {look.topic_partition: self._redacted(look) for look in looks}
             for look in self._looks.values():
                 self._see_movement(look)
             self._stands = {name: stands for name, stands in self._stands.items() if name in self._looks}
-            self._extents = {name: extent for name, extent in self._extents.items() if name in self._looks}
+            self._extents = {
+                name: extent for name, extent in self._extents.items() if name in self._looks or name in known
+            }
             self._version += 1
 
     def turned(self, look: PartitionLook) -> None:

@@ -14,11 +14,12 @@ from sidecar.model import TopicPartition
 class PartitionLook:
     """A partition as the last look at the broker's disk found it.
 
-    Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that are
-    not archived, those included of which the broker has deleted the file: `held_deleted_bytes`, held open by this process and lost
-    with it. `deadline_ms`: when the broker deletes the first of them, None for never, or where `is_retention_known` is
-    not; `active_deadline_ms`: when it deletes the active segment, None where that will have rolled before, or never, or is
-    held open, so that it is archived then; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on no disk of ours, and not archived.
+    Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that
+    are not archived, those included of which the broker has deleted the file: `held_deleted_bytes`, held open by this process
+    and lost with it. `deadline_ms`: when the broker deletes the first of them, None for never, or where `is_retention_known`
+    is not; `active_deadline_ms`: when it deletes the active segment, None where that will have rolled before, or never, or
+    where it is held open, and archived then; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on
+    no disk of ours, and not archived.
     `error`: class name of what stopped it.
     """
 

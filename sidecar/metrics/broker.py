@@ -34,8 +34,9 @@ class BrokerMetrics:
         declarations.gauge(
             "data_at_risk_in_seconds",
             "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations, an idle "
-            "active segment that is not held open included; 0 where it has, and they are only held open; +Inf while nothing is threatened, NaN while "
-            "nobody can tell (see `retention_unknown_partitions`). Alert when it comes near the time that an upload takes.",
+            "active segment that is not held open included; 0 where it has, and they are only held open; +Inf while nothing is "
+            "threatened, NaN while nobody can tell (see `retention_unknown_partitions`). Alert when it comes near the time that "
+            "an upload takes.",
         ).set_function(self._at_risk_in_s)
         self._retention_unknown = 0
         declarations.gauge(

@@ -26,6 +26,7 @@ from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.provisional import provisional_plan
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
 
 NEVER = -1
 
@@ -50,13 +51,17 @@ class PartitionArchiver:
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._standing: StandingPlan | None = None
-        self._is_overtaken, self.last_turn = False, NEVER
+        self.last_turn = NEVER
 
-    def plan(self, files: PartitionFiles, *, asks_store: bool = True) -> PartitionPlan:
-        """What could be archived of these files now, and until when. Reads the archive only the first time, if at all."""
+    def plan(
+        self, files: PartitionFiles, facts: PartitionFacts | None = None, *, asks_store: bool = True
+    ) -> PartitionPlan:
+        """What could be archived of these files now, and until when. Reads the archive only the first time, if at all.
+
+        `facts`: from before the files were listed. Default: asked for; nothing may have refreshed them since the listing.
+        """
         self._standing = None
-        plan = self._plan(files, asks_store)
-        self._is_overtaken = False
+        plan = self._plan(files, facts or self._tools.facts.partition(files), asks_store)
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(files))
         self._standing = standing(plan, self._known.state)
@@ -98,16 +103,14 @@ class PartitionArchiver:
         end_offset = self._known.end_offset
         return (*above(self.held.gone, end_offset), *above(files.segments, end_offset))
 
-    def _plan(self, files: PartitionFiles, asks_store: bool) -> PartitionPlan:
-        facts = self._tools.facts.partition(files)
+    def _plan(self, files: PartitionFiles, facts: PartitionFacts, asks_store: bool) -> PartitionPlan:
         self._stable_end_offset = facts.stable_end_offset
         self.held.see(files, facts, self._known.end_offset)
         led_epoch = facts.leader_epoch if facts.leads else None
         if led_epoch != self._led_epoch:
             self._known.forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
             self._led_epoch = led_epoch
-        if not self._is_overtaken:
-            self._known.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
+        self._known.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
         if not facts.leads or facts.reason:
             reason = facts.reason or "this broker does not lead here"
             return PartitionPlan(files, facts, (), self.pending(files), reason)
@@ -168,7 +171,7 @@ class PartitionArchiver:
             return self.tail.told(standing.look, files, self.held.holds)
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
-        elif plan is None or not plan.segments:
+        elif plan is None or not (plan.segments or plan.is_provisional):
             self._last_failure = None
         else:
             outcome = self._last_failure
@@ -226,8 +229,6 @@ class PartitionArchiver:
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
             known.overtaken(error.state, plan.files)
-            # It is planned anew from the same listing, and the leader may be asked meanwhile.
-            self._is_overtaken = True
             outcome.reason, outcome.error = str(error), error
         except SidecarError as error:
             outcome.reason, outcome.error = str(error), error

@@ -23,20 +23,26 @@ def provisional_plan(
 
 
 def plan_beside(
-    tools: Tools, files: PartitionFiles, plan: PartitionPlan, pending: tuple[SegmentFiles, ...], starts: LogStarts
+    tools: Tools,
+    files: PartitionFiles,
+    plan: PartitionPlan,
+    pending: tuple[SegmentFiles, ...],
+    starts: LogStarts | None,
 ) -> PartitionPlan:
     """What has rolled above a plan whose turn has not ended. Nothing under another leader, or in another directory.
 
     Args:
-        files: as they are now. pending: all of them that are not archived yet. starts: is told what is seen.
+        files: as they are now, or as they were, if they cannot be listed. pending: all of them that are not archived yet.
+        starts: is told what is seen; None where nothing is.
     """
     end_offset = plan.segments[-1].end_offset if plan.segments else -1
     above = tuple(segment for segment in pending if segment.end_offset > end_offset)
     segments: tuple[SegmentFiles, ...] = ()
     with suppress(PartitionError):  # The next plan tells.
         facts = tools.facts.partition(files)
-        starts.see(files, facts, tools.facts.policy(files.topic_partition.topic))
+        if starts is not None:
+            starts.see(files, facts, tools.facts.policy(files.topic_partition.topic))
         if (facts.leader_epoch, files.directory_id) == (plan.facts.leader_epoch, plan.files.directory_id):
             segments = provisional_plan(tools, files, facts, above).segments
     waiting = tuple(segment for segment in pending if segment not in segments)
-    return replace(plan, files=files, segments=segments, waiting=waiting, reason="", is_provisional=True)
+    return replace(plan, files=files, segments=segments, waiting=waiting, is_provisional=True)

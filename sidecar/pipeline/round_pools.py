@@ -42,8 +42,9 @@ def hold(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequence[
     gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
     tails = (archiver.held.tail for archiver in archivers)
     expected = ((deadline_ms, log) for deadline_ms, log in filter(None, tails))
+    turns = ((_deadline_ms(plan), log) for archiver, plan in busy.values() for log in archiver.held.logs)
     planned = ((_deadline_ms(plan), segment.log) for _, plan in work for segment in plan.segments)
-    urgent = (log for _, log in sorted(chain(planned, expected), key=itemgetter(0)))
+    urgent = (log for _, log in sorted(chain(turns, planned, expected), key=itemgetter(0)))
     before = chain.from_iterable(archiver.held.logs for archiver in archivers)
     tools.held.keep(chain(gone, urgent, before))
     for archiver, plan in work:

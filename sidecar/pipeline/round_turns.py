@@ -15,6 +15,7 @@ from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.round_report import RoundReport
+from sidecar.pipeline.sources import listed_anew
 from sidecar.pipeline.tools import Tools
 
 CONFLICTS_IN_A_ROW: Final = 20
@@ -53,12 +54,14 @@ class RoundTurns:
             outcome.archived[:0] = before.archived
             outcome.conformance.update(before.conformance)
         if plan.segments or plan.hole or outcome.error is not None:
-            self.tools.board.turned(archiver.look(plan.files, plan, outcome))
+            self.tools.board.turned(archiver.look(outcome.files, plan, outcome))
         return outcome
 
     def _planned_anew(self, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionOutcome:
         try:
-            return self._archived(archiver, archiver.plan(files))
+            # In this order: what the leader says of its log start counts for a directory that was listed later.
+            facts = self.tools.facts.partition(files)
+            return self._archived(archiver, archiver.plan(listed_anew(files), facts))
         except SidecarError as error:
             return PartitionOutcome(files, reason=str(error), error=error)
 

@@ -87,7 +87,8 @@ class Rounds:
         here = present | {tp: outcome.files for tp, outcome in left_alone.items()}
         self._resting = {tp: rest for tp, rest in self._resting.items() if rest.until_s > now_s and tp in here}
         report.resting = [rest.outcome for rest in self._resting.values()]
-        unreadable = {problem.topic_partition: problem.error for problem in found.problems if problem.topic_partition}
+        problems = ((problem.topic_partition, problem.error) for problem in found.problems)
+        unreadable = {tp: error for tp, error in problems if tp is not None and tp not in busy}
         known = here.keys() | unreadable.keys() | busy.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         # What vanished while it was listed may be gone for good: the next look tells.
@@ -105,12 +106,12 @@ class Rounds:
                 report.outcomes.append(PartitionOutcome(files, reason=str(planned), error=planned))
                 looks.append(archiver.look(files, None, report.outcomes[-1]))
                 stopped += archiver.pending(files)
-        self._tools.board.looked(looks)
+        self._tools.board.looked(looks, self._archivers)
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
         self._outlook.looked(looks)
         plans = [plan for _, plan in work]
-        self._waits.looked(plans, state.away, self._archivers)
+        self._waits.looked([p for p in plans if p.files.topic_partition not in busy], state.away, self._archivers)
         self._tools.metrics.planned(plans, stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
         work.sort(key=partial(turn_order, self._tools.clock))
@@ -119,10 +120,11 @@ class Rounds:
     def _planned(self, present: Mapping[TopicPartition, PartitionFiles], busy: Busy) -> Iterator[Planned]:
         """A plan for each partition that does not rest, or why there is none; of busy ones, see `plan_beside`."""
         for tp, (archiver, plan) in busy.items():
+            files = present.get(tp, plan.files)
             if tp in present:
-                archiver.held.see_beside(present[tp])
-                pending, starts = archiver.pending(present[tp]), archiver.held.starts
-                yield archiver, present[tp], plan_beside(self._tools, present[tp], plan, pending, starts)
+                archiver.held.see_beside(files)
+            pending, starts = archiver.pending(files), archiver.held.starts
+            yield archiver, files, plan_beside(self._tools, files, plan, pending, starts if tp in present else None)
         anew: list[PartitionFiles] = []
         for files in present.values():
             if files.topic_partition in self._resting or files.topic_partition in busy:

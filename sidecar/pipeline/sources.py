@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from sidecar.discovery.partition_directory import list_log_bases
+from sidecar.discovery.partition_directory import list_log_bases, read_partition_directory
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.regular_file import open_regular
@@ -104,6 +105,16 @@ def read_unless_deleted(
         if segment.log.path.exists() or (file is not None and file.path.exists()):
             raise
         return None
+
+
+def listed_anew(files: PartitionFiles) -> PartitionFiles:
+    """The partition as its directory is now. Raises SegmentChanged if that is another one, or PartitionError."""
+    found = read_partition_directory(files.topic_partition, files.log_dir, files.directory)
+    if found.directory_id != files.directory_id or found.topic_id not in {None, files.topic_id}:
+        raise SegmentChanged(
+            f"{files.directory}: is another directory than when it was listed; the next scan decides anew"
+        )
+    return replace(found, topic_id=files.topic_id)
 
 
 def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:

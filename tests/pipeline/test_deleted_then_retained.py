@@ -176,11 +176,16 @@ def test_an_answer_that_is_newer_than_the_listing_shows_no_deletion(
         def overtaken(turn: PartitionTurn, uploads: Executor) -> None:
             plans.append(turn._plan)
             if len(plans) == 1:
+                roll_and_delete(found.directory, ACTIVE + 6)
                 found.facts.cluster_start_offset = ACTIVE + 6
                 raise CommitConflict("another was first", turn._known.opened()[0])
             run(turn, uploads)
 
         monkeypatch.setattr(PartitionTurn, "run", overtaken)
-        assert found.lost() == []
-        assert plans[1].facts.cluster_start_offset == ACTIVE + 6
-        assert archived_states(found.store)[NAME].deleted_before_offset == 0
+        found.rounds.run_once()
+        assert plans[1].facts.cluster_start_offset == plans[1].files.active_base_offset == ACTIVE + 6
+        for _ in range(2):
+            assert found.rounds.run_once().errors == []
+        state = archived_states(found.store)[NAME]
+        assert (ranges(state)[0][0], state.deleted_before_offset) == (0, 0)
+        assert state.holes == (Hole(ACTIVE, ACTIVE + 6, NOT_ON_DISK),)

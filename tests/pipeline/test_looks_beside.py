@@ -1,0 +1,166 @@
+"""A look at the disks beside turns that last: what it may not make worse for them, nor hide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.discovery.scan import ScanProblem, ScanResult
+from sidecar.errors import PartitionError
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.pipeline.held_files import HeldFiles
+from sidecar.pipeline.lost_offsets import NOT_ON_DISK
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+from tests.pipeline.rig import archived_states, ranges, remove_offsets
+from tests.pipeline.test_asking_the_broker import Leadership
+from tests.pipeline.test_meanwhile import LOOK_S, Site, site
+
+ORDERS, SECOND = "orders-0", "append-time-0"
+STABLE = 10**9
+
+
+@dataclass
+class Asked(Leadership):
+    """A leader whose answers are those of the last time that it was asked."""
+
+    starts: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+    stable: dict[str, int] = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        super().refresh()
+        self.told = dict(self.starts)
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        name = str(files.topic_partition)
+        stable = self.stable.get(name, STABLE)
+        return replace(
+            super().partition(files),
+            leader_epoch=5,
+            transactions_decided=True,
+            transaction_open=stable < STABLE,
+            cluster_start_offset=self.told.get(name, 0),
+            stable_end_offset=stable,
+        )
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as found:
+        yield found
+
+
+def asks(made: Site) -> Asked:
+    """From here on a leader is asked."""
+    facts = Asked(FileBrokerFacts([made.log_dir], assume_leader=True))
+    made.tools = replace(made.tools, facts=facts)
+    made.rounds._tools = made.tools
+    return facts
+
+
+def test_a_turn_that_plans_anew_lists_the_directory_after_the_leader_was_asked(made: Site) -> None:
+    facts = asks(made)
+    made.roll(SECOND)
+    made.hang.is_silent = True
+    with capture_logs() as logs:
+        made.begin("upload")
+        made.hang.is_silent = False
+        made.roll(SECOND)
+        remove_offsets(made.log_dir / SECOND, lambda offset: offset >= 302)
+        facts.starts[SECOND] = 302
+        made.look()
+        assert made.end().errors == []
+        for _ in range(3):
+            assert made.rounds.run_once().errors == []
+    events = [line["event"] for line in logs]
+    assert "records_deleted" not in events, "retention alone has moved the log start"
+    assert events.count("offsets_lost") == 1
+    state = archived_states(made.hang.store)[SECOND]
+    assert (ranges(state), state.deleted_before_offset) == ([(0, 104)], 0)
+    assert [(hole.base_offset, hole.end_offset, hole.reason) for hole in state.holes] == [(104, 302, NOT_ON_DISK)]
+
+
+def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
+    few: Tools = replace(made.tools, held=HeldFiles(3, free=lambda _descriptor: 1.0))
+    made.tools = made.rounds._tools = few
+    made.begin("upload")
+    before = list(few.held._held)
+    assert [int(file.path.stem) for file in before] == [0, 140, 248]
+    made.hang.is_silent = True
+    made.roll(ORDERS, SECOND)
+    made.look()
+    assert list(few.held._held) == before
+    remove_offsets(made.log_dir / ORDERS, lambda offset: offset >= 362)
+    assert made.end().errors == []
+    assert ranges(archived_states(made.hang.store)[ORDERS])[0][0] == 0
+    few.held.release()
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["log dir", "partition"])
+def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Site, whole: bool) -> None:
+    made.rounds.run_once()
+    made.roll(ORDERS)
+    made.begin("upload")
+    scan = made.rounds._scan
+    error = PartitionError("Input/output error")
+
+    def failing() -> ScanResult:
+        if whole:
+            return ScanResult((), (ScanProblem(None, made.log_dir, error),))
+        rest = tuple(found for found in scan().partitions if str(found.topic_partition) != ORDERS)
+        return ScanResult(rest, (ScanProblem(TopicPartition("orders", 0), made.log_dir / ORDERS, error),))
+
+    made.rounds._scan = failing
+    made.look()
+    assert made.pending(ORDERS) == 1
+    assert made.tools.metrics.registry.get_sample_value("tiered_sidecar_pending_segments") == 1
+    made.rounds._scan = scan
+    assert made.end().errors == []
+    (runs,) = [
+        found.extent.runs
+        for found in made.tools.board.figures().partitions
+        if found.look.topic_partition.topic == "orders"
+    ]
+    assert [(run.base_offset, run.end_offset) for run in runs] == [(0, 868)]
+
+
+@pytest.fixture
+def last_in_line(made: Site) -> Site:
+    """A partition waits for a transaction; its turns come last, so that it is busy as long as another's turn hangs."""
+    facts = asks(made)
+    made.rounds.run_once()
+    made.roll(SECOND)
+    made.rounds.run_once()
+    facts.stable[SECOND] = 110
+    made.roll(SECOND)
+    made.rounds.run_once()
+    made.roll(ORDERS)
+    return made
+
+
+def test_what_waits_for_long_is_told_though_every_look_falls_into_its_turn(last_in_line: Site) -> None:
+    with capture_logs() as logs:
+        last_in_line.begin("upload")
+        for _ in range(400 // LOOK_S):
+            last_in_line.look()
+        last_in_line.end()
+        last_in_line.rounds.run_once()
+    assert [line["event"] for line in logs if "segments_wait" in line["event"]] == ["segments_wait_long"]
+
+
+def test_a_busy_partition_goes_on_telling_what_it_waits_for(last_in_line: Site) -> None:
+    def reason() -> str:
+        found = {str(found.look.topic_partition): found.look for found in last_in_line.tools.board.figures().partitions}
+        return found[SECOND].reason
+
+    before = reason()
+    assert "stable end 110" in before
+    last_in_line.begin("upload")
+    last_in_line.look()
+    assert reason() == before
