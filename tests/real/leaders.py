@@ -33,7 +33,7 @@ CLUSTER_PROPERTIES = {
 
 def leaders(broker: KafkaBroker, *topics: str) -> dict[TopicPartition, LeaderView]:
     """Of all partitions, as this broker knows them; those without a leader are left out. Empty while it does not answer."""
-    connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=5))
+    connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=30))
     try:
         found = describe_topics(connection, topics, broker.node_id).leaders
     except BrokerUnavailable:

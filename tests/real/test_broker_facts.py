@@ -45,7 +45,7 @@ def facts_of(broker: KafkaBroker, log_dir: Path | None = None) -> BrokerFacts:
         "store.url": "memory://none",
         "broker.log_dirs": [log_dir or broker.log_dirs[0]],
         CONNECTION: [broker.bootstrap],
-        "broker.connection.request_timeout_s": 3,
+        "broker.connection.request_timeout_s": 60,
         "topics.policies": [{"pattern": "ord.*", "retention_ms": 7_200_000}],
     }
     return open_facts(load_settings(flags=flags).settings, SystemClock())  # type: ignore[return-value]
@@ -161,7 +161,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         "broker.log_dirs": str(broker.log_dirs[0]),
         "broker.assume_leader": "false",
         CONNECTION: broker.bootstrap,
-        "broker.connection.request_timeout_s": "2",
+        "broker.connection.request_timeout_s": "60",
         "topics.include": "payments",
         "run.scan_interval_s": "0.5",
     }

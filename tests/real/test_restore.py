@@ -297,6 +297,6 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
 def consumed_by_group(broker: KafkaBroker, count: int) -> int:
     """Let a Java consumer group read so many records of `orders`, commit, and end. How many it was given."""
     arguments = ["--bootstrap-server", broker.bootstrap, "--topic", "orders", "--group", "g", "--from-beginning"]
-    arguments += ["--max-messages", str(count), "--timeout-ms", "20000", "--formatter-property", "print.offset=true"]
+    arguments += ["--max-messages", str(count), "--timeout-ms", "120000", "--formatter-property", "print.offset=true"]
     printed = kafka_tool(broker.version, "org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments)
     return printed.count("Offset:")

@@ -101,7 +101,7 @@ def archive_beside(broker: KafkaBroker, settings: Mapping[str, str], scratch: Pa
 def producers_of(broker: KafkaBroker, topic: str) -> set[LiveProducer] | None:
     """DescribeProducers; None for a broker that does not know it."""
     partition = TopicPartition(topic, 0)
-    connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=5))
+    connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=60))
     try:
         found = ask_producers(connection, broker.node_id, [partition])
     finally:

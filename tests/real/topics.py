@@ -36,9 +36,19 @@ _QUIET: dict[str, str | int] = {"log_level": 0}
 def admin_of(broker: KafkaBroker) -> AdminClient:
     """A new client: one that has seen the broker before its restart would ask with leader epochs of then.
 
-    Hold it until its answers are there: they end with it.
+    Hold it until its answers are there: they end with it. It knows the broker by its name: what is asked before that dies with
+    librdkafka's bootstrap connection.
     """
-    return AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET})
+
+    def knows_it() -> bool:
+        try:
+            return broker.node_id in admin.list_topics(timeout=CREATION_S).brokers
+        except KafkaException:
+            return False
+
+    wait_until(f"broker {broker.node_id} names itself", knows_it)
+    return admin
 
 
 def create_topic(broker: KafkaBroker, topic: str, segment_bytes: int, replicas: Sequence[int] = ()) -> None:
