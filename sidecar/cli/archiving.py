@@ -120,7 +120,9 @@ def run(
     settings = source.loaded.settings
     from sidecar import daemon
     from sidecar.cli.run_engines import RunEngines
+    from sidecar.pipeline.open_files import allow_open_files
 
+    allow_open_files()
     freeze()
     return daemon.run(settings, engines=RunEngines(settings), source=source, settled=freeze)
 

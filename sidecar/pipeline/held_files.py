@@ -18,14 +18,17 @@ from sidecar.pipeline.sources import identity_of, open_listed
 
 _log = structlog.get_logger(__name__)
 
-HELD_MAX: Final = 256
+HELD_MAX: Final = 4_096
+HELD_FEW: Final = 256
+"""Where fewer can be held, `doctor` warns."""
 FREE_SHARE_MIN: Final = 0.05
 """What the broker has deleted takes up its disk as long as it is held; below this share of free space that is over."""
 
 
 def descriptors_to_hold() -> int:
     """A quarter of what this process may open, at most `HELD_MAX`: connections and indexes need some too."""
-    return min(HELD_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return HELD_MAX if soft == resource.RLIM_INFINITY else min(HELD_MAX, soft // 4)
 
 
 def free_share(descriptor: int) -> float:

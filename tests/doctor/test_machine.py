@@ -34,9 +34,13 @@ def test_a_full_disk_a_place_that_is_none_and_too_few_descriptors(
     (log_dir.parent / "file").write_text("")
     report = doctor(settings_for(log_dir, run={"state_dir": log_dir.parent / "file" / "state"}), areas=[Area.MACHINE])
     assert (list(troubles(report)), report.exit_code) == (["run.state_dir"], 2)
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _what: (96, 4096))
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _what: (96, 96))
     report = doctor(settings_for(log_dir), areas=[Area.MACHINE])
     assert "96 file descriptors" in troubles(report)["file descriptors"]
+    for soft, hard, held in ((96, 4096, True), (512, 512, False), (1024, 1024, True)):
+        monkeypatch.setattr(machine.resource, "getrlimit", lambda _what, limits=(soft, hard): limits)
+        report = doctor(settings_for(log_dir), areas=[Area.MACHINE])
+        assert ("file descriptors" not in troubles(report)) == held, (soft, hard)
 
 
 def test_compaction_that_meets_no_topic_or_has_no_java_is_told(log_dir: Path) -> None:

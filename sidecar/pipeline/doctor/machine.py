@@ -13,8 +13,9 @@ from sidecar.config import CompactionWhen, Settings
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
-from sidecar.pipeline.held_files import HELD_MAX
+from sidecar.pipeline.held_files import HELD_FEW
 from sidecar.pipeline.memory_limit import memory_limit_bytes
+from sidecar.pipeline.open_files import allowed_open_files
 from sidecar.ports import MIB
 
 MOUNTS_FILE = Path("/proc/self/mountinfo")
@@ -79,16 +80,16 @@ def _places(settings: Settings) -> list[_Place]:
 
 
 def _descriptors(settings: Settings) -> Outcome:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = allowed_open_files(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     in_work = settings.run.workers * settings.run.uploads_ahead * _FILES_PER_SEGMENT
-    needed = 4 * HELD_MAX if in_work < HELD_MAX else HELD_MAX + in_work + _CONNECTIONS
+    needed = 4 * HELD_FEW if in_work < HELD_FEW else HELD_FEW + in_work + _CONNECTIONS
     minimum = in_work + settings.store.s3.concurrency + settings.http.max_connections + _CONNECTIONS
     detail = f"{soft} file descriptors may be open"
     raise_it = f"raise the limit (ulimit -n, LimitNOFILE; up to {hard} here)"
     if soft < minimum:
         return problem(f"{detail}, uploads alone need {minimum}", raise_it, SettingsError.exit_code)
     if soft < needed:
-        return warning(f"{detail}: fewer than {HELD_MAX} segments are held open against retention", raise_it)
+        return warning(f"{detail}: fewer than {HELD_FEW} segments are held open against retention", raise_it)
     return fine(detail)
 
 
