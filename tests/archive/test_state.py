@@ -198,9 +198,9 @@ def test_ten_thousand_segments_fold_in_linear_time() -> None:
             commit = a_commit(replace(state, next_number=number, last_sha256=previous), Add(a_segment(number * 100)))
             previous = digest(b"%d" % number)
             commits.append((commit, previous))
-        begun = time.perf_counter()
+        begun = time.thread_time()
         assert len(fold(state, commits).segments) == count
-        return time.perf_counter() - begun
+        return time.thread_time() - begun
 
     small, large = min(seconds(1000) for _ in range(3)), seconds(10_000)
     assert large < 60 * small + 0.5, f"{large:.2f} s for 10,000 commits, {small:.3f} s for 1,000"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Condition, Event, Thread
 
 import pytest
 
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnavailable
+from sidecar.pipeline.meanwhile import Busy
 from sidecar.pipeline.partition_turn import ROUND_IS_OVER
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
@@ -29,7 +30,7 @@ from tests.pipeline.rig import (
 )
 
 PARTITIONS = ("orders-0", "append-time-0", "codecs-java-0")
-WAIT_S = 60.0
+WAIT_S = 240.0
 LOOK_S = 30
 
 
@@ -53,15 +54,23 @@ class Site:
     """Rounds with one worker over partitions whose last two segments have not rolled yet."""
 
     def __init__(self, tools: Tools, log_dir: Path, hang: Hang) -> None:
-        self.tools = replace(tools, is_store_silent=lambda: hang.is_silent, beat=self._beat)
+        self.tools = replace(tools, is_store_silent=lambda: hang.is_silent)
         self.log_dir, self.hang = log_dir, hang
         self.rounds = rounds_over(self.tools, log_dir)
-        self._looked = Event()
+        self._looks_begun, self._look_ended, self._changed = 0, 0, Condition()
+        look = self.rounds._look_meanwhile
+        self.rounds._look_meanwhile = lambda busy: self._look_meanwhile(look, busy)  # type: ignore[method-assign]
         self._reports: list[RoundReport] = []
         self._thread = Thread(target=lambda: self._reports.append(self.rounds.run_once()))
 
-    def _beat(self) -> None:
-        self._looked.set()
+    def _look_meanwhile(self, look: Callable[[Busy], None], busy: Busy) -> None:
+        with self._changed:
+            self._looks_begun += 1
+            number = self._looks_begun
+        look(busy)
+        with self._changed:
+            self._look_ended = number
+            self._changed.notify_all()
 
     def roll(self, *partitions: str) -> None:
         """One more segment of each of them is there."""
@@ -78,14 +87,15 @@ class Site:
         assert self.hang.is_met.wait(WAIT_S)
 
     def look(self) -> None:
-        """Time goes by until the disks are looked at."""
+        """Time goes by until the disks have been looked at, by a look that begins from now on."""
         assert isinstance(self.tools.clock, ManualClock)
-        self._looked.clear()
-        for _ in range(int(WAIT_S)):
-            # Again: the round may not have begun to wait yet.
-            self.tools.clock.advance_ms(LOOK_S * 1000)
-            if self._looked.wait(1):
-                return
+        with self._changed:
+            due = self._looks_begun + 1
+            for _ in range(int(WAIT_S)):
+                # Again: the round may not have begun to wait yet.
+                self.tools.clock.advance_ms(LOOK_S * 1000)
+                if self._changed.wait_for(lambda: self._look_ended >= due, 1):
+                    return
         raise AssertionError("nobody has looked")
 
     def end(self) -> RoundReport:

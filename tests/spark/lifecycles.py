@@ -44,8 +44,8 @@ def told(spark: EmbeddedSpark, function: object, tasks: int = 1) -> str:
 
 
 def ended(processes: list[psutil.Process]) -> bool:
-    """Whether all are gone, at the latest after some seconds."""
-    _, alive = psutil.wait_procs(processes, 20)
+    """Whether all are gone, at the latest after two minutes."""
+    _, alive = psutil.wait_procs(processes, 120)
     return not alive
 
 

@@ -15,7 +15,7 @@ from sidecar.model import ObjectKey
 from sidecar.storage.probe_race import WRITERS, Race
 from tests.storage.s3_servers import s3_store
 
-READ_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 120.0
 """Nothing else would end a put that waits for one which waits for it."""
 
 
