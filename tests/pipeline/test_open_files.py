@@ -41,7 +41,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 2048))
 from sidecar import daemon
 from sidecar.cli.app import app
 daemon.run = lambda *_settings, **_more: print(resource.getrlimit(resource.RLIMIT_NOFILE)) or 0
-app(["run", "--log-dir", "/", "--archive", "memory://none", "--bootstrap-server", "127.0.0.1:1"])
+app(["run", "--log-dir", "/nowhere", "--archive", "memory://none", "--bootstrap-server", "127.0.0.1:1"])
 """
 
 
