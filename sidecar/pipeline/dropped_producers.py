@@ -7,6 +7,8 @@ Source: LogLoader.load, ProducerStateManager.loadSnapshots.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,29 +20,53 @@ _log = structlog.get_logger(__name__)
 
 NAME: Final = "restored-without-producers.json"
 _VERSION: Final = 1
-_BYTES_MAX: Final = 4096
+_BYTES_MAX: Final = 1024 * 1024
 
 
-def dropped_note(below_offset: int) -> bytes:
-    """The file's content for a log whose producers below an offset, its end, were left out."""
-    return json.dumps({"version": _VERSION, "below_offset": below_offset}).encode() + b"\n"
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What a note says. `below_offset`: nobody is known below, 0 where there is no note.
+
+    `bridged_offsets`: ends of what is lost below it. Transactions that are open there went on, those that may have ended among
+    the lost offsets have markers there; of any other gap that is not so.
+    """
+
+    below_offset: int = 0
+    bridged_offsets: frozenset[int] = frozenset()
+
+
+NOTHING_DROPPED: Final = Dropped()
+
+
+def dropped_note(below_offset: int, bridged_offsets: Iterable[int] = ()) -> bytes:
+    """The file's content for a log whose producers below an offset, its end, were left out. See `Dropped`."""
+    found: dict[str, object] = {"version": _VERSION, "below_offset": below_offset}
+    if bridged := sorted(bridged_offsets):
+        found["bridged_offsets"] = bridged
+    return json.dumps(found).encode() + b"\n"
 
 
 def dropped_below(directory: Path) -> int:
     """Below which offset a partition's producers were left out; 0 where nothing says so. A file that cannot be read is told."""
+    return dropped_producers(directory).below_offset
+
+
+def dropped_producers(directory: Path) -> Dropped:
+    """What the note in a partition's directory says. A file that cannot be read says nothing, and is told."""
     path = directory / NAME
     try:
         found = json.loads(read_regular(path, _BYTES_MAX))
-        version, offset = found["version"], found["below_offset"]
+        version, offset, bridged = found["version"], found["below_offset"], found.get("bridged_offsets", [])
     except FileNotFoundError:
-        return 0
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return NOTHING_DROPPED
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _tell(path, str(error) or type(error).__name__)
-        return 0
-    if version == _VERSION and isinstance(offset, int):
-        return offset
-    _tell(path, f"version {version!r:.40}, below_offset {offset!r:.40}")
-    return 0
+        return NOTHING_DROPPED
+    is_list = isinstance(bridged, list) and all(isinstance(each, int) for each in bridged)
+    if version == _VERSION and isinstance(offset, int) and is_list:
+        return Dropped(offset, frozenset(bridged))
+    _tell(path, f"version {version!r:.40}, below_offset {offset!r:.40}, bridged_offsets {bridged!r:.40}")
+    return NOTHING_DROPPED
 
 
 def _tell(path: Path, reason: str) -> None:

@@ -15,7 +15,7 @@ from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
-from sidecar.pipeline.dropped_producers import dropped_below
+from sidecar.pipeline.dropped_producers import NOTHING_DROPPED, Dropped, dropped_producers
 from sidecar.pipeline.reading import SegmentReading
 from sidecar.pipeline.sources import read_whole
 from sidecar.ports import ObjectStore
@@ -23,12 +23,12 @@ from sidecar.ports import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """Producer state at an offset, and where the replay that gave it began. `dropped_below`: see `dropped_producers`."""
+    """Producer state at an offset, and where the replay that gave it began."""
 
     table: ProducerTable
     start_offset: int
     exact: bool
-    dropped_below: int = 0
+    dropped: Dropped = NOTHING_DROPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +50,30 @@ class ChosenSnapshot:
 
 
 def state_at_archive_end(store: ObjectStore, archived: PartitionState, files: PartitionFiles) -> KnownState | None:
-    """The state with which the newest archived segment ends, None if nothing is archived or a hole was recorded above it.
+    """The state at the archive's end, None if nothing is archived or a hole was recorded there that no restore has bridged.
 
     Raises CorruptFile if the archived snapshot is not the committed one.
     """
-    last = archived.last_segment
-    if last is None or last.end_offset != archived.end_offset:
+    last, end_offset = archived.last_segment, archived.end_offset
+    part = None if last is None else last.part(PartName.PRODUCER_SNAPSHOT)
+    if last is None or part is None or end_offset is None:
         return None
-    part = last.part(PartName.PRODUCER_SNAPSHOT)
-    if part is None:
+    dropped = dropped_producers(files.directory)
+    if last.end_offset != end_offset and end_offset not in dropped.bridged_offsets:
         return None
     key = below(archived.lineage.root, last.indexes_key)
     content = store.read(key, part.position, part.size_bytes)
     shifted = type(part)(part.name, 0, part.size_bytes, part.crc32c)
     try:
-        table = ProducerTable.from_snapshot(last.end_offset, cut_part(content, shifted, key))
+        table = ProducerTable.from_snapshot(end_offset, cut_part(content, shifted, key))
     except CorruptSnapshot as error:
         raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
-    dropped = dropped_below(files.directory)
-    if dropped == last.end_offset:
+    if last.end_offset != end_offset:
+        return KnownState(table.in_transaction(), end_offset, exact=False, dropped=dropped)
+    if dropped.below_offset == end_offset:
         # The log was restored from this very archive, which knows everybody; its broker does not.
-        return KnownState(table.in_transaction(), dropped, exact=True, dropped_below=dropped)
-    start_offset = last.snapshot.start_offset if last.snapshot.start_offset is not None else last.end_offset
+        return KnownState(table.in_transaction(), end_offset, exact=True, dropped=dropped)
+    start_offset = last.snapshot.start_offset if last.snapshot.start_offset is not None else end_offset
     return KnownState(table, start_offset, last.snapshot.exact, dropped)
 
 
@@ -82,7 +84,7 @@ def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
     only from the broker's snapshot; without it they are left out, as a full replay of the log would.
     """
     known = _as_the_broker_says(files.directory if base_offset in files.snapshot_offsets else None, base_offset)
-    return replace(known, dropped_below=dropped_below(files.directory))
+    return replace(known, dropped=dropped_producers(files.directory))
 
 
 def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
@@ -133,8 +135,8 @@ def choose_snapshot(
         behind = _as_the_broker_says(segment.directory if segment.snapshot else None, segment.end_offset)
         # A restore carries the state over a hole, which tells nothing of what was done in it.
         knows_more = _newest_offset(behind.table) > _newest_offset(table)
-        after = replace(behind, exact=behind.exact and knows_more, dropped_below=known.dropped_below)
-    if segment.end_offset <= known.dropped_below and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
+        after = replace(behind, exact=behind.exact and knows_more, dropped=known.dropped)
+    if segment.end_offset <= known.dropped.below_offset and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
         end_offset = segment.end_offset if cut_offset is None else cut_offset
         return _without_producers(segment, found, table, replace(rebuilt, start_offset=end_offset), after)
     if is_cut:
@@ -177,7 +179,9 @@ def _without_producers(
     Args: rebuilt: begins where the archived segment ends; readers take that for a sign of who was left out.
     """
     undecided = table.in_transaction()
-    if segment.end_offset == after.dropped_below:
+    if segment.end_offset in after.dropped.bridged_offsets:
+        after = replace(after, table=undecided)
+    if segment.end_offset == after.dropped.below_offset:
         after = replace(after, table=after.table.in_transaction(), start_offset=segment.end_offset, exact=True)
     is_theirs = found is not None and not len(undecided)
     origin = SnapshotOrigin.BROKER if is_theirs else SnapshotOrigin.REBUILT

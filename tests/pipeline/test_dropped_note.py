@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note
+from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note, dropped_producers
 
 
 @pytest.mark.parametrize(
     ("content", "offset"),
     [
         (dropped_note(17), 17),
+        (dropped_note(17, [9, 4]), 17),
         (b"[" * 4096, 0),
+        (b'{"version": 1, "below_offset": 17, "bridged_offsets": ["4"]}', 0),
+        (b'{"version": 1, "below_offset": 17, "bridged_offsets": 4}', 0),
         (b'{"version": 1, "below_offset": Infinity}', 0),
         (b'{"version": 1, "below_offset": "17"}', 0),
         (b"\xff", 0),
@@ -30,3 +33,8 @@ def test_a_note_says_an_offset_or_nothing(content: bytes, offset: int, tmp_path:
     with capture_logs() as logs:
         assert dropped_below(tmp_path) == offset
     assert [line["event"] for line in logs] == ([] if offset else ["dropped_producers_note_unreadable"])
+
+
+def test_a_note_says_which_lost_offsets_have_markers(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(dropped_note(17, [9, 4]))
+    assert dropped_producers(tmp_path).bridged_offsets == {4, 9}

@@ -17,7 +17,7 @@ HOLE = (10, 20)
 END = 50
 COMMITTED_OFFSET = 9
 """Of the last committed record of the key; the records of it behind the hole are aborted."""
-COMMITTED = {*range(5, 10), *range(25, END)}
+COMMITTED = {*range(4, 10), *range(25, 40), *range(41, END)}
 """What is committed of all that is not lost."""
 _BEGIN_MS = wall_clock_ms("4.3.0") - 600_000
 
@@ -37,10 +37,10 @@ def _data(offset: int, count: int, producer_id: int | None, sequence: int, key: 
     )
 
 
-def _abort(offset: int, producer_id: int) -> bytes:
+def _end(offset: int, producer_id: int, *, commit: bool = False) -> bytes:
     return build_marker(
         offset,
-        commit=False,
+        commit=commit,
         producer_id=producer_id,
         producer_epoch=0,
         coordinator_epoch=0,
@@ -50,13 +50,16 @@ def _abort(offset: int, producer_id: int) -> bytes:
 
 
 def _segments() -> dict[int, bytes]:
-    """Base offset to batches. Producer 2 begins after 1 does, ends before it, and begins again before that end."""
+    """Base offset to batches. Producer 2 begins after 1 does, ends before it, and begins again before that end.
+
+    Producer 3 is in one transaction all over the hole.
+    """
     return {
-        0: _data(0, 3, 1, 0) + _data(3, 2, 2, 0) + _data(5, 5, None, 0, KEY),
-        10: _abort(10, 2) + _data(11, 1, 2, 2) + _abort(12, 1) + _data(13, 2, None, 0) + _data(15, 5, 1, 3),
-        20: _data(20, 2, 1, 8, KEY) + _data(22, 1, 2, 3, KEY) + _abort(23, 1) + _abort(24, 2) + _data(25, 5, None, 0),
-        30: _data(30, 10, None, 0),
-        40: _data(40, 10, None, 0),
+        0: _data(0, 3, 1, 0) + _data(3, 1, 2, 0) + _data(4, 1, 3, 0) + _data(5, 5, None, 0, KEY),
+        10: _end(10, 2) + _data(11, 1, 2, 1) + _end(12, 1) + _data(13, 2, None, 0) + _data(15, 5, 1, 3),
+        20: _data(20, 2, 1, 8, KEY) + _data(22, 1, 2, 2, KEY) + _end(23, 1) + _end(24, 2) + _data(25, 5, None, 0),
+        30: _data(30, 2, 3, 1) + _data(32, 8, None, 0),
+        40: _end(40, 3, commit=True) + _data(41, 9, None, 0),
     }
 
 

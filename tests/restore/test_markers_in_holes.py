@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sidecar.logformat.transaction_index import read_transaction_index
-from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode
+from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, ProducerStateMode
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import archive, archived_states, ranges, tools_for
 from tests.restore.archives import restored
 from tests.restore.hole_log import COMMITTED, END, TOPIC_ID, archived_with_hole
 from tests.restore.test_lost_inside import shown_to_clients, target, unsettled
@@ -37,3 +40,24 @@ def test_a_marker_in_a_hole_stands_below_its_producers_next_transaction(mode: Le
         span for found in indexes for span in zip(found.first_offset, found.last_offset, strict=True) if len(found)
     ]
     assert spans == [(3, 10), (0, 11), (15, 23), (11, 24)]
+
+
+@pytest.mark.parametrize(("rounds", "policy"), [(2, {}), (12, {"max_queue": 1})])
+@pytest.mark.parametrize("mode", ProducerStateMode)
+def test_what_went_on_over_a_hole_is_known_in_an_archive_of_what_was_restored(
+    mode: ProducerStateMode, rounds: int, policy: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also without producers, whose snapshots say nobody behind the hole, and where the archive goes on there in a new process."""
+    wish = {"topic_id": TOPIC_ID, "leader_epochs": LeaderEpochMode.KEEP, "producer_state": mode}
+    log_dir, store = target(tmp_path, "first"), MemoryStore()
+    assert restored(archived_with_hole(tmp_path), log_dir, "t", **wish).log is not None
+    for _ in range(rounds):
+        with tools_for(log_dir, store, tmp_path / "state again", record_lost=True, **policy) as tools:
+            archive(tools, log_dir, "t")
+    (state,) = archived_states(store).values()
+    assert ranges(state) == [(0, 10), (10, 12), (20, 30), (30, 40), (40, 50)]
+    again = target(tmp_path, "again")
+    outcome = restored(store, again, "t", **wish)
+    assert outcome.log is not None
+    assert unsettled(outcome) == []
+    assert shown_to_clients(again / "t-0") == COMMITTED

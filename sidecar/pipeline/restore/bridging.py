@@ -13,6 +13,7 @@ from sidecar.model import ArchivedSegment, PartName
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
 from sidecar.pipeline.restore.over_holes import UnsettledTransaction, ended_in_hole
 from sidecar.pipeline.restore.own_batches import place_markers, place_snapshot
+from sidecar.pipeline.restore.plan import PartitionPlan
 from sidecar.pipeline.restore.segment_check import fetch_parts
 from sidecar.pipeline.restore.staging import translating
 
@@ -30,6 +31,16 @@ def bridge_holes(
         if lower.end_offset < upper.base_offset:
             unsettled += _bridge(work, lower, upper, restored[number + 1 :], epochs)
     return tuple(unsettled)
+
+
+def bridged_offsets(plan: PartitionPlan) -> Iterator[int]:
+    """Where the lost ranges end, ascending; also one at the log's end."""
+    ends = [(found.segment.end_offset, found.segment.base_offset) for found in plan.segments]
+    for (lower_end_offset, _), (_, upper_base_offset) in pairwise(ends):
+        if lower_end_offset < upper_base_offset:
+            yield upper_base_offset
+    if plan.lost_to_offset > plan.segments[-1].segment.end_offset:
+        yield plan.lost_to_offset
 
 
 def _bridge(

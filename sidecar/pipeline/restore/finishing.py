@@ -10,7 +10,7 @@ from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.model import LeaderEpoch, PartName
 from sidecar.pipeline import dropped_producers
-from sidecar.pipeline.restore.bridging import bridge_holes
+from sidecar.pipeline.restore.bridging import bridge_holes, bridged_offsets
 from sidecar.pipeline.restore.epoch_history import epoch_history
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
 from sidecar.pipeline.restore.flattening import FLAT_EPOCH
@@ -84,7 +84,8 @@ def finish_partition(
         table = place_leading_batch(work, table, epochs)
     work.staged.place(LEADER_EPOCH_CHECKPOINT, epochs.to_text())
     if work.drops_producers:
-        work.staged.place(dropped_producers.NAME, dropped_producers.dropped_note(active_offset))
+        note = dropped_producers.dropped_note(active_offset, bridged_offsets(work.plan))
+        work.staged.place(dropped_producers.NAME, note)
     return FinishedLog(
         first_base_offset=restored[0].base_offset,
         start_offset=start_offset,
