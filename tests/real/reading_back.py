@@ -14,7 +14,7 @@ from sidecar.logformat.headers import BatchFlag
 from sidecar.logformat.records import read_records
 from tests.servers.kafka import KafkaBroker
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0
 
 
 class Read(NamedTuple):

@@ -21,7 +21,7 @@ from tests.golden import STORE
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import run_java
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0
 CREATION_S = 20.0
 TRANSIENT = {
     KafkaError._DESTROY_BROKER,
