@@ -63,6 +63,22 @@ def test_a_log_of_which_all_was_deleted_is_empty_and_keeps_its_end(tmp_path: Pat
     assert (log_dir / "orders-0" / f"{end_offset:020d}.log").stat().st_size == 0
 
 
+@pytest.mark.parametrize(("deleted", "start_offset", "end_offset"), [(110, 110, 118), (118, 104, 104), (500, 104, 104)])
+def test_nor_do_they_behind_a_range_that_ends_below_in_a_batch(
+    deleted: int, start_offset: int, end_offset: int, tmp_path: Path
+) -> None:
+    """The batch [103, 118) begins below the range's end, and would stay whole."""
+    log_dir = own_log_dir(tmp_path)
+    outcome = restored(deleted_before(deleted), log_dir, "orders", offset_range=(0, 104))
+    assert outcome.log is not None
+    assert outcome.plan.deleted_before_offset == deleted
+    assert (outcome.log.start_offset, outcome.log.end_offset) == (start_offset, end_offset)
+    batches = batches_of(log_dir / "orders-0")
+    assert [batch.first_offset for batch in batches] == ([103] if end_offset > 104 else [])
+    first_base = min(int(path.stem) for path in (log_dir / "orders-0").glob("*.log"))
+    assert log_starts(log_dir).get(ORDERS, first_base) == start_offset
+
+
 @pytest.mark.parametrize(
     "request_options",
     [{"deleted_records": DeletedRecordsMode.RESTORE}, {"offset_range": (400, 900)}],

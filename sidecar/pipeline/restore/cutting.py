@@ -43,13 +43,13 @@ class Cut:
             return 0
         leaving = first_offset >= self._plan.end_offset
         if self._plan.until_timestamp_ms is not None:
-            is_wanted = columns.last_offset >= self._plan.first_offset
+            is_wanted = columns.last_offset >= self._plan.kept_from_offset
             leaving |= is_wanted & (columns.max_timestamp_ms > self._plan.until_timestamp_ms)
         rows = np.flatnonzero(leaving)
         stop = int(rows[0]) if rows.size else len(columns)
         if rows.size:
             self._stopped_at = int(first_offset[stop])
-        below = int(np.searchsorted(columns.last_offset[:stop], self._plan.first_offset, side="left"))
+        below = int(np.searchsorted(columns.last_offset[:stop], self._plan.kept_from_offset, side="left"))
         if self._first_kept is None:
             self.start_position = self.end_position = (
                 int(columns.position[below]) if below < len(columns) else _end(columns)

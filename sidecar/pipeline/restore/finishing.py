@@ -68,7 +68,8 @@ def finish_partition(
             f"a broker would show their records to read_committed readers. Give --open-transactions abort"
         )
     # A start inside the first batch needs the broker's own checkpoint; one above an empty log makes no sense.
-    start_offset = min(max(work.plan.start_offset, restored[0].base_offset), end_offset)
+    wanted_from_offset = max(work.plan.start_offset, work.plan.deleted_before_offset)
+    start_offset = min(max(wanted_from_offset, restored[0].base_offset), end_offset)
     epochs = _epochs(work, parts[PartName.LEADER_EPOCHS], start_offset, end_offset)
     if last_plan.is_cut_at_end or end_offset > last_plan.segment.end_offset:
         place_snapshot(work, table)

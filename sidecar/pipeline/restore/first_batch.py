@@ -115,7 +115,7 @@ def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Itera
         window_bytes=window_bytes if is_near else _SEARCH_WINDOW_BYTES,
     )
     for columns in scanner:
-        below_start = int(np.searchsorted(columns.last_offset, first.first_offset, side="left"))
+        below_start = int(np.searchsorted(columns.last_offset, first.kept_from_offset, side="left"))
         if below_start < len(columns):
             yield columns[below_start:]
 

@@ -27,12 +27,19 @@ class SegmentPlan:
     """A segment and what stays of it: batches that reach to `first_offset` or above, and begin below `end_offset`.
 
     `until_timestamp_ms`: of these only those before the first of them with a later record; None for all.
+    `deleted_before_offset`: of these only those that reach above it; it may lie above the end.
     """
 
     segment: ArchivedSegment
     first_offset: int
     end_offset: int
     until_timestamp_ms: int | None = None
+    deleted_before_offset: int = 0
+
+    @property
+    def kept_from_offset(self) -> int:
+        """Batches that end below it are left out."""
+        return max(self.first_offset, self.deleted_before_offset)
 
     @property
     def is_cut_at_start(self) -> bool:
@@ -65,7 +72,7 @@ class SegmentPlan:
     @property
     def identity(self) -> str:
         """Tells it from another segment, and from another cut of the same."""
-        return f"{self.segment.segment_id} {self.first_offset} {self.end_offset} {self.until_timestamp_ms}"
+        return f"{self.segment.segment_id} {self.kept_from_offset} {self.end_offset} {self.until_timestamp_ms}"
 
     @property
     def size_bytes(self) -> int:
@@ -163,7 +170,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
         SegmentPlan(segment, max(segment.base_offset, first_offset), min(segment.end_offset, end_offset))
         for segment in chosen
     ]
-    plans[-1] = replace(plans[-1], until_timestamp_ms=late)
+    plans[-1] = replace(plans[-1], until_timestamp_ms=late, deleted_before_offset=left_out)
     # A log that ends at a time ends in a segment.
     log_end_offset = end_offset if late is None else plans[-1].end_offset
     holes = tuple(hole for hole in state.holes if hole.end_offset > start_offset and hole.base_offset < log_end_offset)
