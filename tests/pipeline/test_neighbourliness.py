@@ -14,6 +14,7 @@ import pytest
 from sidecar.clock import ManualClock
 from sidecar.pipeline.disk_turns import PAUSE_S_MAX, DiskTurns, io_pressure_percent
 from sidecar.pipeline.page_cache import NO_FOOTPRINT, footprint_before, give_back, resident_pages
+from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
 
@@ -103,7 +104,6 @@ def test_the_pressure_is_read_as_the_kernel_writes_it(tmp_path: Path) -> None:
 
 def test_archiving_gives_back_every_descriptor(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
-    before = len(list(Path("/proc/self/fd").iterdir()))
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         assert archive(tools, log_dir, "orders").errors == []
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert open_below(tmp_path) == []

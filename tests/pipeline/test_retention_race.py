@@ -19,6 +19,7 @@ from sidecar.pipeline.retention_race import deletion_deadline_ms, growth_bytes_p
 from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
+from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges, tools_for
@@ -112,7 +113,6 @@ def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_bac
     path.write_bytes(b"0123456789")
     status = path.stat()
     file = FileIdentity.of(path.parent, path.name, status)
-    before = len(list(Path("/proc/self/fd").iterdir()))
     held = HeldFiles(limit=1)
     held.keep([file, replace(file, inode=1)])
     path.write_bytes(b"0123")
@@ -120,7 +120,7 @@ def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_bac
         held.take(file)
     held.keep([file])
     held.release()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_below(tmp_path) == []
 
 
 def test_a_partition_that_cannot_be_planned_is_at_risk_all_the_same(tmp_path: Path) -> None:

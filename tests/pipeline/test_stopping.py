@@ -15,6 +15,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.errors import Fenced, PartitionError
 from sidecar.pipeline.commit_log import CommitLog
+from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, rounds_over, tools_for
@@ -54,12 +55,6 @@ def test_a_fenced_writer_stops_before_it_uploads_anything(tmp_path: Path) -> Non
     assert store.calls["upload"] == uploads
 
 
-def open_logs() -> int:
-    """Descriptors of `.log` files that this process holds."""
-    links = list(Path("/proc/self/fd").iterdir())
-    return sum(link.is_symlink() and link.readlink().suffix == ".log" for link in links)
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts descriptors in /proc")
 def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -67,7 +62,6 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
     log_dir = copy_partitions(tmp_path, "orders-0")
     victim = log_dir / "orders-0" / f"{0:020d}.log"
     asked = []
-    before = open_logs()  # Tests of simulated kills leave some behind, as a killed process would.
 
     def touch_it(operation: str, key: str) -> None:
         if operation == "upload" and key.endswith(".indexes"):
@@ -82,4 +76,4 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
         report = archive(tools, log_dir)
     assert [type(error).__name__ for error in report.errors] == ["SegmentChanged"]
     assert len(asked) == 3
-    assert open_logs() == before
+    assert open_below(log_dir) == []

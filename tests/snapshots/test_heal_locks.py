@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.pipeline.snapshots import heal_writer, placing
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock, LogDirRefused
+from tests.descriptors import open_below
 from tests.snapshots.log_dirs import (
     healed,
     held_lock,
@@ -86,11 +87,10 @@ def test_a_lock_file_that_cannot_be_given_to_the_brokers_user_is_not_left_there(
     monkeypatch.setattr(os, "fchown", denied)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(Path, "stat", lambda path, **options: owner if path == log_dir else real(path, **options))
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(LogDirRefused, match=r"user 12345 and group 12346 \(Operation not permitted\).*CAP_CHOWN"):
         healed(log_dir)
     assert not (log_dir / ".lock").exists()
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert open_below(tmp_path) == []
 
 
 @pytest.mark.parametrize("change", ["lock replaced", "broker started"])
