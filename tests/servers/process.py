@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import secrets
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -27,14 +29,17 @@ class ServerError(RuntimeError):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 on which nobody listened a moment ago.
+    """A TCP port of 127.0.0.1 on which nobody listened a moment ago, and which no other process of tests is given until we end.
 
+    A server may come to listen there only seconds later, or goes away and comes back: another worker's would be there by then.
     Not one of those that the system gives to outgoing connections (ip_local_port_range, from 32768): a client would take it
     before its server does, and a client that asks whether the server is there would in the end connect to itself.
     """
     for _ in range(_PORT_TRIES):
         # Not by the seeded `random`: workers that draw the same numbers would want the same ports.
         port = _PORTS[secrets.randbelow(len(_PORTS))]
+        if not _is_reserved_by_us(port):
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -42,6 +47,19 @@ def free_port() -> int:
                 continue
             return port
     raise ServerError(f"no free port found between {_PORTS[0]} and {_PORTS[-1]} in {_PORT_TRIES} tries")
+
+
+def _is_reserved_by_us(port: int) -> bool:
+    """Locks a file that stands for the port, for as long as this process lives."""
+    directory = Path(tempfile.gettempdir()) / f"tiered-sidecar-test-ports-{os.getuid()}"
+    directory.mkdir(exist_ok=True)
+    descriptor = os.open(directory / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True
 
 
 def port_answers(port: int) -> bool:
