@@ -147,7 +147,8 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         texts.append(
             f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "
             f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions.sh abort` ends them "
-            f"(or restore with --open-transactions abort)"
+            f"(or restore with --open-transactions abort). Do so before their producers go on: the next commit of such a producer "
+            f"would show these records, too, also where they were aborted"
         )
     if outcome.problem:
         texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, dry_run)}")
