@@ -20,9 +20,10 @@ from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
+from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
-from tests.pipeline.rig import archive, tools_for
-from tests.restore.archives import own_log_dir, restored
+from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
+from tests.restore.archives import archived, own_log_dir, restored
 from tests.restore.dropped_log import log_written_on
 from tests.restore.hole_log import TOPIC_ID, archived_with_hole
 from tests.snapshots.log_dirs import DAY_MS, healed, snapshots_in
@@ -78,6 +79,33 @@ def test_so_are_they_below_lost_offsets_in_it(tmp_path: Path) -> None:
     checkings = check(archive_targets(settings, SystemClock(), TopicFilter()), LocalEngine(1), FORGETTING).partitions
     found = [[(snapshot.offset, str(snapshot.result)) for snapshot in checking.snapshots] for checking in checkings]
     assert found == [[(10, "equal"), (12, "equal")], [(30, "permissible"), (40, "permissible"), (50, "equal")]]
+
+
+def test_so_is_an_archive_that_goes_on_with_the_log_that_was_restored_from_it(tmp_path: Path) -> None:
+    """Below the restored end it names everybody, above only those whom the log's broker knows. No snapshot brings them back."""
+    end_offset = archived_states(archived())["orders-0"].segments[1].end_offset
+    before = copy_partitions(tmp_path / "before", "orders-0")
+    remove_offsets(before / "orders-0", lambda offset: offset <= end_offset)
+    (before / "orders-0" / f"{end_offset:020d}.log").write_bytes(b"")
+    for suffix in ("index", "timeindex"):
+        (before / "orders-0" / f"{end_offset:020d}.{suffix}").unlink()
+    store = MemoryStore()
+    with tools_for(before, store, tmp_path / "before" / "state") as tools:
+        archive(tools, before, "orders")
+    found = log_written_on(tmp_path, store)
+    with tools_for(found.parent, store, tmp_path / "state") as tools:
+        assert archive(tools, found.parent, "orders").exit_code == 0
+    settings = StoreSettings(url=str(tmp_path / "archive"))
+    for key, content in store.objects.items():
+        path = tmp_path / "archive" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    targets = archive_targets(settings, SystemClock(), TopicFilter())
+    assert results(targets) == ["equal"] * 4
+    assert rebuild(targets, tmp_path / "out", LocalEngine(1), FORGETTING).exit_code == 0
+    for offset in [offset for offset in snapshots_in(found) if offset > end_offset]:
+        (path,) = (tmp_path / "out").rglob(f"{offset:020d}.snapshot")
+        assert read_snapshot(path.read_bytes()) == read_snapshot((found / path.name).read_bytes())
 
 
 def test_rebuild_gives_what_the_broker_wrote(directory: Path, tmp_path: Path) -> None:

@@ -123,6 +123,15 @@ class ArchivedPartition:
         """See `PartitionLog`: compaction goes by them."""
         return True
 
+    @property
+    def begins_anew(self) -> frozenset[int]:
+        """See `PartitionLog`: an archive that goes on with a log that was restored from it without producers has them below."""
+        return frozenset(
+            upper.base_offset
+            for lower, upper in pairwise(self.segments)
+            if upper.snapshot.start_offset == upper.base_offset and lower.snapshot.start_offset is not None
+        )
+
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
         segment = self.by_end[offset]

@@ -123,6 +123,11 @@ class DiskPartition:
         """See `PartitionLog`: a restore leaves empty snapshots, and the broker starts above all of those transactions."""
         return False
 
+    @property
+    def begins_anew(self) -> frozenset[int]:
+        """See `PartitionLog`: on disk nobody is named either."""
+        return frozenset()
+
     def snapshot_path(self, offset: int) -> Path:
         """Where the snapshot at an offset is or would be."""
         return self.files.directory / file_name(offset, Suffix.SNAPSHOT)

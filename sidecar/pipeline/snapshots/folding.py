@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain, islice
 from typing import Final, TypeAlias
@@ -29,7 +29,7 @@ class PartitionJob:
 
     `compacted`: offsets may be missing anywhere. Else nothing can be told above the first that is.
     `forgotten`: boundaries at which nobody is known, on purpose, nor above the last one who was before; but for those in a
-    transaction, if `keeps_undecided`.
+    transaction, if `keeps_undecided`. `begins_anew`: ends of segments above which only those go on who are in a transaction.
     """
 
     topic_partition: TopicPartition
@@ -39,6 +39,7 @@ class PartitionJob:
     compacted: bool = False
     forgotten: frozenset[int] = frozenset()
     keeps_undecided: bool = False
+    begins_anew: frozenset[int] = frozenset()
 
     @property
     def from_snapshot(self) -> bool:
@@ -198,6 +199,8 @@ def _fold_one(
                 state = shown
             if end_offset in job.boundaries:
                 yield shown
+            if end_offset in job.begins_anew:
+                state = replace(state, table=state.table.in_transaction(), exact=True)
         if result.problem:
             yield Stopped(state.table.end_offset, result.problem)
             break

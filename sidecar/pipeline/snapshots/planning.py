@@ -61,6 +61,11 @@ class PartitionLog(Protocol):
         """Whether those were kept who were in the middle of a transaction."""
         ...
 
+    @property
+    def begins_anew(self) -> frozenset[int]:
+        """Ends of segments above which nobody from below is known, though snapshots there name them; but for those undecided."""
+        ...
+
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
 
@@ -88,7 +93,14 @@ def plan_job(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
     tasks = log.tasks(first, max(boundaries, default=first), sorted(boundaries))
     forgotten = frozenset(end for end in boundaries if end <= log.dropped_below and _is_left_out(log, end))
     return PartitionJob(
-        log.topic_partition, start, tasks, frozenset(boundaries), log.compacted, forgotten, log.keeps_undecided
+        log.topic_partition,
+        start,
+        tasks,
+        frozenset(boundaries),
+        log.compacted,
+        forgotten,
+        log.keeps_undecided,
+        log.begins_anew,
     )
 
 
