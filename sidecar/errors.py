@@ -139,9 +139,13 @@ class StoreError(SidecarError):
 
 
 class StoreUnavailable(StoreError):
-    """No answer, a server error, or throttling."""
+    """No answer, a server error, or throttling.
+
+    `is_answered`: the store itself said that it takes no more for now.
+    """
 
     retryable = True
+    is_answered = False
 
 
 class OutcomeUnknown(StoreError):

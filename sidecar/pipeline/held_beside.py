@@ -48,16 +48,17 @@ class HeldBeside:
             self._plan = replace(plan, segments=segments)
 
     def take(self, files: PartitionFiles, facts: PartitionFacts) -> PartitionPlan | None:
-        """All of it, once: it belongs to the caller from now on. None, too, where it lay in another log or under another leader.
-
-        A turn that plans anew does so from its own listing, in which none of it stands: there it is left to the next look.
-        """
+        """All of it, once: it belongs to the caller from now on. None, too, where it lay in another log or under another leader."""
         with self._lock:
             plan = self._plan
             if plan is None:
                 return None
-            is_same_log = under_of(plan) == (facts.leader_epoch, files.directory_id, files.topic_id)
-            if is_same_log and (files.active_base_offset or 0) < (plan.files.active_base_offset or 0):
-                return None
             self._plan = None
-        return plan if is_same_log else None
+        return plan if under_of(plan) == (facts.leader_epoch, files.directory_id, files.topic_id) else None
+
+    def drop(self) -> None:
+        """Let go of all of it."""
+        with self._lock:
+            plan, self._plan = self._plan, None
+        if plan is not None:
+            self._held.let_go(segment.log for segment in plan.segments)

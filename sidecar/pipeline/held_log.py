@@ -24,7 +24,6 @@ from sidecar.ports import PartitionFacts
 
 _log = structlog.get_logger(__name__)
 
-
 LOOK_AGAIN_MS: Final = 1_000
 GONE_IN_DOUBT: Final = (
     "planned segments are gone from the directory; the leader's next answer tells whether retention took them"
@@ -107,23 +106,30 @@ class HeldLog:
             self._keep(())
             self._under = under
 
-    def see(self, files: PartitionFiles, facts: PartitionFacts, archived_end_offset: int | None) -> None:
+    def see(
+        self,
+        files: PartitionFiles,
+        facts: PartitionFacts,
+        archived_end_offset: int | None,
+        *,
+        is_turn: bool = False,
+    ) -> None:
         """What a look at the partition tells: let go of all that nobody wants any more.
 
         Args:
             archived_end_offset: as far as it is known.
+            is_turn: a turn plans anew. A look beside it may have held by now what its own listing does not have yet.
 
         Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
         self._seen.see(files, facts)
         self._leads = facts.leads or facts.unanswered
-        if (beside := self.beside.take(files, facts)) is not None:
+        if not is_turn and (beside := self.beside.take(files, facts)) is not None:
             self.planned(beside)
         if self._under is None:
             return
-        under = (facts.leader_epoch, files.directory_id, files.topic_id)
-        if under != self._under or not self._leads:
+        if (facts.leader_epoch, files.directory_id, files.topic_id) != self._under or not self._leads:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
@@ -233,6 +239,7 @@ class HeldLog:
     def drop(self) -> None:
         """Let go of everything."""
         self._keep(())
+        self.beside.drop()
         self._under = self._start = None
 
     def _keep(self, segments: Iterable[SegmentFiles]) -> None:

@@ -60,8 +60,9 @@ class PartitionArchiver:
 
         `facts`: from before the files were listed. Default: asked for; nothing may have refreshed them since the listing.
         """
-        self._standing = None
-        plan = self._plan(files, facts or self._tools.facts.partition(files), asks_store)
+        self._standing, told = None, facts or self._tools.facts.partition(files)
+        self.held.see(files, told, self._known.end_offset, is_turn=facts is not None)
+        plan = self._plan(files, told, asks_store)
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(files))
         self._standing = standing(plan, self._known.state)
@@ -105,7 +106,6 @@ class PartitionArchiver:
 
     def _plan(self, files: PartitionFiles, facts: PartitionFacts, asks_store: bool) -> PartitionPlan:
         self._stable_end_offset = facts.stable_end_offset
-        self.held.see(files, facts, self._known.end_offset)
         led_epoch = facts.leader_epoch if facts.leads else None
         if led_epoch != self._led_epoch:
             self._known.forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
@@ -214,8 +214,7 @@ class PartitionArchiver:
             error=plan.error,
             look_again_ms=plan.look_again_ms,
         )
-        known = self._known
-        start = self.held.start_of(plan)
+        known, start = self._known, self.held.start_of(plan)
         known.position = start or known.position
 
         def committed(segment: ArchivedSegment) -> None:

@@ -143,10 +143,6 @@ class RoundLoop:
                     rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
                 report = self._round(rounds, tools)
-                if report.found_nothing:
-                    self._choice.show(nothing_chosen(self._settings, tools.facts))
-                elif report.is_complete:
-                    self._choice.show(None)
                 if report.is_complete:
                     compaction.offer(report.led)
                 compaction.require_sound()
@@ -193,5 +189,10 @@ class RoundLoop:
             # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
             self._signs.round_failed(error, tools.facts.state().away)
             return RoundReport(is_complete=False)
+        # Before the end of the first round is told: else a probe would see a process ready that is not.
+        if report.found_nothing:
+            self._choice.show(nothing_chosen(self._settings, tools.facts))
+        elif report.is_complete:
+            self._choice.show(None)
         self._signs.round_ended(report)
         return report

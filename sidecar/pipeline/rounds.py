@@ -188,14 +188,16 @@ class Rounds:
         return report
 
     def _look_meanwhile(self, busy: Busy) -> None:
-        """Plan, hold and tell, but begin nothing: what rolls while a turn waits for the store is retention's as well."""
+        """Plan, hold and tell, but begin nothing: what rolls while a turn waits for the store is retention's as well.
+
+        Nor beat: a turn that never ends, other than for the store, is for the liveness probe to see.
+        """
         try:
             work, _ = self.plan(busy)
         except SidecarError as error:
             _log.warning("look_failed", error=str(error), effect="the next look tries again")
             return
         hold(self._tools, self._archivers.values(), work, busy)
-        self._tools.beat()
 
     def _look_again_s(self, report: RoundReport) -> float:
         now_s = self._tools.clock.monotonic_s()

@@ -19,9 +19,10 @@ _Span: TypeAlias = tuple[int, int]
 class SeenOffsets:
     """Where a log began when it was first seen to be led here, and how much of it was seen to go since.
 
-    Of a log in one directory, of one topic id, for as long as this broker leads it: under another leader it is for that one's
-    sidecar. What had gone before the first look is nobody's loss: an archive begins where it was begun. But what was seen to go
-    stays to be told, by the next process too, until the archive can be looked at.
+    Of a log in one directory, of one topic id, under one leader epoch of this broker: nobody else leads in the meantime,
+    though at times nobody may. Under another leader it is for that one's sidecar. What had gone before the first look is
+    nobody's loss: an archive begins where it was begun. But what was seen to go stays to be told, by the next process too,
+    until the archive can be looked at.
     """
 
     def __init__(self, tools: Tools) -> None:
@@ -29,6 +30,7 @@ class SeenOffsets:
         self._partition: TopicPartition | None = None
         self._log: tuple[tuple[int, int], str | None] | None = None
         self._name = ""
+        self._epoch: int | None = None
         self._start_offset: int | None = None
         self._gone_end_offset: int | None = None
         self._retained_end_offset: int | None = None
@@ -46,12 +48,13 @@ class SeenOffsets:
         """
         if (files.directory_id, files.topic_id) != self._log:
             self._begin(files)
-        elif not (facts.leads or facts.unanswered):
+        elif facts.leads and facts.leader_epoch != self._epoch:
             self._set_aside()
         first_offset = files.first_offset
         if not facts.leads or first_offset is None:
             self._keep()
             return
+        self._epoch = facts.leader_epoch
         log_start_offset = facts.log_start_offset if facts.cluster_start_offset is None else facts.cluster_start_offset
         if self._start_offset is None:
             self._start_offset = max(first_offset, log_start_offset)
@@ -103,9 +106,9 @@ class SeenOffsets:
         if is_empty and first_offset is None:
             return
         begins = first_offset if is_empty else self._tools.board.extent(facts.topic_partition).start_offset
-        untold, self._untold = self._untold, ()
         if begins is None:
             return
+        untold, self._untold = self._untold, ()
         if is_empty:  # Descriptors have the rest, which may come to nothing yet.
             self._untold = tuple((max(start, begins), end) for start, end in untold if end > begins)
         for start_offset, gone_end_offset in untold:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from sidecar.errors import OutcomeUnknown, SidecarError, StoreUnavailable
 
 SILENT_S: Final = 10.0
 """A store that is busy may refuse for a moment; one that has not answered any request for so long is away."""
+FORGOTTEN_S: Final = 60.0
+"""Where nobody asked for so long, longer than between two attempts, nobody has waited either."""
 
 
 class StoreAnswers:
@@ -27,6 +30,7 @@ class StoreAnswers:
         self._lock = threading.Lock()
         self._under_way = 0
         self._waits_since_s: float | None = None
+        self._ended_s = -math.inf
         self._is_silent = False
 
     def is_silent(self) -> bool:
@@ -38,14 +42,15 @@ class StoreAnswers:
     def asked(self) -> Iterator[None]:
         """One attempt at one request lasts as long as this."""
         with self._lock:
+            now_s = self._clock.monotonic_s()
+            if self._waits_since_s is None or (not self._under_way and now_s - self._ended_s >= FORGOTTEN_S):
+                self._waits_since_s = now_s
             self._under_way += 1
-            if self._waits_since_s is None:
-                self._waits_since_s = self._clock.monotonic_s()
         why: str | None = None
         try:
             yield
         except (StoreUnavailable, OutcomeUnknown) as error:
-            why = str(error)
+            why = "" if isinstance(error, StoreUnavailable) and error.is_answered else str(error)
             raise
         except SidecarError:
             why = ""  # It said no, which is an answer.
@@ -60,6 +65,7 @@ class StoreAnswers:
         with self._lock:
             now_s = self._clock.monotonic_s()
             self._under_way -= 1
+            self._ended_s = now_s
             if why == "":
                 self._waits_since_s = now_s if self._under_way else None
                 was_silent, self._is_silent = self._is_silent, False

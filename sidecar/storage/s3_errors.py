@@ -170,7 +170,10 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
         kind, advice = StoreMissing, _PLACE
     message = str(answer.get("Message", "")).rstrip(".")
     found = f"{code} ({status})" if code and code != str(status) else f"status {status}"
-    return kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")
+    refused = kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")
+    if isinstance(refused, StoreUnavailable):
+        refused.is_answered = advice == _BUSY
+    return refused
 
 
 def failure(error: BotoCoreError | Boto3Error | HTTPError, request: StoreRequest) -> SidecarError:

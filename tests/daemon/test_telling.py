@@ -16,9 +16,11 @@ from sidecar.config import Settings
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.http import Board, Health
 from sidecar.http.status_json import board_json
+from sidecar.pipeline import round_loop
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
+from sidecar.pipeline.topic_choice import NothingChosen
 from tests.daemon.looping import WAIT_S, Loop, eventually, headline, looping, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions
@@ -32,6 +34,27 @@ def test_a_partition_that_cannot_be_looked_at_has_a_row(tmp_path: Path, store: M
         eventually(lambda: loop.row().get("state") == "stopped")
         assert "is no regular file; move it out" in loop.row()["reason"]
         assert headline(loop) == "Needs attention"
+
+
+def test_a_slip_in_the_patterns_is_told_before_the_process_is_ready(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def slowly(*_: object) -> NothingChosen:
+        is_asked.set()
+        assert may_answer.wait(WAIT_S)
+        return NothingChosen("no topic matches", is_slip=True)
+
+    monkeypatch.setattr(round_loop, "nothing_chosen", slowly)
+    settings = settings_for(tmp_path)
+    topics = settings.topics.model_copy(update={"include": ("append",)})
+    with looping(settings.model_copy(update={"topics": topics})) as loop:
+        assert is_asked.wait(WAIT_S)
+        assert "first_round" in loop.health.not_ready()
+        may_answer.set()
+        eventually(lambda: "first_round" not in loop.health.not_ready())
+        assert loop.health.not_ready() == {"topics": "no topic matches"}
 
 
 def test_a_right_that_is_missing_is_told_on_the_page_and_in_status(tmp_path: Path) -> None:

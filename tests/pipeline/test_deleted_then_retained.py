@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -15,6 +14,7 @@ from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK
+from sidecar.pipeline.meanwhile import Busy
 from sidecar.pipeline.partition_turn import PartitionTurn
 from tests.pipeline.rig import archived_states, ranges
 from tests.pipeline.test_asking_the_broker import rounds_of
@@ -135,7 +135,14 @@ def test_what_goes_while_an_upload_hangs_is_archived_as_deleted(tmp_path: Path) 
 
     with site(tmp_path, look_s=LOOK_S, round_s=1_000_000, uploads_ahead=1) as found:
         found.store.before = hang
-        rounds = rounds_of(replace(found.tools, beat=looked.set), found.directory.parent)
+        rounds = rounds_of(found.tools, found.directory.parent)
+        look_meanwhile = rounds._look_meanwhile
+
+        def told(busy: Busy) -> None:
+            look_meanwhile(busy)
+            looked.set()
+
+        rounds._look_meanwhile = told  # type: ignore[method-assign]
         thread = Thread(target=rounds.run_once)
         thread.start()
         try:

@@ -86,6 +86,18 @@ def test_a_turn_that_plans_anew_lists_the_directory_after_the_leader_was_asked(m
     assert [(hole.base_offset, hole.end_offset, hole.reason) for hole in state.holes] == [(104, 302, NOT_ON_DISK)]
 
 
+def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None:
+    beats: list[int] = []
+    made.tools = made.rounds._tools = replace(made.tools, beat=lambda: beats.append(1))
+    made.begin("upload")
+    made.look()
+    before = len(beats)
+    assert before > 0
+    made.look()
+    made.look()
+    assert len(beats) == before
+
+
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
     few: Tools = replace(made.tools, held=HeldFiles(3, free=lambda _descriptor: 1.0))
     made.tools = made.rounds._tools = few

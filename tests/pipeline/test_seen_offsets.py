@@ -157,8 +157,21 @@ def test_what_was_gone_at_the_first_look_or_under_another_leader_is_not_ours(tmp
         found.lost()
         found.retention(504)
         found.lost()
-        found.facts.leads, found.store.is_away = True, False
+        found.facts.leads, found.facts.epoch, found.store.is_away = True, 7, False
         assert found.lost(2) == []
+
+
+def test_what_goes_while_nobody_leads_is_ours_if_nobody_else_led_before_we_do_again(tmp_path: Path) -> None:
+    with site(tmp_path) as found:
+        found.store.is_away = True
+        assert found.lost(2) == []
+        found.facts.leads = False
+        assert found.lost() == []
+        found.retention(504)
+        found.facts.leads = True
+        assert found.lost(2) == []
+        found.store.is_away = False
+        assert found.lost(2) == [(0, 504)]
 
 
 def test_what_the_broker_still_has_in_its_own_tier_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_losses_under_two_leaderships_are_told_apart(tmp_path: Path) -> None:
         assert found.lost() == []
         found.retention(724)  # the leader's own sidecar saw that
         assert found.lost() == []
-        found.facts.leads = True
+        found.facts.leads, found.facts.epoch = True, 7
         assert found.lost() == []
         found.tools.held.release()
         roll_and_delete(found.directory, 1200)

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SegmentChanged, SidecarError, StoreDenied, StoreUnavailable
-from sidecar.storage.answers import SILENT_S, StoreAnswers
+from sidecar.storage.answers import FORGOTTEN_S, SILENT_S, StoreAnswers
 
 LONG_MS = int(SILENT_S * 1000)
 
@@ -47,6 +47,24 @@ def test_a_store_that_refuses_for_a_moment_is_busy_and_not_away() -> None:
         requests.clock.advance_ms(3_600_000)
         requests.send(1, StoreUnavailable("slow down"))
         requests.send(LONG_MS - 2)
+    assert requests.told == []
+
+
+def test_a_store_that_throttles_answers_however_long_the_bytes_flowed() -> None:
+    requests, busy = Requests(), StoreUnavailable("503 SlowDown")
+    busy.is_answered = True
+    requests.send(60_000, busy)
+    assert requests.told == []
+    requests.send(60_000, StoreUnavailable("read timeout"))
+    requests.send(1, busy)
+    assert requests.told == ["read timeout", ""]
+
+
+def test_what_failed_long_ago_is_no_silence() -> None:
+    requests = Requests()
+    for _ in range(2):
+        requests.send(1, StoreUnavailable("refused"))
+        requests.clock.advance_ms(int(FORGOTTEN_S * 1000))
     assert requests.told == []
 
 

@@ -117,3 +117,22 @@ def test_the_cause_is_kept() -> None:
     with pytest.raises(ObjectMissing) as caught, translating(GET):
         raise cause
     assert caught.value.__cause__ is cause
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_answered"),
+    [
+        (503, "SlowDown", True),
+        (503, "", False),  # of something in front of the store
+        (429, "TooManyRequests", True),
+        (500, "InternalError", False),
+        (502, "", False),
+        (504, "", False),
+        (408, "RequestTimeout", False),
+    ],
+)
+def test_a_store_that_takes_no_more_for_now_has_answered(status: int, code: str, is_answered: bool) -> None:
+    error = refusal(answer(status, code), GET)
+    assert isinstance(error, StoreUnavailable)
+    assert error.is_answered == is_answered
+    assert not StoreUnavailable("another").is_answered
