@@ -63,17 +63,36 @@ def _segments() -> dict[int, bytes]:
     }
 
 
+def _segments_about_a_narrow_hole() -> dict[int, bytes]:
+    """Producer 2's transaction ends in the one offset that is lost, producer 1's is committed right behind it."""
+    return {
+        0: _data(0, 3, 1, 0) + _data(3, 2, 2, 0),
+        5: _end(5, 2),
+        6: _end(6, 1, commit=True) + _data(7, 3, None, 0),
+        10: _data(10, 40, None, 0),
+    }
+
+
+def archived_with_narrow_hole(directory: Path) -> MemoryStore:
+    """An archive of `t-0`, in whose hole [5, 6) there is no room for the markers of both that are open there."""
+    return _archived(directory, _segments_about_a_narrow_hole(), 5)
+
+
 def archived_with_hole(directory: Path) -> MemoryStore:
     """The archive of `t-0`, whose second segment is lost."""
+    return _archived(directory, _segments(), HOLE[0])
+
+
+def _archived(directory: Path, segments: dict[int, bytes], lost_base_offset: int) -> MemoryStore:
     log_dir, store = directory / "source", MemoryStore()
     (log_dir / "t-0").mkdir(parents=True)
     (log_dir / "meta.properties").write_bytes((golden("4.3.0") / "logs" / "meta.properties").read_bytes())
-    for base_offset, batches in {**_segments(), END: b""}.items():
+    for base_offset, batches in {**segments, END: b""}.items():
         (log_dir / "t-0" / f"{base_offset:020d}.log").write_bytes(batches)
     (log_dir / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         (log_dir / name).write_text(f"0\n1\nt 0 {END}\n")
     with tools_for(log_dir, store, directory / "state") as tools:
         assert archive(tools, log_dir).errors == []
-    lose(store, "t-0", HOLE[0])
+    lose(store, "t-0", lost_base_offset)
     return store

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from producer_state.table import ProducerTable
-from sidecar.errors import PartitionError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
-from sidecar.pipeline.restore.over_holes import UnsettledTransaction, ended_in_hole
+from sidecar.pipeline.restore.over_holes import UnsettledTransaction, ended_in_hole, require_room
 from sidecar.pipeline.restore.own_batches import place_markers, place_snapshot
 from sidecar.pipeline.restore.plan import PartitionPlan
 from sidecar.pipeline.restore.segment_check import fetch_parts
@@ -56,13 +55,7 @@ def _bridge(
     )
     above = fetch_parts(work.store, root, upper)
     ended = ended_in_hole(table, above[PartName.PRODUCER_SNAPSHOT], _indexes(work, above, restored_above))
-    if len(ended) > upper.base_offset - lower.end_offset:
-        raise PartitionError(
-            f"{work.plan.topic_partition}: {len(ended)} transactions are open at offset {lower.end_offset}, and nothing archived "
-            f"tells how they ended; so many markers do not fit into the lost offsets [{lower.end_offset}, {upper.base_offset}), "
-            f"and without them aborted records might show. Restore one side of these: --offset-range {upper.base_offset}: or "
-            f":{lower.end_offset}"
-        )
+    require_room(work.plan.topic_partition, len(ended), lower.end_offset, upper.base_offset)
     for offset, entry in enumerate(ended, lower.end_offset):
         yield UnsettledTransaction(entry.producer_id, entry.current_txn_first_offset or 0, offset)
     if ended:

@@ -14,7 +14,9 @@ import numpy as np
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from producer_state.table import ProducerTable
+from sidecar.errors import PartitionError
 from sidecar.logformat.transaction_index import read_transaction_index
+from sidecar.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,22 @@ def ended_in_hole(
     due: dict[int, int] = {}
     for producer_id, first_offset in _begun(snapshot_above, transaction_indexes_above):
         waiting.pop((producer_id, first_offset), None)
+        if not waiting:
+            return ()
         if first_offset >= below.end_offset:
             due[producer_id] = min(first_offset, due.get(producer_id, first_offset))
     ended = sorted(waiting.items(), key=lambda found: (due.get(found[0][0], sys.maxsize), found[0][1]))
     return tuple(entry for _, entry in ended)
+
+
+def require_room(topic_partition: TopicPartition, marker_count: int, base_offset: int, end_offset: int) -> None:
+    """Raise PartitionError if so many markers do not fit into the lost offsets [base_offset, end_offset)."""
+    if marker_count > end_offset - base_offset:
+        raise PartitionError(
+            f"{topic_partition}: {marker_count} transactions are open at offset {base_offset}, and nothing archived tells how they "
+            f"ended; so many markers do not fit into the lost offsets [{base_offset}, {end_offset}), and without them aborted "
+            f"records might show. Restore one side of these: --offset-range {end_offset}: or :{base_offset}"
+        )
 
 
 def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offset: int) -> ProducerTable:

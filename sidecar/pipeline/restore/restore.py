@@ -14,6 +14,7 @@ from sidecar.pipeline.restore.checkpoint_files import require_readable
 from sidecar.pipeline.restore.decisions import decide
 from sidecar.pipeline.restore.first_batch import plan_in_time, refuse_time_before_all
 from sidecar.pipeline.restore.histories import read_histories
+from sidecar.pipeline.restore.narrow_holes import tell_narrow_holes
 from sidecar.pipeline.restore.outcome import PartitionOutcome, Unreadable
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.retention import foretold
@@ -113,6 +114,7 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
         else:
             outcome.decisions = decide(outcome.plan, target, place, request)
     refuse_open_transactions(store, request, outcomes)
+    tell_narrow_holes(store, outcomes)
     if not all(outcome.is_done for outcome in outcomes):
         require_readable(request.log_dir)  # They get their entries last, after hours maybe.
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent

@@ -88,6 +88,9 @@ class Run:
 
     def _begun(self, job: _Job) -> list[SegmentPlan]:
         """Make the partition's directory, or go on in it; the segments that are missing there."""
+        if job.outcome.problem:
+            job.work.staged.hold()
+            return []
         try:
             job.work.begin()
             present = job.work.staged.sizes()
