@@ -30,7 +30,17 @@ from tests.real.product import json_lines, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
 from tests.real.stored_batches import last_data_batch, segment_bases, send_again, stored_batches
 from tests.real.tiered_storage import tiered_segments, tiering_properties
-from tests.real.topics import TIMEOUT_S, admin_of, create_topic, end_offset, set_topic, wait_until, write
+from tests.real.topics import (
+    TIMEOUT_S,
+    admin_of,
+    create_topic,
+    create_topics,
+    end_offset,
+    set_topic,
+    wait_for_directories,
+    wait_until,
+    write,
+)
 from tests.restore.archives import lose
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
@@ -125,16 +135,11 @@ def epochs_of(log_dir: Path, partition: str) -> list[tuple[int, int]]:
 
 def make_topics(broker: KafkaBroker, version: str, topics: tuple[str, ...]) -> None:
     found = manifest(version)["topics"]
-    admin = admin_of(broker)
-    new = [NewTopic(topic, num_partitions=len(found[topic]["partitions"]), replication_factor=1) for topic in topics]
-    for topic, created in admin.create_topics(new).items():
-        try:
-            created.result(TIMEOUT_S)
-        except TimeoutError as error:
-            tail = "\n".join(broker.log_text().splitlines()[-30:])
-            raise TimeoutError(
-                f"{topic} was not created within {TIMEOUT_S:.0f} s; the broker's log ends:\n{tail}"
-            ) from error
+    counts = {topic: len(found[topic]["partitions"]) for topic in topics}
+    create_topics(
+        broker, [NewTopic(topic, num_partitions=count, replication_factor=1) for topic, count in counts.items()]
+    )
+    wait_for_directories(broker, [f"{topic}-{number}" for topic, count in counts.items() for number in range(count)])
 
 
 def test_2_7_2_with_zookeeper_serves_all_formats_from_a_fresh_directory(

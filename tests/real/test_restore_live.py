@@ -36,7 +36,7 @@ from tests.real.restored_source import (
     write_everything,
 )
 from tests.real.stored_batches import last_data_batch, send_again
-from tests.real.topics import TIMEOUT_S, admin_of, end_offset, set_topic, wait_until, write
+from tests.real.topics import create_topics, end_offset, set_topic, wait_for_directories, wait_until, write
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
@@ -111,10 +111,8 @@ def producers_of(broker: KafkaBroker, topic: str) -> set[LiveProducer] | None:
 
 def make_topics(broker: KafkaBroker) -> None:
     """As a person would who wants to restore them: without retention, and the compacted one compacted."""
-    admin = admin_of(broker)
-    new = [NewTopic(topic, num_partitions=1, replication_factor=1) for topic in TOPICS]
-    for created in admin.create_topics(new).values():
-        created.result(TIMEOUT_S)
+    create_topics(broker, [NewTopic(topic, num_partitions=1, replication_factor=1) for topic in TOPICS])
+    wait_for_directories(broker, [f"{topic}-0" for topic in TOPICS])
     set_topic(broker, ACCOUNTS, {"cleanup.policy": "compact"})
 
 

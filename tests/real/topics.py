@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -52,20 +53,21 @@ def admin_of(broker: KafkaBroker) -> AdminClient:
 
 
 def create_topic(broker: KafkaBroker, topic: str, segment_bytes: int, replicas: Sequence[int] = ()) -> None:
-    """One partition on this broker, or on these nodes, of which the first leads.
-
-    A request that dies with librdkafka's bootstrap connection, or is never answered, is made again.
-    """
+    """One partition on this broker, or on these nodes, of which the first leads. The broker has its directory afterwards."""
     # 4.x refuses segment.bytes below 1 MiB; its own tests use the internal setting.
     name = "internal.segment.bytes" if broker.version.startswith("4.") else "segment.bytes"
     on = list(replicas) or [broker.node_id]
     new = NewTopic(topic, num_partitions=1, replica_assignment=[on], config={name: str(segment_bytes)})
+    create_topics(broker, [new])
+    if broker.node_id in on:
+        wait_for_directories(broker, [f"{topic}-0"])
 
+
+def create_topics(broker: KafkaBroker, new: Sequence[NewTopic]) -> None:
+    """A request that dies with librdkafka's bootstrap connection, or is never answered, is made again."""
     lost: list[Exception] = []
 
-    def is_created() -> bool:
-        admin = admin_of(broker)
-        (created,) = admin.create_topics([new], request_timeout=CREATION_S).values()
+    def is_created(created: Future[None]) -> bool:
         try:
             created.result(CREATION_S)
         except TimeoutError as error:
@@ -80,7 +82,23 @@ def create_topic(broker: KafkaBroker, topic: str, segment_bytes: int, replicas: 
                 raise
         return True
 
-    wait_until(f"topic {topic} is created", is_created)
+    def are_created() -> bool:
+        admin = admin_of(broker)
+        asked = admin.create_topics(list(new), request_timeout=CREATION_S)
+        answers = [is_created(created) for created in asked.values()]
+        return all(answers)
+
+    wait_until(f"{len(new)} topics are created, {new[0].topic} the first", are_created)
+
+
+def wait_for_directories(broker: KafkaBroker, partitions: Iterable[str]) -> None:
+    """The controller answers before its brokers have heard of it: one that is stopped then never makes them."""
+    wanted = set(partitions)
+
+    def are_there() -> bool:
+        return wanted <= {path.name for log_dir in broker.log_dirs for path in log_dir.iterdir()}
+
+    wait_until(f"the broker has made {sorted(wanted)}", are_there)
 
 
 def set_topic(broker: KafkaBroker, topic: str, settings: Mapping[str, str]) -> None:
