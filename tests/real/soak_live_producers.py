@@ -39,7 +39,9 @@ def remembered(brokers: Sequence[KafkaBroker], topics: Sequence[str]) -> Produce
     led = leaders(brokers[0], *topics)
     for broker in brokers:
         own = [partition for partition, leader in led.items() if leader.leader_id == broker.node_id]
-        connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,)))
+        connection = BrokerConnection(
+            BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=60)
+        )
         try:
             told = ask_producers(connection, broker.node_id, own)
         finally:

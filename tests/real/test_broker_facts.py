@@ -63,7 +63,7 @@ def produce(broker: KafkaBroker, topic: str, count: int, producer: Producer | No
         producer.produce(topic, bytes(300), str(number).encode(), partition=0)
         if number % 10 == 9:
             producer.flush()
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def transactional(broker: KafkaBroker, name: str) -> Producer:

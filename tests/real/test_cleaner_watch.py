@@ -25,7 +25,7 @@ def produce(broker: KafkaBroker, topic: str) -> None:
         producer.produce(topic, bytes(300), str(number % 20).encode())
         if number % 10 == 9:
             producer.flush()
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def uncleanable(broker: KafkaBroker) -> str:
