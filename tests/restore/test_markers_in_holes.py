@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from sidecar.logformat.transaction_index import read_transaction_index
+from producer_state.replay import CompletedTransaction
+from producer_state.snapshot import ProducerEntry
+from producer_state.table import ProducerTable
+from sidecar.logformat.transaction_index import from_completed, read_transaction_index
+from sidecar.pipeline.restore.over_holes import ended_in_hole
 from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, ProducerStateMode
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, ranges, tools_for
@@ -61,3 +65,21 @@ def test_what_went_on_over_a_hole_is_known_in_an_archive_of_what_was_restored(
     assert outcome.log is not None
     assert unsettled(outcome) == []
     assert shown_to_clients(again / "t-0") == COMMITTED
+
+
+def test_a_transaction_whose_beginning_below_is_not_known_went_on_too() -> None:
+    """The state below was replayed from a start inside of it; the broker's index and snapshots above name its true beginning."""
+
+    def state(end_offset: int, first_offset: int) -> ProducerTable:
+        entry = ProducerEntry(7, 0, 3, end_offset - 1, 0, 0, 0, first_offset)
+        return ProducerTable.from_entries(end_offset, [entry])
+
+    def index(first_offset: int) -> bytes:
+        return from_completed([CompletedTransaction(7, first_offset, 34, 35, aborted=True)], 30, 40).to_bytes()
+
+    below, nobody = state(20, 15), ProducerTable.blank(40).to_snapshot()
+    assert ended_in_hole(below, nobody, [index(12)]) == ()
+    assert ended_in_hole(below, state(40, 12).to_snapshot(), []) == ()
+    for begun_in_hole in (20, 25):
+        assert [entry.producer_id for entry in ended_in_hole(below, nobody, [index(begun_in_hole)])] == [7]
+        assert len(ended_in_hole(below, state(40, begun_in_hole).to_snapshot(), [])) == 1

@@ -42,7 +42,8 @@ def ended_in_hole(
     """Who had a transaction open at a hole's beginning that may have ended in it, in the order in which their markers are due.
 
     An index above that has one ends it itself. A marker in the hole would end it twice, and what its producer wrote between the
-    two would be read as committed.
+    two would be read as committed. It is the same one wherever it is said to have begun below the hole, for a producer has one
+    at a time: replay from a log's start inside of it gives a later beginning than the broker knew.
 
     A marker is due before its producer's next transaction, which may have begun in the hole, too. A cleaner goes by the indexes
     of all segments in one pass: a marker above that beginning would end both, and keep what was aborted of the second. So the
@@ -53,18 +54,20 @@ def ended_in_hole(
         snapshot_above: the state at the end of the segment behind the hole.
         transaction_indexes_above: of that segment, and of those that follow; read only where they are needed.
     """
-    waiting = {(entry.producer_id, first): entry for first, entry in _open(below.in_transaction().entries())}
+    waiting = {entry.producer_id: entry for _, entry in _open(below.in_transaction().entries())}
     if not waiting:
         return ()
     due: dict[int, int] = {}
     for producer_id, first_offset in _begun(snapshot_above, transaction_indexes_above):
-        waiting.pop((producer_id, first_offset), None)
-        if not waiting:
-            return ()
         if first_offset >= below.end_offset:
             due[producer_id] = min(first_offset, due.get(producer_id, first_offset))
-    ended = sorted(waiting.items(), key=lambda found: (due.get(found[0][0], sys.maxsize), found[0][1]))
-    return tuple(entry for _, entry in ended)
+        elif waiting.pop(producer_id, None) is not None and not waiting:
+            return ()
+
+    def order(entry: ProducerEntry) -> tuple[int, int]:
+        return due.get(entry.producer_id, sys.maxsize), entry.current_txn_first_offset or 0
+
+    return tuple(sorted(waiting.values(), key=order))
 
 
 def require_room(topic_partition: TopicPartition, marker_count: int, base_offset: int, end_offset: int) -> None:
@@ -95,7 +98,7 @@ def _begun(snapshot: bytes, transaction_indexes: Iterable[bytes]) -> Iterator[tu
 
 
 def _open(entries: Iterable[ProducerEntry]) -> Iterator[tuple[int, ProducerEntry]]:
-    """With the first offset of the transaction: a producer may have begun another one since."""
+    """With the first offset of the transaction."""
     for entry in entries:
         if entry.current_txn_first_offset is not None:
             yield entry.current_txn_first_offset, entry
