@@ -71,7 +71,7 @@ def test_every_gap_is_a_problem_where_the_directory_says_never_compacted(
     for command in (("heal",), ("check",), ("rebuild", "--out", tmp_path / "out")):
         done = in_this_process("snapshots", *command, log_dir)
         assert done.code == 3, done
-        for part in (said, "restore this partition from another replica", "--compacted 't'"):
+        for part in (said, "restore this partition from another replica", "which `restore` named", "--compacted 't'"):
             assert part in done.out
     assert snapshots_in(log_dir / "t-0") == made
     done = in_this_process("snapshots", "heal", log_dir, "--compacted", "other", "--compacted", "t")

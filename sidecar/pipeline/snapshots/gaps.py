@@ -36,8 +36,9 @@ def describe_gap(topic_partition: TopicPartition, task: SegmentTask, digest: Seg
     return (
         f"{task.source.name}: {what}, and the broker's cleaner-offset-checkpoint says that its cleaner has never been in this "
         f"partition. Either a part of the log is lost: restore this partition from another replica. Or it was compacted elsewhere, "
-        f"because it was fetched from a leader that had compacted it, or restored from a compacted archive: then nothing is lost; "
-        f"run again with --compacted '{re.escape(topic_partition.topic)}'"
+        f"because it was fetched from a leader that had compacted it, or restored from a compacted archive: then nothing is lost. "
+        f"Or it was restored over offsets that its archive has as lost, which `restore` named. In both of these cases run again "
+        f"with --compacted '{re.escape(topic_partition.topic)}'"
     )
 
 
