@@ -102,7 +102,9 @@ class Daemon:
 
     def events(self) -> list[dict[str, Any]]:
         """The log so far; every line of it must be JSON."""
-        return [json.loads(line) for line in self.process.output().splitlines()]
+        # While it runs the last line may be only half there.
+        whole, _, _ = self.process.output().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 class GrowingLog:
