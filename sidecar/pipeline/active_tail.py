@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +12,8 @@ from sidecar.clock import Clock
 from sidecar.errors import PartitionError
 from sidecar.http import PartitionLook
 from sidecar.logformat.batches import scan_file
+from sidecar.logformat.few_headers import NotFew, few_headers
+from sidecar.logformat.lazy_file import LazyFile
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.held_tail import HOLD_MS, tail_of
 from sidecar.pipeline.partition_look import AT_RISK_MS
@@ -38,6 +41,8 @@ class ActiveTail:
         self._facts = facts
         self._clock = clock
         self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int] | None = None
+        self._known_ms: tuple[int, int] | None = None
+        self._end_offset: int | None = None
         self._due_ms: int | None = None
 
     def deadline_ms(
@@ -70,7 +75,9 @@ class ActiveTail:
         now_ms = self._clock.now_ms()
         if self._due_ms is None or self._due_ms - now_ms >= HOLD_MS:
             return None
-        tail = tail_of(plan.files, plan.facts, now_ms)
+        policy = self._facts.policy(plan.files.topic_partition.topic)
+        is_read = self._read is not None and self._read[0] == plan.files.active_log
+        tail = tail_of(plan.files, plan.facts, policy, self._end_offset if is_read else None, now_ms)
         return None if tail is None else (self._due_ms, tail)
 
     def _expires_ms(
@@ -79,16 +86,30 @@ class ActiveTail:
         now_ms, limit_ms = self._clock.now_ms(), policy.local_limit_ms
         if policy.local_limit_bytes == 0:
             return now_ms
-        if limit_ms is None or now_ms - active.mtime_ns // NS_PER_MS <= limit_ms // IDLE_SHARE:
+        if limit_ms is None or now_ms - self._at_least_ms(active, base_offset, now_ms) <= limit_ms // IDLE_SHARE:
             return None
         newest_ms = self._newest_ms(files, active, base_offset)
+        self._known_ms = active.inode, newest_ms
         return newest_ms + limit_ms if now_ms - newest_ms > limit_ms // IDLE_SHARE else None
+
+    def _at_least_ms(self, active: FileIdentity, base_offset: int, now_ms: int) -> int:
+        """What the newest record's time is not below, for little work: most logs are written to, and are not idle.
+
+        Trap: a replica that was fetched anew, or moved to another log dir, is a young file of old records.
+        """
+        written_ms = active.mtime_ns // NS_PER_MS
+        if active.size_bytes > SCANNED_BYTES_MAX:
+            return written_ms
+        if self._known_ms is None or self._known_ms[0] != active.inode:
+            self._known_ms = active.inode, _first_timestamp_ms(active, base_offset)
+        return min(self._known_ms[1], now_ms)
 
     def _newest_ms(self, files: PartitionFiles, active: FileIdentity, base_offset: int) -> int:
         """The largest timestamp of the log: retention takes nothing from above a segment that it has to leave."""
         if self._read is None or self._read[:2] != (active, files.segments):
             rolled_ms = max((largest_timestamp_ms(segment) for segment in files.segments), default=-1)
-            self._read = active, files.segments, max(rolled_ms, _largest_timestamp_ms(active, base_offset))
+            largest_ms, self._end_offset = _read_through(active, base_offset)
+            self._read = active, files.segments, max(rolled_ms, largest_ms)
         return self._read[2]
 
     def told(
@@ -121,15 +142,27 @@ class ActiveTail:
         return replace(look, active_deadline_ms=deadline_ms, at_risk_end_offset=end_offset, reason=reason)
 
 
-def _largest_timestamp_ms(active: FileIdentity, base_offset: int) -> int:
-    """Of a small segment; the last write of a larger one. Its index is the broker's: none may be read before the roll."""
+def _first_timestamp_ms(active: FileIdentity, base_offset: int) -> int:
+    """Of its first batch, without the kernels; -1 where that takes more."""
+    with suppress(NotFew, PartitionError), closing(LazyFile(active.path)) as file:
+        for header in few_headers(file.read_at, 0, file.size_bytes, base_offset):
+            return header.max_timestamp
+    return -1
+
+
+def _read_through(active: FileIdentity, base_offset: int) -> tuple[int, int | None]:
+    """The largest timestamp of a small segment, and where its batches end; the last write of a larger one, and None.
+
+    Its index is the broker's: none may be read before the roll.
+    """
     written_ms = active.mtime_ns // NS_PER_MS
     if active.size_bytes > SCANNED_BYTES_MAX:
-        return written_ms
-    largest_ms = -1
+        return written_ms, None
+    largest_ms, end_offset = -1, base_offset
     try:
         for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
+            end_offset = int(columns.last_offset[-1]) + 1
     except PartitionError:
-        return written_ms  # The deadline is a forecast; that a file cannot be read is told where it is archived.
-    return largest_ms if largest_ms >= 0 else written_ms
+        return written_ms, None  # The deadline is a forecast; that a file cannot be read is told where it is archived.
+    return (largest_ms if largest_ms >= 0 else written_ms), end_offset

@@ -47,11 +47,18 @@ class HeldBeside:
             segments = tuple(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
             self._plan = replace(plan, segments=segments)
 
-    def take(self, files: PartitionFiles, facts: PartitionFacts) -> PartitionPlan | None:
-        """All of it, once: it belongs to the caller from now on. None, too, where it lay in another log or under another leader."""
+    def take(self, files: PartitionFiles, facts: PartitionFacts, *, is_turn: bool) -> PartitionPlan | None:
+        """All of it, once: it belongs to the caller from now on. None, too, where it lay in another log or under another leader.
+
+        Args:
+            is_turn: a turn plans anew. A look beside it may have held by now what its own listing does not have yet: that is left
+                to the next look.
+        """
         with self._lock:
             plan = self._plan
             if plan is None:
+                return None
+            if is_turn and (files.active_base_offset or 0) < (plan.files.active_base_offset or 0):
                 return None
             self._plan = None
         return plan if under_of(plan) == (facts.leader_epoch, files.directory_id, files.topic_id) else None

@@ -18,7 +18,7 @@ from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.producer_snapshot import KnownState, state_at_log_start
 from sidecar.pipeline.seen_offsets import SeenOffsets
-from sidecar.pipeline.taken_segments import below, stands, taken
+from sidecar.pipeline.taken_segments import below, is_active, stands, taken
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
@@ -34,7 +34,6 @@ class HeldLog:
     """Segments that were stable when they were planned, under one leader epoch and in one directory.
 
     Where either changes all of them are let go: another leader may have truncated the log, another directory is another log.
-
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
 
@@ -86,7 +85,12 @@ class HeldLog:
         self._keep(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
 
     def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
-        """Have the active segment held, too, from the next `planned` on; see `tail`. None: it does not go soon, or may grow."""
+        """Have the active segment held, too, from the next `planned` on; see `tail`. None: it does not go soon, or may grow.
+
+        While nobody tells of this leadership, what was expected before still is, until `see` drops it.
+        """
+        if tail is None and (plan.facts.unanswered or plan.facts.reason) and under_of(plan) == self._under:
+            return
         self.tail = None if tail is None else (tail[0], tail[1].log)
         if tail is not None:
             self._follow(plan)
@@ -96,15 +100,10 @@ class HeldLog:
         """Whether a file is held as one of these segments."""
         return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
 
-    def _is_tail(self, segment: SegmentFiles, files: PartitionFiles) -> bool:
-        """Trap: a rolled segment may be the active one again, after a truncation."""
-        return self.tail is not None and self.tail[1] == segment.log == files.active_log
-
     def _follow(self, plan: PartitionPlan) -> None:
-        under = under_of(plan)
-        if under != self._under:
+        if under_of(plan) != self._under:
             self._keep(())
-            self._under = under
+            self._under = under_of(plan)
 
     def see(
         self,
@@ -118,14 +117,14 @@ class HeldLog:
 
         Args:
             archived_end_offset: as far as it is known.
-            is_turn: a turn plans anew. A look beside it may have held by now what its own listing does not have yet.
+            is_turn: see `HeldBeside.take`.
 
         Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
         self._seen.see(files, facts)
         self._leads = facts.leads or facts.unanswered
-        if not is_turn and (beside := self.beside.take(files, facts)) is not None:
+        if (beside := self.beside.take(files, facts, is_turn=is_turn)) is not None:
             self.planned(beside)
         if self._under is None:
             return
@@ -134,7 +133,8 @@ class HeldLog:
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
         gone = tuple(with_snapshot(segment, files) for segment in taken(wanted, files))
-        self._keep((*gone, *(found for found in wanted if stands(found, files) or self._is_tail(found, files))))
+        tail = None if self.tail is None else self.tail[1]
+        self._keep((*gone, *(s for s in wanted if stands(s, files) or (s.log == tail and is_active(s, files)))))
         self._gone = gone
 
     def look(self, files: PartitionFiles) -> None:
@@ -187,8 +187,8 @@ class HeldLog:
         held = self.gone
         found = below(self._start_offset(facts), held, archived_end_offset) if held else ()
         self._doubts = self._doubts + 1 if len(found) < len(held) else 0
-        self._remember_start(None if found or archived_end_offset is not None else files)
         if not self.in_doubt:
+            self._remember_start(None if found or archived_end_offset is not None else files)
             self._seen.tell(facts, archived_end_offset, found[0].base_offset if found else files.first_offset)
         return found
 

@@ -20,6 +20,15 @@ def stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
     return row < len(files.segments) and files.segments[row].log == segment.log
 
 
+def is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file is the active one, as it was; also where it went while it was listed: the next listing tells.
+
+    Trap: a rolled segment may be the active one again, after a truncation.
+    """
+    active = files.active_log
+    return active == segment.log or (active is None and files.active_base_offset == segment.base_offset)
+
+
 def below(
     log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
 ) -> tuple[SegmentFiles, ...]:

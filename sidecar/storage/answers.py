@@ -13,8 +13,8 @@ from sidecar.errors import OutcomeUnknown, SidecarError, StoreUnavailable
 
 SILENT_S: Final = 10.0
 """A store that is busy may refuse for a moment; one that has not answered any request for so long is away."""
-FORGOTTEN_S: Final = 60.0
-"""Where nobody asked for so long, longer than between two attempts, nobody has waited either."""
+FORGOTTEN_S: Final = 600.0
+"""Where nobody asked for so long, far longer than a partition rests after a failure, nobody has waited either."""
 
 
 class StoreAnswers:

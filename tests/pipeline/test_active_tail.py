@@ -17,6 +17,7 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.http.status_json import board_json
 from sidecar.logformat.batches import scan_file
+from sidecar.logformat.building import build_empty_batch
 from sidecar.model import PartitionFiles
 from sidecar.pipeline import active_tail
 from sidecar.pipeline.active_tail import NOT_ROLLED, SCANNED_BYTES_MAX, ActiveTail
@@ -122,8 +123,16 @@ def test_what_is_empty_archived_or_written_to_is_not_threatened(idle: Idle) -> N
     assert idle.tail.deadline_ms(files, base_offset + 5, base_offset + 6) is not None
     assert idle.tail.deadline_ms(files, base_offset + 5, base_offset + 5) is None
     assert idle.tail.deadline_ms(replace(files, active_log=replace(active, size_bytes=0)), None, None) is None
-    write(idle, idle.newest_ms + 5 * DAY_MS)
+    with active.path.open("ab") as file:
+        times = {"max_timestamp_ms": idle.newest_ms + 5 * DAY_MS}
+        file.write(build_empty_batch(base_offset=10**6, last_offset=10**6, **times))
     assert idle.at(6 * DAY_MS) is None
+
+
+def test_a_replica_that_was_fetched_anew_is_a_young_file_of_old_records(idle: Idle) -> None:
+    write(idle, idle.newest_ms + 5 * DAY_MS)
+    assert idle.at(6 * DAY_MS) == idle.newest_ms + 7 * DAY_MS
+    assert idle.at(3 * DAY_MS) is None
 
 
 def test_a_segment_that_stays_keeps_what_lies_above_it(idle: Idle) -> None:

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
+from sidecar.discovery.scan import ScanResult
 from sidecar.http.status_json import board_json
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles
@@ -50,6 +51,7 @@ class Asked(Leadership):
     decided: bool = True
     open: bool = False
     stable: int = END
+    segment_bytes: int | None = None
     retention_ms: dict[str, int] = field(default_factory=dict)
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
@@ -59,7 +61,8 @@ class Asked(Leadership):
 
     def policy(self, topic: str) -> TopicPolicy:
         retention_ms = self.retention_ms.get(topic, 7 * DAY_MS)
-        return TopicPolicy(cleanup_policy=frozenset({"delete"}), retention_ms=retention_ms)
+        delete = frozenset({"delete"})
+        return TopicPolicy(cleanup_policy=delete, retention_ms=retention_ms, segment_bytes=self.segment_bytes)
 
 
 @dataclass
@@ -202,6 +205,61 @@ def test_what_is_written_to_once_more_is_held_anew_when_it_is_still_again(tmp_pa
         idle.at(AT_RISK_MS - 4 * DAY_MS)
         idle.row()
         assert held_names(idle.tools) == [BASE]
+
+
+def preallocated(idle: Idle) -> None:
+    idle.asked.segment_bytes = (idle.directory / f"{BASE:020d}.log").stat().st_size
+
+
+def behind_the_end(idle: Idle) -> None:
+    idle.asked.stable = END - 20
+
+
+@pytest.mark.parametrize("unheld", [preallocated, behind_the_end])
+def test_what_will_be_another_file_or_end_elsewhere_is_at_risk(unheld: Callable[[Idle], None], tmp_path: Path) -> None:
+    with idle_log(tmp_path) as idle:
+        unheld(idle)
+        idle.at(AT_RISK_MS // 2)
+        idle.row()
+        assert (idle.row()["state"], held_names(idle.tools)) == ("at_risk", [])
+
+
+def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with idle_log(tmp_path) as idle:
+        idle.at(AT_RISK_MS)
+        idle.row()
+        for number in range(3):
+            idle.asked.away = f"no answer {number}"
+            idle.row()
+            assert held_names(idle.tools) == [BASE]
+        idle.asked.away = ""
+        scan = idle.rounds._scan
+
+        def vanishing() -> ScanResult:
+            found = scan()
+            return replace(found, partitions=tuple(replace(files, active_log=None) for files in found.partitions))
+
+        monkeypatch.setattr(idle.rounds, "_scan", vanishing)
+        idle.row()
+        assert held_names(idle.tools) == [BASE]
+        monkeypatch.undo()
+        idle.takes_all()
+        assert idle.lost_above(3) == []
+
+
+def test_an_empty_archives_beginning_is_kept_while_the_leader_has_not_told_of_the_deletion(tmp_path: Path) -> None:
+    with idle_log(tmp_path, only_tail=True) as idle:
+        idle.at(AT_RISK_MS)
+        idle.row()
+        idle.takes_all()
+        idle.asked.cluster_start_offset = BASE
+        idle.row()
+        idle.asked.cluster_start_offset = END
+        assert idle.lost_above(3) == []
+        (segment,) = archived_states(idle.store)[NAME].segments
+        assert (segment.base_offset, segment.snapshot.exact) == (BASE, True)
 
 
 def test_under_another_leader_it_is_let_go(tmp_path: Path) -> None:

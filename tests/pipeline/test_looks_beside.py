@@ -176,3 +176,25 @@ def test_a_busy_partition_goes_on_telling_what_it_waits_for(last_in_line: Site) 
     last_in_line.begin("upload")
     last_in_line.look()
     assert reason() == before
+
+
+def test_a_turn_that_plans_anew_archives_what_a_look_held_and_retention_took(made: Site) -> None:
+    facts = asks(made)
+    made.roll(SECOND)
+    made.rounds.run_once()
+    made.rounds._archivers[TopicPartition("append-time", 0)]._known.forget()
+    made.roll(ORDERS)
+    made.hang.is_silent = True
+    made.rounds._archivers[TopicPartition("append-time", 0)]._standing = None
+    made.begin("upload")
+    made.hang.is_silent = False
+    made.roll(SECOND)
+    made.look()
+    remove_offsets(made.log_dir / SECOND, lambda offset: offset >= 302)
+    facts.starts[SECOND] = 302
+    made.look()
+    assert made.end().errors == []
+    for _ in range(3):
+        assert made.rounds.run_once().errors == []
+    state = archived_states(made.hang.store)[SECOND]
+    assert (ranges(state), state.holes) == ([(0, 104), (104, 302)], ())

@@ -61,12 +61,13 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
 
         for topic in (FIRST, SECOND):
             create_topic(broker, topic, 1 << 20)
-            # The last record's time counts: there is time enough for looks, however slow the machine.
             produce(broker, 5, topic)
             look()
-            produce(broker, 5, topic)
         set_topic(broker, FIRST, {"retention.ms": "40000"})
         set_topic(broker, SECOND, {"retention.ms": "60000"})
+        # The last record's time counts: there is time enough for looks, however slow the machine.
+        for topic in (FIRST, SECOND):
+            produce(broker, 5, topic)
         seen: list[dict[str, Any]] = []
 
         def is_forecast() -> bool:
