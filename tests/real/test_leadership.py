@@ -16,7 +16,7 @@ import pytest
 
 from sidecar.model import ObjectKey, TopicPartition
 from tests.real.daemon import Daemon, now_s
-from tests.real.leaders import CLUSTER_PROPERTIES, create_replicated, leader_of
+from tests.real.leaders import CLUSTER_PROPERTIES, create_replicated, leader_of, move_leaders
 from tests.real.product import store_of
 from tests.real.soak import Fire
 from tests.real.soak_beside import Archived, archive_settings, sidecar_settings, told
@@ -147,6 +147,10 @@ def led_by_the_first(
     """A partition with one archived segment; the archive; and what must be true in the end of attempts, and of the log."""
     partition = TopicPartition(topic, 0)
     create_replicated(cluster.brokers, topic, 1, SLEEPERS_SEGMENT_BYTES, segment_ms=3_600_000)
+    first = cluster.brokers[0].node_id
+    if leader_of(cluster.brokers[1], partition).leader_id != first:
+        # Whom the test before woke may not be back in the cluster yet: another is made leader then.
+        move_leaders(cluster.brokers, {partition: first})
     with store_of(archive_settings(sleepy.gateway)) as store:
         archived = Archived(store)
         sleeper = Sleeper(cluster.brokers, sleepy.sidecars[0], sleepy.state_dirs[0], sleepy.proxy, partition)
