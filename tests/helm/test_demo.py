@@ -128,8 +128,6 @@ def test_the_demo_archives_what_is_written_to_its_broker(tmp_path: Path) -> None
                 examined = demo.run("tiered-sidecar", "doctor", "--json")
                 assert examined.returncode == 0, examined.stdout + examined.stderr
                 verdicts = {check["check"]: check["verdict"] for check in json.loads(examined.stdout)["checks"]}
-                # A busy machine may take longer than a second to put an object, and is told so.
-                assert verdicts.pop("latency") in {"ok", "warning"}
                 assert {"ok", "not_checked"} == set(verdicts.values())
             finally:
                 sidecar.kill()
