@@ -8,7 +8,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # One more than there are cores: brokers and JVMs that start leave some of them idle.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: setup demo test test-fast test-apart check conformance format lock clean image image-test sbom chart soak matrix restore-matrix screenshots
+.PHONY: setup demo test test-fast test-apart check conformance histories format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots
 
 setup: $(STAMP)
 
@@ -27,6 +27,8 @@ demo: setup
 # and the files that last longest begin (tests/conftest.py).
 test: setup check
 	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"
+	@$(BIN)/python -m tests.servers.stores
+	@$(BIN)/python -m tests.stores.fault_modes
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not apart" $(if $(CI),-p no:randomly)
 
 test-fast: setup check
@@ -48,6 +50,13 @@ conformance: setup
 	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py tests/compaction/test_against_kafka.py
 	CONFORMANCE_LOGS=3200 $(BIN)/pytest tests/compaction/test_engine.py
 
+# Random histories of a partition and its archive, with every store call failing in every way, held against a plain model
+# (tests/histories). It prints figures, and each finding as short as it can be. The gate runs the first few, and all regressions.
+HISTORIES ?= 5000
+SEED ?= 1
+histories: setup
+	$(BIN)/python -m tests.histories --histories $(HISTORIES) --seed $(SEED) --jobs $(WORKERS)
+
 # Three brokers, three sidecars and one S3 store, of which leaders move, brokers and sidecars are killed, brokers sleep and the store
 # is away a minute at a time, for SOAK_SECONDS and by the dice of SOAK_SEED; at the end everything is compared. It prints its figures.
 SOAK_SECONDS ?= 600
@@ -57,11 +66,17 @@ soak: setup
 
 # One broker of each version, bounced and killed while producers of all kinds write; and one open transaction each.
 matrix: setup
-	SOAK_VERSIONS="2.7.2 3.9.1 4.3.0" SOAK_BOUNCES=4 $(BIN)/pytest -s tests/real/test_soak_versions.py
+	SOAK_VERSIONS="2.7.2 3.9.1 4.3.0 4.4.0" SOAK_BOUNCES=4 $(BIN)/pytest -s tests/real/test_soak_versions.py
 
 # Restores of a live broker's archive into a fresh broker of each version, and kill -9 at many more random points than in `make test`.
 restore-matrix: setup
-	RESTORE_MATRIX=2.7.2,3.9.1,4.3.0 RESTORE_KILLS=20 $(BIN)/pytest tests/real/test_restore.py tests/real/test_restore_live.py tests/real/test_restore_kills.py
+	RESTORE_MATRIX=2.7.2,3.9.1,4.3.0,4.4.0 RESTORE_KILLS=20 $(BIN)/pytest tests/real/test_restore.py tests/real/test_restore_live.py tests/real/test_restore_kills.py
+
+# All S3 servers of tests/servers/stores.py instead of three, and all faults of tests/stores/fault_modes.py. It brings the servers from
+# Maven Central, the Go proxy, crates.io and PyPI, and writes the measured tables of docs/object-stores.md.
+store-matrix: setup
+	STORE_MATRIX=all $(BIN)/pytest -v tests/storage/test_store_contract.py tests/stores --ignore tests/stores/test_faults.py
+	$(BIN)/python -m tests.stores.page
 
 # The container image, as Docker or Podman would build it; the next two need neither (root, Debian's buildah, bubblewrap, mmdebstrap).
 image:

@@ -29,7 +29,7 @@ from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.reload import SettingsReload, lacks_memory
 from sidecar.pipeline.round_loop import RoundLoop
-from sidecar.pipeline.round_signs import ALL_CONDITIONS, CONDITIONS
+from sidecar.pipeline.round_signs import ALL_CONDITIONS, conditions_at_start
 
 _log = structlog.get_logger(__name__)
 
@@ -73,7 +73,8 @@ def run(
     clock = clock or SystemClock()
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
     metrics, flags = Metrics(clock), _Flags()
-    health, board = Health(clock, conditions=CONDITIONS, redact=redact), Board(clock, redact)
+    health = Health(clock, conditions=conditions_at_start(settings.store.url), redact=redact)
+    board = Board(clock, redact)
     metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))

@@ -18,6 +18,8 @@ SidecarError                    exit 1
     ├── OutcomeUnknown                   retryable after reading back: a put may or may not have happened
     ├── StoreDenied                      credentials or permissions
     ├── StoreUnsafe                      the store cannot do what the protocol needs
+    │   └── TwoWriters                   two create-only puts of one key were seen to succeed
+    ├── StoreUnsupported                 the store does not offer a function
     ├── StoreMissing                     no such bucket, no such directory
     ├── ObjectExists                     a create-only put lost the race
     ├── ObjectMissing
@@ -147,6 +149,12 @@ class StoreUnavailable(StoreError):
     retryable = True
     is_answered = False
 
+    def after(self, attempts: int) -> StoreUnavailable:
+        """The same, with how often the store was asked."""
+        error = type(self)(f"{self} (asked {attempts} times)" if attempts > 1 else str(self))
+        error.is_answered = self.is_answered
+        return error
+
 
 class OutcomeUnknown(StoreError):
     """A put timed out or was reset: it may have happened. Read back before deciding."""
@@ -160,6 +168,14 @@ class StoreDenied(StoreError):
 
 class StoreUnsafe(StoreError):
     """The store lacks something the commit protocol needs."""
+
+
+class TwoWriters(StoreUnsafe):
+    """The store confirmed two create-only puts of one key: commits of two writers would overwrite each other."""
+
+
+class StoreUnsupported(StoreError):
+    """The store does not offer this function, whoever asks and however often."""
 
 
 class StoreMissing(StoreError):

@@ -13,13 +13,10 @@ import structlog
 from structlog.typing import Processor
 
 from sidecar.config.model import LogFormat, LogSettings
+from sidecar.config.section import REDACTED, without_credentials
 
-REDACTED = "********"
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|authorization|access_key|signature", re.IGNORECASE)
-_IN_TEXT = re.compile(
-    r"(?P<keep>://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password of a URL
-    r"|(?P<query>(?i:X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=)[^&\s\"']+"
-)
+_QUERY = re.compile(r"((?i:X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=)[^&\s\"']+")
 _SHORTEST_SECRET = 4
 """Shorter values would blot out innocent text, and are no secrets."""
 
@@ -38,6 +35,8 @@ def configure_logging(
         stream: default stderr as it is now.
         colors: allow them, on a terminal.
     """
+    global _current
+    _current = Redaction(secrets)
     output = cast("TextIO", stream if stream is not None else sys.stderr)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     on_terminal = output.isatty()
@@ -47,7 +46,7 @@ def configure_logging(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        Redaction(secrets),
+        _current,
     ]
     renderer: Processor
     if as_json:
@@ -116,4 +115,12 @@ class Redaction:
     def _text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
-        return _IN_TEXT.sub(lambda found: f"{found['keep'] or found['query']}{REDACTED}", text)
+        return _QUERY.sub(rf"\1{REDACTED}", without_credentials(text))
+
+
+_current = Redaction()
+
+
+def redacted(text: str) -> str:
+    """The text without the secrets that this process knows of, as its logs are."""
+    return _current.text(text)

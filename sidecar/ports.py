@@ -18,13 +18,14 @@ LISTED_AT_FIRST: Final = 50
 class ObjectFacts:
     """An object as listed or asked for. `crc32c` is the store's own checksum of the whole object, where it keeps one.
 
+    `modified_ms`: by the store's clock; None where the store does not say. Whoever compares ages takes None for "now".
     `etag`: of listings, what the store has instead: another one whenever the content is another; None where it tells none, or
     only a weak one. Source: S3 API Reference, Object.
     """
 
     key: ObjectKey
     size_bytes: int
-    modified_ms: int
+    modified_ms: int | None
     crc32c: int | None = None
     etag: str | None = None
 
@@ -41,11 +42,14 @@ class UploadReceipt:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """A multipart upload that was neither completed nor aborted: it costs money and shows in no listing."""
+    """A multipart upload that was neither completed nor aborted: it costs money and shows in no listing.
+
+    `started_ms`: by the store's clock; None where the store does not say.
+    """
 
     key: ObjectKey
     upload_id: str
-    started_ms: int
+    started_ms: int | None
 
 
 class UploadSource(Protocol):
@@ -74,8 +78,11 @@ class ObjectStore(Protocol):
         """Create an object of any size under a fresh key, in parallel parts, with checksums end to end."""
         ...
 
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
-        """A range of an object, or all of it. Raises ObjectMissing."""
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        """A range of an object, or all of it. Raises ObjectMissing.
+
+        `whole`: the object should end within `size_bytes`. If it does, a store with checksums of whole objects checks them.
+        """
         ...
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
@@ -99,7 +106,10 @@ class ObjectStore(Protocol):
         ...
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Multipart uploads begun below `prefix` and not ended (none on stores without multipart)."""
+        """Multipart uploads begun below `prefix` and not ended (none on stores without multipart).
+
+        Raises StoreDenied, or StoreUnsupported where the store has no such listing: see `storage.unfinished`.
+        """
         ...
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.fakes import memory_store
+from tests.left_archives import LeftArchives
 
 # Workers of pytest-xdist are told the width of a terminal, which is not that of the pipes that programs under test write to.
 os.environ.pop("COLUMNS", None)
@@ -19,6 +24,7 @@ LONGEST_FILES = (
     "tests/real/test_leadership.py",
     "tests/spark/test_cluster.py",
     "tests/real/test_run_daemon.py",
+    "tests/stores/test_story.py",
     "tests/real/test_backfill_versitygw.py",
     "tests/real/test_snapshot_danger.py",
     "tests/real/test_heal_end_to_end.py",
@@ -41,3 +47,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The longest files first; all else stays as it is."""
     ranks = {config.rootpath / file: rank for rank, file in enumerate(LONGEST_FILES)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+_PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A test that has failed has said what is wrong."""
+    report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def expect_damage(request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
+    """Every archive that the test leaves is sound, or damaged in the ways that the test declares. See `tests.left_archives`."""
+    left, declared = LeftArchives(), {kind for mark in request.node.iter_markers("leaves_damage") for kind in mark.args}
+    memory_store.watchers.append(left.made)
+    yield declared.add
+    memory_store.watchers.remove(left.made)
+    if request.node.stash.get(_PASSED, False):
+        directory = request.node.funcargs.get("tmp_path")
+        left.require(declared, () if directory is None else [directory])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sound_archives_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test may damage what the tests of a module share."""
+    base = tmp_path_factory.getbasetemp()
+    before = {*base.iterdir()}
+    yield
+    LeftArchives().require(
+        set(), sorted(path for path in base.iterdir() if path not in before and not _is_of_a_test(path))
+    )
+
+
+def _is_of_a_test(directory: Path) -> bool:
+    """`tmp_path` has the name of its test; see `expect_damage`."""
+    return directory.name.startswith("test_") or directory.is_symlink()

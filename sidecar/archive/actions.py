@@ -31,6 +31,13 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Reinstate:
+    """A removed segment whose objects still exist is part of the archive again, as it was before its removal."""
+
+    segment: ArchivedSegment
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptTopicId:
     """The lineage was begun without a topic id; from now on it is known to be this topic's."""
 
@@ -48,7 +55,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """The objects of these removed segments have been deleted from the store."""
+    """The objects of these removed segments are gone from the store, or go now: the segments cannot be reinstated."""
 
     segment_ids: tuple[str, ...]
 
@@ -76,7 +83,7 @@ class DeleteRecords:
     before_offset: int
 
 
-Action: TypeAlias = Add | Remove | AdoptTopicId | Lost | Purge | Clean | DeleteRecords
+Action: TypeAlias = Add | Remove | Reinstate | AdoptTopicId | Lost | Purge | Clean | DeleteRecords
 
 
 def action_to_json(action: Action) -> Json:
@@ -88,6 +95,8 @@ def action_to_json(action: Action) -> Json:
             span: dict[str, Json] = {"base_offset": base_offset, "end_offset": end_offset}
             kept: dict[str, Json] = {"keep_ms": keep_ms} if keep_ms else {}
             return {"type": "remove", "segment_id": segment_id, "reason": reason, **span, **kept}
+        case Reinstate(segment):
+            return {"type": "reinstate", "segment": segment_to_json(segment)}
         case AdoptTopicId(topic_id):
             return {"type": "adopt_topic_id", "topic_id": topic_id}
         case Lost(base_offset, end_offset, reason):
@@ -123,6 +132,8 @@ def action_from_json(found: JsonObject) -> Action:
             return Add(segment_from_json(found.nested("segment")))
         case "remove":
             return Remove(read_id(found, "segment_id"), *read_span(found), found.text("reason"), read_keep_ms(found))
+        case "reinstate":
+            return Reinstate(segment_from_json(found.nested("segment")))
         case "adopt_topic_id":
             return AdoptTopicId(read_id(found, "topic_id"))
         case "lost":

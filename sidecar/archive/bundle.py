@@ -23,6 +23,9 @@ FLAT_LEADER_EPOCHS = b"0\n1\n0 0\n"
 INDEXES_BYTES_MAX = 256 * 1024 * 1024
 """Readers take a `.indexes` object into memory whole; no writer makes a larger one."""
 
+LOG_BYTES_MAX = 5 * 1024**4
+"""No object of S3 is larger. Kafka's limit for a segment is lower, 2**31 - 1, and checked where the log is read."""
+
 REQUIRED_PARTS = frozenset(set(PartName) - {PartName.TRANSACTION_INDEX})
 
 

@@ -53,6 +53,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
                     "removed_at_ms": removed.removed_at_ms,
                     "reason": removed.reason,
                     **({"keep_ms": removed.keep_ms} if removed.keep_ms else {}),
+                    "removed_by_commit": removed.removed_by_commit,
                 }
                 for removed in state.removed
             ],
@@ -93,7 +94,7 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
         end_offset=found.optional_integer("end_offset"),
         segments=tuple(segment_from_json(segment) for segment in found.objects("segments")),
         holes=tuple(Hole(*read_span(hole), hole.text("reason")) for hole in found.objects("holes")),
-        removed=tuple(_removed_from_json(removed) for removed in found.objects("removed")),
+        removed=tuple(_removed_from_json(removed, number) for removed in found.objects("removed")),
         clean=None if (clean := found.optional_nested("clean")) is None else clean_from_json(clean),
         deleted_before_offset=found.optional_integer("deleted_before_offset") or 0,
     )
@@ -101,13 +102,16 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
     return state
 
 
-def _removed_from_json(found: JsonObject) -> RemovedSegment:
+def _removed_from_json(found: JsonObject, number: int) -> RemovedSegment:
+    removed_by_commit = found.optional_integer("removed_by_commit", 0, number)
     return RemovedSegment(
         read_id(found, "segment_id"),
         *read_span(found),
         found.integer("removed_at_ms"),
         found.text("reason"),
         read_keep_ms(found),
+        # Earlier releases do not say. None of these commits is later than the checkpoint's own: that errs on the safe side.
+        number if removed_by_commit is None else removed_by_commit,
     )
 
 

@@ -2,7 +2,7 @@
 
 Rules: commits follow one another by number and hash; a writer's leader epoch never falls; live segments and recorded
 holes tile `[start, end)` without gap or overlap; the end never falls and the start never falls; what replaces a segment
-is not of a lower generation.
+is not of a lower generation, unless it is reinstated; only removed segments that are not purged are reinstated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sidecar.archive.actions import Add, AdoptTopicId, Clean, DeleteRecords, Lost, Purge, Remove
+from sidecar.archive.actions import Add, AdoptTopicId, Clean, DeleteRecords, Lost, Purge, Reinstate, Remove
 from sidecar.archive.commit import Commit
 from sidecar.archive.coverage import Hole, find_defects, without
 from sidecar.archive.segment_json import check_segment
@@ -71,6 +71,9 @@ class _Draft:
             match action:
                 case Add(segment):
                     rearranged |= self._add(segment, gone)
+                case Reinstate(segment):
+                    self._reinstate(segment, gone)
+                    rearranged = True
                 case Lost():
                     rearranged |= self._lose(action)
                 case AdoptTopicId(topic_id):
@@ -124,7 +127,9 @@ class _Draft:
                 f"which is not live"
             )
         del self.segments[index]
-        self.removed[found.segment_id] = RemovedSegment(*wanted, commit.committed_at_ms, action.reason, action.keep_ms)
+        self.removed[found.segment_id] = RemovedSegment(
+            *wanted, commit.committed_at_ms, action.reason, action.keep_ms, commit.number
+        )
         return found
 
     def _add(self, segment: ArchivedSegment, gone: list[ArchivedSegment]) -> bool:
@@ -132,6 +137,23 @@ class _Draft:
         check_segment(segment)
         if segment.segment_id in self.removed:
             raise CommitRefused(f"segment {segment}: this id was removed before; every attempt takes a fresh id")
+        return self._insert(segment, gone)
+
+    def _reinstate(self, segment: ArchivedSegment, gone: list[ArchivedSegment]) -> None:
+        """Make a removed segment live again, also in the place of segments of a higher generation."""
+        check_segment(segment)
+        removed = self.removed.get(segment.segment_id)
+        span = segment.base_offset, segment.end_offset
+        if removed is None or (removed.base_offset, removed.end_offset) != span:
+            raise CommitRefused(
+                f"segment {segment} cannot be live again: it is not among the removed ones, or its objects were deleted"
+            )
+        if segment.segment_id in {found.segment_id for found in gone}:
+            raise CommitRefused(f"segment {segment} would be removed and live again by one commit")
+        del self.removed[segment.segment_id]
+        self._insert(segment, [])
+
+    def _insert(self, segment: ArchivedSegment, gone: list[ArchivedSegment]) -> bool:
         if self.end_offset is None or segment.base_offset == self.end_offset:
             self.segments.append(segment)
             self.end_offset = segment.end_offset

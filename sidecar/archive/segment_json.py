@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from sidecar.archive.bundle import REQUIRED_PARTS
+from sidecar.archive.bundle import INDEXES_BYTES_MAX, LOG_BYTES_MAX, REQUIRED_PARTS
 from sidecar.archive.keys import indexes_key, is_id, log_key
 from sidecar.archive.strict_json import Json, JsonObject
 from sidecar.errors import CommitRefused, CorruptFile
@@ -46,6 +46,7 @@ def check_segment(segment: ArchivedSegment) -> None:
         raise CommitRefused(f"segment {segment}: parts missing: {missing}; or a part is named twice")
     if segment.parts[0].name is not PartName.LOG or segment.parts[0].position != 0:
         raise CommitRefused(f"segment {segment}: the first part must be the log, at position 0 of its own object")
+    _check_sizes(segment)
     _check_epochs(segment)
     if (segment.generation == 0) != (segment.strategy is None):
         raise CommitRefused(
@@ -53,6 +54,20 @@ def check_segment(segment: ArchivedSegment) -> None:
             f"generation 0 and no strategy, compacted ones have both"
         )
     _check_origin(segment)
+
+
+def _check_sizes(segment: ArchivedSegment) -> None:
+    for part in segment.parts:
+        end, end_max = (
+            part.position + part.size_bytes,
+            LOG_BYTES_MAX if part.name is PartName.LOG else INDEXES_BYTES_MAX,
+        )
+        if end > end_max:
+            raise CommitRefused(
+                f"segment {segment}: part {part.name} claims bytes {part.position} to {end}, its object has at most "
+                f"{end_max}: no release wrote this; restore the commit from a replica or an earlier object version; "
+                f"nothing is appended until then"
+            )
 
 
 def _check_origin(segment: ArchivedSegment) -> None:
@@ -164,7 +179,8 @@ def segment_from_json(found: JsonObject) -> ArchivedSegment:
     try:
         check_segment(segment)
     except CommitRefused as error:
-        raise CorruptFile(f"{found.path}{error}", file=found.file) from error
+        # Both the path and the error end and begin with "segment" where an action holds it.
+        raise CorruptFile(f"{found.path.removesuffix('segment.')}{error}", file=found.file) from error
     return segment
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sidecar.archive.actions import Clean
 from sidecar.archive.coverage import Hole
@@ -13,7 +13,11 @@ from sidecar.model import ArchivedSegment
 
 @dataclass(frozen=True, slots=True)
 class RemovedSegment:
-    """A segment that is no longer live and whose objects may still be there, until they are purged."""
+    """A segment that is no longer live and whose objects may still be there, until they are purged.
+
+    `removed_at_ms`: by the clock of the writer who removed it. `removed_by_commit`: the number of that commit; of a later one
+    where an earlier release wrote the checkpoint. It is no part of what the archive holds, and takes no part in comparisons.
+    """
 
     segment_id: str
     base_offset: int
@@ -21,6 +25,7 @@ class RemovedSegment:
     removed_at_ms: int
     reason: str
     keep_ms: int = 0
+    removed_by_commit: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

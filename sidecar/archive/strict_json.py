@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from reprlib import Repr
 from typing import NoReturn, TypeAlias
 
 from sidecar.errors import CorruptFile
@@ -11,6 +12,9 @@ from sidecar.errors import CorruptFile
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 
 INT64_MAX = 2**63 - 1
+
+_shown = Repr()
+_shown.maxstring = _shown.maxlong = 80
 
 
 def canonical(value: Json) -> bytes:
@@ -34,7 +38,8 @@ class JsonObject:
 
     def refuse(self, name: str, expected: str) -> NoReturn:
         """Raise CorruptFile about one field."""
-        found = repr(self._values[name]) if name in self._values else "nothing"
+        # Abbreviated while it is made: the whole text of a value may be long, and its nesting deep.
+        found = _shown.repr(self._values[name]) if name in self._values else "nothing"
         found = found if len(found) <= 80 else f"{found[:77]}..."
         raise CorruptFile(f"{self.path}{name}: expected {expected}, found {found}", file=self.file)
 

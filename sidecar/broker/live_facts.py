@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -142,6 +142,9 @@ class LiveBrokerFacts:
         self._require_cluster(cluster)
         require_broker(cluster, self._broker_id)
         led = {tp: leader.leader_epoch for tp, leader in cluster.leaders.items() if leader.leader_id == self._broker_id}
+        return self._offsets(cluster, led)
+
+    def _offsets(self, cluster: ClusterView, led: Mapping[TopicPartition, int]) -> _Look:
         ask = self._connection, self._broker_id, led
         return _Look(
             cluster,
@@ -178,10 +181,9 @@ class LiveBrokerFacts:
         cluster = self._elsewhere(topic_partition.topic)
         self._require_cluster(cluster)
         leader = cluster.leaders.get(topic_partition)
-        offsets: dict[TopicPartition, PartitionOffset] = {}
-        if leader is not None and leader.leader_id == self._broker_id:
-            offsets = list_offsets(self._connection, self._broker_id, {topic_partition: leader.leader_epoch})
-        return _facts_of(_Look(cluster, stable=offsets), self._broker_id, files, self._from_files(files))
+        leads = leader is not None and leader.leader_id == self._broker_id
+        look = self._offsets(cluster, {topic_partition: leader.leader_epoch}) if leader and leads else _Look(cluster)
+        return _facts_of(look, self._broker_id, files, self._from_files(files))
 
     def _elsewhere(self, topic: str) -> ClusterView:
         """What a node other than ours knows of a topic, or ours if there is no other that answers."""

@@ -26,9 +26,10 @@ def answering_json(kind: str) -> Callable[[Callable[..., int]], Callable[..., in
             except SidecarError as error:
                 if options.json:
                     from sidecar.cli.output import print_json
+                    from sidecar.logs import redacted
 
-                    found = {"kind": kind, "version": JSON_VERSION, "error": str(error), "exit_code": error.exit_code}
-                    print_json(found)
+                    text = redacted(str(error))
+                    print_json({"kind": kind, "version": JSON_VERSION, "error": text, "exit_code": error.exit_code})
                 raise
             finally:
                 if before is not None:

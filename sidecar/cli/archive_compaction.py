@@ -133,7 +133,8 @@ def _show(
         if options.json:
             print_json({"kind": "archive_compaction", "version": JSON_VERSION, **as_json(lineage, result)})
         if result.error is not None:
-            rows.append((str(lineage.topic_partition), *[None] * 8, "failed"))
+            outcome = "unknown" if result.is_unknown else "failed"
+            rows.append((str(lineage.topic_partition), *[None] * 8, outcome))
             continue
         rows.append(
             (
@@ -155,7 +156,15 @@ def _show(
     print_table("Compaction", [*columns, "without key#", "left alone#", "commit#"], rows, colors=options.colors)
     for lineage, result in zip(lineages, results, strict=True):
         if result.error is not None:
-            remark(f"{lineage.topic_partition} is as it was: {_told(result.error)}")
+            state = "may have been compacted" if result.is_unknown else "is as it was"
+            see = ". `tiered-sidecar status` shows in `compacted` whether it was" if result.is_unknown else ""
+            remark(f"{lineage.topic_partition} {state}: {_told(result.error)}{see}")
+        elif result.deleted:
+            does = "would drop" if dry_run else "dropped"
+            remark(
+                f"{lineage.topic_partition}: compaction {does} {result.deleted} records that DeleteRecords had removed on the "
+                f"broker; the replaced segments still hold them until gc deletes those"
+            )
 
 
 def _exit_code(error: SidecarError) -> int:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sidecar.archive.bundle import cut_part, indexes_size_bytes
-from sidecar.archive.checkpoint import decode_checkpoint
+from sidecar.archive.bundle import cut_part
+from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, decode_commit
 from sidecar.archive.keys import (
     CHECKPOINTS,
@@ -20,11 +20,13 @@ from sidecar.archive.keys import (
     parse_root,
     parse_segment_key,
 )
-from sidecar.cli.file_kinds import SMALL_FILE_BYTES_MAX, Content, content_of, small_content
+from sidecar.archive.sealed import unseal
+from sidecar.cli.file_kinds import Content, content_of, small_content
 from sidecar.clock import SystemClock
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
+from sidecar.pipeline.archived_indexes import read_indexes
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.workplace import work_directory
@@ -77,13 +79,13 @@ def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping
     number = parse_number(relative)
     if number is None:
         raise SettingsError(f"{key}: expected a name of 20 digits and .json")
-    data = store.read(key, 0, COMMIT_BYTES_MAX)
-    if relative.startswith(COMMITS):
+    is_commit = relative.startswith(COMMITS)
+    data = store.read(key, 0, COMMIT_BYTES_MAX if is_commit else CHECKPOINT_BYTES_MAX)
+    if is_commit:
         decode_commit(data, key)
     else:
         decode_checkpoint(data, number, lineage, key)
-    decoded: dict[str, Any] = json.loads(data)
-    sealed: dict[str, Any] = decoded["commit" if relative.startswith(COMMITS) else "checkpoint"]
+    sealed: dict[str, Any] = json.loads(unseal("commit" if is_commit else "checkpoint", data, key))
     return sealed
 
 
@@ -105,9 +107,7 @@ def _parts(store: ObjectStore, lineage: Lineage, found: SegmentObject, key: Obje
         raise PartitionError(
             f"{key}: no live commit names segment {found.segment_id}, so its parts cannot be told apart"
         )
-    if indexes_size_bytes(segment) > SMALL_FILE_BYTES_MAX:
-        raise CorruptFile(f"committed with {indexes_size_bytes(segment)} bytes, which is no size of ours", file=key)
-    data = store.read(key)
+    data = read_indexes(store, lineage.root, segment)
     for part in segment.parts:
         if part.name is PartName.LOG:
             continue

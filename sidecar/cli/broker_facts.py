@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -154,7 +153,7 @@ def _show(
 
 def _show_producers(rows: list[dict[str, Any]], *, colors: bool) -> None:
     """Whom `snapshots` and bundles should know too; a transaction that is open for long holds back archive and cleaner."""
-    from sidecar.cli.output import print_table
+    from sidecar.cli.output import print_table, utc
 
     columns = ["partition", "producer#", "epoch#", "last sequence#", "last batch", "coordinator epoch#", "open since#"]
     shown = [
@@ -163,7 +162,7 @@ def _show_producers(rows: list[dict[str, Any]], *, colors: bool) -> None:
             one["producer_id"],
             one["producer_epoch"],
             one["last_sequence"],
-            _utc(one["last_timestamp_ms"]),
+            utc(one["last_timestamp_ms"]),
             one["coordinator_epoch"],
             one["transaction_start_offset"] if one["transaction_start_offset"] >= 0 else None,
         )
@@ -171,14 +170,6 @@ def _show_producers(rows: list[dict[str, Any]], *, colors: bool) -> None:
         for one in row["producers"] or ()
     ]
     print_table("Producers", columns, shown, colors=colors)
-
-
-def _utc(timestamp_ms: int) -> str | None:
-    """None for times that no calendar has: producers choose their timestamps."""
-    try:
-        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if timestamp_ms >= 0 else None
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp_ms)
 
 
 def _open_since(producers: list[dict[str, Any]] | None) -> int | None:

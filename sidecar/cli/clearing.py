@@ -8,12 +8,9 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.options import GlobalOptions
-from sidecar.errors import SidecarError, StoreDenied
+from sidecar.errors import SidecarError
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
-
     from sidecar.archive.keys import Lineage
     from sidecar.clock import Clock
     from sidecar.ports import ObjectStore
@@ -28,15 +25,21 @@ def gc(
     exclude: Excluded = None,
     grace_ms: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Age from which on they go. Longer than any read. Default: the setting."),
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Delete objects older than this. Must exceed the longest read. Default: the setting.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them, and delete nothing.")] = False,
 ) -> int:
     """Delete objects of replaced segments, and of uploads that were given up, once their grace period is over.
 
-    What a commit names is never deleted. Work files of compactions that were killed on a cluster go too, whatever the topics,
-    and multipart uploads that nobody ended are aborted, where the store lists them; both after a day at least. Exit code 3 if a
-    partition could not be read; nothing is deleted there.
+    What a live segment names is never deleted. Work files of killed compactions and objects of killed probes go too, whatever
+    the topics. Unfinished multipart uploads are aborted where the store lists them. All of these go after a day at least.
+    Ages are measured by the store's clock: a small object is put below _probe/, read and deleted, also with --dry-run.
+    A store without modification times is refused with exit code 6. Exit code 3 if a partition could not be read; nothing is
+    deleted there.
     """
     flags = {"store.url": archive, "topics.include": topic or None, "topics.exclude": exclude or None}
     settings = options.settings({**flags, "gc.grace_period_ms": grace_ms}, calm=True)
@@ -45,24 +48,35 @@ def gc(
     from sidecar.clock import SystemClock
     from sidecar.pipeline.advice import advised
     from sidecar.pipeline.compaction.stored_parts import STAGING
-    from sidecar.pipeline.garbage import collect_parts
+    from sidecar.pipeline.garbage import abort_uploads, collect_parts, orphaned_until_ms
     from sidecar.pipeline.lineages import find_all_lineages
     from sidecar.storage import open_existing
+    from sidecar.storage.probe_folder import remove_leftovers
+    from sidecar.storage.store_clock import read_store_clock
+    from sidecar.storage.unfinished import list_uploads
 
     store, clock = open_existing(settings.store), SystemClock()
     grace_period_ms = settings.gc.grace_period_ms
     lineages = list(find_all_lineages(store, is_chosen(settings)))
     if not lineages:
         require_chosen(store, settings)
-    parts = collect_parts(store, clock, grace_period_ms=grace_period_ms, dry_run=dry_run)
-    uploads = _aborted(store, lineages, clock, grace_period_ms, dry_run=dry_run)
+    store_now_ms = read_store_clock(store, clock).store_ms
+    until_ms = orphaned_until_ms(store_now_ms, grace_period_ms)
+    parts = collect_parts(store, until_ms, dry_run=dry_run)
+    probes = remove_leftovers(store, until_ms, dry_run=dry_run)
+    listed = list_uploads(store, "")
+    if listed.not_listed:
+        remark(f"unfinished multipart uploads stay: {listed.not_listed}; {listed.advice}")
+    roots = {lineage.root for lineage in lineages}
+    aborted = abort_uploads(store, listed.uploads, roots, until_ms, dry_run=dry_run)
+    uploads = None if listed.not_listed else aborted
     rows: list[tuple[object, ...]] = []
     code = 0
     for lineage in lineages:
         found: dict[str, Any] = {"replaced_segments": 0, "orphans": 0, "problem": None}
         found["unfinished_uploads"] = None if uploads is None else uploads[lineage.root]
         try:
-            found |= _collected(store, lineage, clock, grace_period_ms, dry_run=dry_run)
+            found |= _collected(store, lineage, clock, store_now_ms, grace_period_ms, dry_run=dry_run)
         except SidecarError as error:
             found["problem"] = str(error)
             code = max(code, error.exit_code)
@@ -75,37 +89,35 @@ def gc(
             print_json({"kind": "garbage", "version": JSON_VERSION, **place, "dry_run": dry_run, **found})
     begun = None if uploads is None else uploads[STAGING]
     if options.json:
-        work_files = {"dry_run": dry_run, "work_files": parts, "unfinished_uploads": begun}
+        work_files = {"dry_run": dry_run, "work_files": parts, "probe_objects": probes, "unfinished_uploads": begun}
         print_json({"kind": "garbage_work_files", "version": JSON_VERSION, **work_files})
     else:
         title = "Would be deleted" if dry_run else "Deleted"
         columns = ["partition", "replaced segments#", "orphaned objects#", "unfinished uploads#"]
-        print_table(title, columns, [*rows, ("work files", None, parts, begun)], colors=options.colors)
+        print_table(
+            title,
+            columns,
+            [*rows, ("work files", None, parts, begun), ("probes", None, probes, None)],
+            colors=options.colors,
+        )
     return code
 
 
-def _aborted(
-    store: ObjectStore, lineages: Sequence[Lineage], clock: Clock, grace_period_ms: int, *, dry_run: bool
-) -> Counter[str] | None:
-    """By root; None where the store does not let us."""
-    from sidecar.cli.output import remark
-    from sidecar.pipeline.garbage import abort_uploads
-
-    roots = {lineage.root for lineage in lineages}
-    try:
-        return abort_uploads(store, roots, clock, grace_period_ms=grace_period_ms, dry_run=dry_run)
-    except StoreDenied as error:
-        remark(f"unfinished multipart uploads stay, a lifecycle rule of the bucket can end them: {error}")
-        return None
-
-
 def _collected(
-    store: ObjectStore, lineage: Lineage, clock: Clock, grace_period_ms: int, *, dry_run: bool
+    store: ObjectStore, lineage: Lineage, clock: Clock, store_now_ms: int, grace_period_ms: int, *, dry_run: bool
 ) -> dict[str, Any]:
     from sidecar.pipeline.commit_log import CommitLog
     from sidecar.pipeline.compaction.archive_plan import operator
     from sidecar.pipeline.garbage import collect_garbage
 
     writer = operator(CommitLog(store, lineage.root, clock).read())
-    found = collect_garbage(store, lineage.root, clock, writer, grace_period_ms=grace_period_ms, dry_run=dry_run)
+    found = collect_garbage(
+        store,
+        lineage.root,
+        clock,
+        writer,
+        store_now_ms=store_now_ms,
+        grace_period_ms=grace_period_ms,
+        dry_run=dry_run,
+    )
     return {"replaced_segments": found.removed, "orphans": found.orphans}

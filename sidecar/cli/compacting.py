@@ -70,6 +70,17 @@ def compact(
     ] = EngineName.AUTO,
     master: Master = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")] = False,
+    undo: Annotated[
+        bool,
+        typer.Option(
+            "--undo",
+            help="With --archive: undo the newest compaction of each partition, as long as gc has not deleted what it replaced.",
+        ),
+    ] = False,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=0, help="With --undo: only this partition. May be given several times."),
+    ] = None,
     what_if: Annotated[
         bool,
         typer.Option(
@@ -89,6 +100,11 @@ def compact(
     """
     if (directory is None) == (archive is None):
         raise SettingsError("name a partition directory, or --archive URL")
+    if undo or partition:
+        if not undo:
+            raise SettingsError("--partition goes with --undo only")
+        is_alone = not (what_if or include_active or out or keys_file)
+        return _undo(options, archive, topic, exclude, partition, dry_run=dry_run, is_alone=is_alone)
     if archive is None:
         if topic or exclude or master:
             raise SettingsError("--topic, --exclude and --master are for --archive URL")
@@ -131,6 +147,26 @@ def compact(
             options, settings, rules, engine, directory, include_active=include_active, keys_file=keys_file
         )
     return compact_partition(options, settings, rules, engine, directory, out=out, include_active=include_active)
+
+
+def _undo(
+    options: GlobalOptions,
+    archive: str | None,
+    topic: list[str] | None,
+    exclude: list[str] | None,
+    partitions: list[int] | None,
+    *,
+    dry_run: bool,
+    is_alone: bool,
+) -> int:
+    if not is_alone or archive is None or not topic:
+        raise SettingsError(
+            "--undo needs --archive URL and --topic REGEX, and takes --exclude, --partition and --dry-run only"
+        )
+    from sidecar.cli.archive_undo import undo_archive
+
+    settings = options.settings({"store.url": archive, "topics.include": topic, "topics.exclude": exclude}, calm=True)
+    return undo_archive(options, settings, frozenset(partitions or ()), dry_run=dry_run)
 
 
 def _strategy(name: StrategyName, header: str, *, what_if: bool) -> Strategy:

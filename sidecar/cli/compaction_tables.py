@@ -45,6 +45,8 @@ def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: b
         remark(f"{compaction.unkeyed} records have no key: compaction drops them")
     if compaction.malformed_versions:
         remark(f"{compaction.malformed_versions} records have a malformed version in {rules.header_name}")
+    if compaction.deleted:
+        remark(f"{compaction.deleted} records lie below the log start: compaction drops them")
     for text in compaction.survey.remarks:
         remark(f"note: {text}")
 
@@ -86,6 +88,9 @@ def show_outlooks(name: str, outlooks: Sequence[Outlook], *, colors: bool) -> No
     unkeyed = outlooks[0].unkeyed
     if unkeyed:
         remark(f"{unkeyed} records have no key: compaction drops them")
+    deleted = outlooks[0].deleted
+    if deleted:
+        remark(f"{deleted} records lie below the log start: compaction drops them")
     malformed = max(outlook.malformed_versions for outlook in outlooks)
     if malformed:
         remark(f"{malformed} records have a malformed version: they rank below all that have one")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, Excluded, StateDir, Topics
+from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, Excluded, SingleWriter, StateDir, Topics
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import SettingsError
 from sidecar.pipeline.doctor.findings import Area
@@ -39,6 +39,7 @@ def doctor(
     bootstrap_server: Bootstrap = None,
     assume_leader: AssumeLeader = False,
     state_dir: StateDir = None,
+    single_writer: SingleWriter = False,
     area: Annotated[
         list[Area] | None, typer.Option(help="What to look at. May be given several times. Default: everything.")
     ] = None,
@@ -60,6 +61,7 @@ def doctor(
         "broker.connection.bootstrap_servers": bootstrap_server or None,
         "broker.assume_leader": assume_leader or None,
         "run.state_dir": state_dir,
+        "store.single_writer": single_writer or None,
     }
     report = _examined(options, flags, tuple(area or Area), timeout)
     if options.json:

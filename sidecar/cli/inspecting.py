@@ -114,6 +114,8 @@ def _readable(rows: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         for name in ("key", "value"):
             if name in readable:
                 readable[name] = _text(readable[name])
+        if isinstance(readable.get("crc"), int):
+            readable["crc"] = f"{readable['crc']:08x}"  # as in every message
         if "headers" in readable:
             readable["headers"] = [f"{name}={_text(value)}" for name, value in readable["headers"]]
         yield readable

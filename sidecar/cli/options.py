@@ -161,9 +161,10 @@ def exit_codes() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except SidecarError as error:
+        from sidecar.logs import redacted
         from sidecar.pipeline.advice import advised
 
-        for line in advised(error).splitlines():
+        for line in redacted(advised(error)).splitlines():
             sys.stderr.write(f"error: {line}\n")
         raise typer.Exit(error.exit_code) from error
     except BrokenPipeError as error:

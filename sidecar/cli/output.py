@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
 
@@ -101,6 +102,14 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return " ".join(shown(element) for element in value) or "-"
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in str(value))
+
+
+def utc(timestamp_ms: int) -> str | None:
+    """None for times that no calendar has: producers choose their timestamps."""
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if timestamp_ms >= 0 else None
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
 
 
 def size(size_bytes: float) -> str:

@@ -86,12 +86,17 @@ def _lay_over(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
-    from sidecar.config.paths import all_settings
+    from sidecar.config.environment import variable_of
+    from sidecar.config.paths import all_settings, value_at
 
     for path, source in loaded.sources.items():
-        if all_settings()[path].is_secret:
+        setting = all_settings()[path]
+        entries = setting.secret_entries(value_at(loaded.settings, path))
+        if setting.is_secret or entries:
+            named = "".join(f" {entry.partition('=')[0]}" for entry in entries)
             raise SettingsError(
-                f"{path} ({source}): a ConfigMap is no place for it, make a Secret: k8s render --secret"
+                f"{path}{named} ({source}): a ConfigMap is no place for a secret. Make a Secret: k8s render --secret for keys of "
+                f"the store, the variable {variable_of(path)} for anything else"
             )
     broker, http = loaded.settings.broker, loaded.settings.http
     if "broker.log_dirs" in loaded.sources:

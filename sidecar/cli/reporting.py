@@ -23,14 +23,19 @@ JSON_VERSION = 1
 
 
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:
-    """Show what the archive holds, partition by partition; exit code 3 if one of them cannot be read."""
+    """Show what the archive holds, partition by partition; exit code 3 if one of them cannot be read.
+
+    `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`.
+    """
     settings = _settings(options, archive, topic, exclude)
     from sidecar.clock import SystemClock
     from sidecar.pipeline.status import archive_status
     from sidecar.storage import open_existing
 
     store = open_existing(settings.store)
-    rows = archive_status(store, SystemClock(), include=is_chosen(settings))
+    rows = archive_status(
+        store, SystemClock(), include=is_chosen(settings), grace_period_ms=settings.gc.grace_period_ms
+    )
     if not rows:
         require_chosen(store, settings)
     if options.json:
@@ -39,7 +44,7 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
         for row in rows:
             print_json({"kind": "partition_status", "version": JSON_VERSION, **row.to_json()})
     else:
-        from sidecar.cli.output import print_table, remark, size
+        from sidecar.cli.output import print_table, remark, size, utc
 
         shown = [
             (
@@ -47,17 +52,16 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
                 row.topic_id,
                 row.start_offset,
                 row.end_offset,
-                row.segments,
-                size(row.bytes),
-                size(row.compacted_bytes),
+                *((None, None, None) if row.problem else (row.segments, size(row.bytes), size(row.compacted_bytes))),
                 row.clean_end_offset,
-                row.leader_epoch,
+                None if row.undo_until_ms is None else utc(row.undo_until_ms),
+                None if row.leader_epoch < 0 else row.leader_epoch,
                 _holes(row.holes),
             )
             for row in rows
         ]
         columns = ["partition", "topic id", "from#", "to#", "segments#", "size#", "compacted#", "clean to#"]
-        columns += ["leader epoch#", "holes"]
+        columns += ["undo until", "leader epoch#", "holes"]
         if shown:
             print_table(f"Archive {store.url}", columns, shown, colors=options.colors)
             for row in rows:
@@ -96,7 +100,12 @@ def verify(
     topic: Topics = None,
     exclude: Excluded = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte and every batch, not only sizes, checksums and indexes.")
+        bool,
+        typer.Option(
+            "--deep",
+            help="Read every byte, every batch and the whole commit log. Without it: sizes, checksums and indexes, "
+            "commits from the newest checkpoint on, and whether the commits below it exist.",
+        ),
     ] = False,
     engine: Engine = EngineName.AUTO,
     master: Master = None,

@@ -69,5 +69,5 @@ def _verdict(holes: int, problems: int) -> Text:
     from rich.text import Text
 
     if problems:
-        return Text(f"{problems} problems", "red")
+        return Text(f"{problems} problem{'s' if problems > 1 else ''}", "red")
     return Text(f"{holes} recorded holes", "yellow") if holes else Text("sound", "green")

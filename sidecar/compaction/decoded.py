@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from producer_state.facts import CONTROL, TRANSACTIONAL
 from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
+from sidecar.errors import CorruptFile
 from sidecar.logformat.columns import BatchColumns
-from sidecar.logformat.headers import CODEC_MASK, CURRENT_MAGIC, BatchFlag
+from sidecar.logformat.headers import CODEC_MASK, CURRENT_MAGIC, NO_TIMESTAMP, BatchFlag
 from sidecar.logformat.records import Record, build_batch, build_empty_batch, build_legacy_wrapper, read_records
 
 
@@ -50,11 +51,18 @@ class DecodedBatch:
         return self.max_timestamp_ms if appended else None
 
     def rebuilt(self, kept: Sequence[Record], delete_horizon_ms: int | None, *, convert_legacy: bool) -> bytes:
-        """The batch with these records only. Source: MemoryRecords.buildRetainedRecordsInto."""
+        """The batch with these records only. Raises CorruptFile if no broker would write it.
+
+        Source: MemoryRecords.buildRetainedRecordsInto.
+        """
         codec = self.attributes & CODEC_MASK
         if self.magic < CURRENT_MAGIC and not convert_legacy:
             return build_legacy_wrapper(kept, codec=codec, magic=self.magic, append_time_ms=self.append_time_ms)
         legacy = self.magic < CURRENT_MAGIC
+        oldest = min(kept, key=lambda record: record.timestamp_ms)
+        if oldest.timestamp_ms < NO_TIMESTAMP:
+            what = f"a message with timestamp {oldest.timestamp_ms}, which no batch of magic 2 can have"
+            raise CorruptFile(f"{what}; keep legacy message formats", offset=oldest.offset)
         return build_batch(
             kept,
             base_offset=kept[0].offset if legacy else self.base_offset,

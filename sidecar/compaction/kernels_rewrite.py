@@ -211,6 +211,10 @@ def rewrite_rows(
         size, count = np.int64(words[SIZE, row]), np.int64(words[RECORD_COUNT, row])
         magic, attributes = np.int64(bytes_[MAGIC, row]), np.int64(halves[ATTRIBUTES, row])
         codec, first = attributes & np.int64(_CODEC_MASK), job[ORDINAL]
+        # More than was scanned: the source has changed.
+        if count > np.int64(kept.shape[0]) - first or (judged and job[BATCH] >= np.int64(verdicts.shape[0])):
+            stop = np.int64(BAD_RECORD)
+            break
         needed = size + np.int64(_HEADER_BYTES) + np.int64(CHANGED_RECORD_BYTES) * max(count, np.int64(1))
         if needed > job[OUT_BYTES] - job[OUT_USED]:
             job[NEEDED] = needed
@@ -218,10 +222,6 @@ def rewrite_rows(
             break
         if magic < np.int64(2) and codec != np.int64(0):
             stop = np.int64(NEEDS_PYTHON)  # only decompression tells how many records it has
-            break
-        # More than was scanned: the source has changed.
-        if count > np.int64(kept.shape[0]) - first or (judged and job[BATCH] >= np.int64(verdicts.shape[0])):
-            stop = np.int64(BAD_RECORD)
             break
         control = magic == np.int64(2) and attributes & np.int64(_CONTROL) != np.int64(0)
         idle = judged and verdicts[job[BATCH]] != np.uint8(0)
@@ -237,6 +237,9 @@ def rewrite_rows(
             if magic < np.int64(2) and job[KEEPS_LEGACY_RECORD] != 0 and job[CONVERTS_LEGACY] == 0:
                 written, staying = np.int64(UNCHANGED), np.int64(1)
                 job[LEGACY_LOSERS_KEPT] += 1
+            elif not _crc_agrees(at, size, magic, crc):
+                stop = np.int64(BAD_CRC)
+                break
             else:
                 _empty(at, size, magic, crc, wide[LAST_OFFSET, row], wide[MAX_TIMESTAMP, row], out, job)
         elif written == np.int64(NOTHING_LEFT):

@@ -21,7 +21,9 @@ from sidecar.compaction.scan_places import (
     BAD_AT,
     BAD_RECORD,
     BATCH,
+    COUNTED_ROW,
     DELETED,
+    DOUBTFUL_COUNT,
     EMPTIED,
     LARGEST_USED,
     NEEDS_BODY,
@@ -45,10 +47,17 @@ from sidecar.logformat.columns import (
     SIZE,
 )
 from sidecar.logformat.crc32c import crc32_ieee
-from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, MAGIC_POSITION, MESSAGE_HEADER, BatchFlag
-from sidecar.logformat.loads import Word, address_of, load_be_u32
+from sidecar.logformat.headers import (
+    BATCH_HEADER,
+    CODEC_MASK,
+    MAGIC_POSITION,
+    MESSAGE_HEADER,
+    SMALLEST_RECORD_BYTES,
+    BatchFlag,
+)
+from sidecar.logformat.loads import Word, address_of, load_be_i64, load_be_u32
 
-_HEADER_BYTES = BATCH_HEADER.size_bytes
+_HEADER_BYTES, _SMALLEST_RECORD = BATCH_HEADER.size_bytes, SMALLEST_RECORD_BYTES
 _CONTROL, _LOG_APPEND_TIME = int(CONTROL), int(BatchFlag.LOG_APPEND_TIME)
 _CODEC_MASK = int(CODEC_MASK)
 _LEGACY_CRC = MESSAGE_HEADER.offset_of("crc")
@@ -94,6 +103,11 @@ def scan_rows(
             skipped = verdicts[task_array[BATCH]] != np.uint8(0)
         codec = attributes & np.int64(_CODEC_MASK)
         deleted = wide[LAST_OFFSET, row] < task_array[START_OFFSET] and (current or codec == np.int64(0))
+        # Before it sizes anything. The body of a compressed batch that competes is decompressed, and its count checked, anyway.
+        doubtful = current and count * np.int64(_SMALLEST_RECORD) > size - np.int64(_HEADER_BYTES)
+        if doubtful and (skipped or deleted or codec == np.int64(0)) and task_array[COUNTED_ROW] != row:
+            stop = np.int64(DOUBTFUL_COUNT)
+            break
         if current and skipped:
             task_array[ORDINAL] += count
         elif deleted and count > 0:
@@ -168,8 +182,31 @@ def count_messages(body: Any, size: Word) -> Word:
 
 
 @native
-def scan_messages(body: Any, size: Word, count: Word, wide: Any, halves: Any, row: Word, task_array: Any) -> Word:
-    """Enter the `count` messages of a decompressed set, counted before; `ROWS_DONE` or `TABLE_FULL`."""
+def inner_offsets(body: Any, size: Word) -> tuple[Word, Word, Word]:
+    """The offsets within a decompressed legacy set, whose messages were counted before, as they are stored.
+
+    Returns: the first, the last, and the position of the first that does not lie above the one before it, else -1.
+    """
+    begin = address_of(body)
+    at, end = begin, begin + np.int64(size)
+    first, last, wrong_at = load_be_i64(at), np.int64(-1), np.int64(-1)
+    while at < end:
+        offset = load_be_i64(at)
+        if offset <= last and wrong_at < 0:
+            wrong_at = at - begin
+        last = offset
+        at = read_message(at, end)[0]
+    return first, last, wrong_at
+
+
+@native
+def scan_messages(
+    body: Any, size: Word, count: Word, shift: Word, wide: Any, halves: Any, row: Word, task_array: Any
+) -> Word:
+    """Enter the `count` messages of a decompressed set, counted before; `ROWS_DONE` or `TABLE_FULL`.
+
+    `shift`: what to add to their offsets. Messages below the log start are counted as deleted, and not entered.
+    """
     task = address_of(task_array)
     if not _has_room(task, np.int64(count), np.int64(size)):
         return np.int64(TABLE_FULL)
@@ -177,7 +214,12 @@ def scan_messages(body: Any, size: Word, count: Word, wide: Any, halves: Any, ro
     at = address_of(body)
     end = at + np.int64(size)
     for _ in range(np.int64(count)):
-        at = enter_message(at, end, wide[MAX_TIMESTAMP, row], appended, task)
+        if load_be_i64(at) + shift < task_array[START_OFFSET]:
+            task_array[ORDINAL] += 1
+            task_array[DELETED] += 1
+            at = read_message(at, end)[0]
+        else:
+            at = enter_message(at, end, wide[MAX_TIMESTAMP, row], appended, task)
     flush(task)
     task_array[BATCH] += 1
     return np.int64(ROWS_DONE)

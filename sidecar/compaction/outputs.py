@@ -1,197 +1,192 @@
-"""Between reduction and rewriting: which segments go into which output, which need no rewriting, and what is written of each."""
+"""Before and after rewriting: which segments are rewritten, how each split ends, and which outputs the results are joined to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from producer_state.replay import CompletedTransaction
-from sidecar.compaction.plan import SegmentSummary, grouped
-from sidecar.compaction.rewrite import Ending, Sink
+from sidecar.compaction.plan import SegmentSize, grouped
+from sidecar.compaction.rewrite import Ending, RewrittenSplit
 from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan
-from sidecar.compaction.segments import SegmentInput
+from sidecar.compaction.segments import SegmentInput, largest_index_bytes
 from sidecar.compaction.verdicts import SplitVerdicts
-from sidecar.logformat.columns import allocate, columns_of
-from sidecar.logformat.headers import BATCH_HEADER
-from sidecar.logformat.kernels import walk_batches
-from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES, BuiltIndexes, IndexBuilder
-from sidecar.logformat.walk_stop import Stop
+from sidecar.errors import PartitionError
+from sidecar.logformat.headers import LARGEST_POSITION
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPart:
+    """`size_bytes` bytes of an output: the first ones that were written of a split, or a whole segment (`split` is None)."""
+
+    segment: int
+    split: int | None
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOutput:
-    """One output segment, made of segments `[first_segment, end_segment)`, which are made of splits `[first_split, end_split)`.
+    """One output segment, made of segments `[first_segment, end_segment)`. Its bytes are those of its parts, in order.
 
-    `unchanged`: it is one segment of which nothing is lost, so it is not written at all. `endings`: by split.
+    `unchanged`: it is its only source, byte by byte, which stays. `transactions`: the aborted ones whose marker it holds.
     """
 
-    number: int
     first_segment: int
     end_segment: int
-    first_split: int
-    end_split: int
     unchanged: bool
-    endings: tuple[Ending, ...]
+    parts: tuple[OutputPart, ...]
+    counts: RewriteCounts
+    transactions: tuple[CompletedTransaction, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the `.log`."""
+        return sum(part.size_bytes for part in self.parts)
 
 
-def plan_outputs(
-    segments: Sequence[SegmentInput],
-    scans: Sequence[SplitScan],
-    verdicts: Sequence[SplitVerdicts],
-    winner_counts: Sequence[int],
-    rules: CompactionRules,
-) -> tuple[PlannedOutput, ...]:
-    """Group segments by the sizes that are to be expected (with `kafka_4_3`, by those they have).
+@dataclass(frozen=True, slots=True, eq=False)
+class DecidedSplits:
+    """A partition whose winners are decided. `segments` in log order; the other fields by split, in log order."""
 
-    Args: scans, verdicts, winner_counts: by split, in log order; the last is how many records win.
-    """
-    of_segment: list[list[int]] = [[] for _ in segments]
-    for number, scan in enumerate(scans):
-        of_segment[scan.split.segment].append(number)
-    untouched = [
-        all(scans[number].loses_nothing(winner_counts[number]) and verdicts[number].drops_nothing for number in splits)
-        for splits in of_segment
-    ]
-    summaries = [
-        SegmentSummary(segment.base_offset, segment.end_offset, segment.size_bytes, index_bytes=segment.index_bytes)
-        if rules.kafka_4_3 or whole
-        else _expected(segment, [scans[number] for number in splits], [winner_counts[number] for number in splits])
-        for segment, splits, whole in zip(segments, of_segment, untouched, strict=True)
-    ]
-    outputs: list[PlannedOutput] = []
-    begin, first_split = 0, 0
-    for size in _group_sizes(summaries, untouched, rules):
-        splits = [number for held in of_segment[begin : begin + size] for number in held]
-        end_split = first_split + len(splits)
-        unchanged = size == 1 and untouched[begin]
-        endings = _endings(scans[first_split:end_split], segments[-1].end_offset, rules)
-        outputs.append(PlannedOutput(len(outputs), begin, begin + size, first_split, end_split, unchanged, endings))
-        begin, first_split = begin + size, end_split
-    return tuple(outputs)
+    segments: Sequence[SegmentInput]
+    scans: Sequence[SplitScan]
+    verdicts: Sequence[SplitVerdicts]
+    winner_counts: Sequence[int]
+    rules: CompactionRules
 
+    def endings(self) -> dict[int, Ending]:
+        """The splits that must be rewritten, and how each ends. Segments that lose nothing are not among them."""
+        found: dict[int, Ending] = {}
+        for splits in self._of_segment():
+            last = max((number for number in splits if self.scans[number].last_position >= 0), default=None)
+            for number in () if self._loses_nothing(splits) else splits:
+                if self.rules.kafka_4_3:
+                    found[number] = Ending(kept_next_offset=self.segments[-1].end_offset)
+                else:
+                    found[number] = Ending(ends_segment=number == last)
+        return found
 
-def _expected(segment: SegmentInput, scans: Sequence[SplitScan], winners: Sequence[int]) -> SegmentSummary:
-    """The segment as it will be, if its records are of one size."""
-    size_bytes, index_bytes = BATCH_HEADER.size_bytes, 0
-    for scan, winner_count in zip(scans, winners, strict=True):
-        size_bytes += (scan.split.end - scan.split.begin) * winner_count // max(scan.record_count, 1)
-    size_bytes = min(size_bytes, segment.size_bytes)
-    if segment.size_bytes:
-        index_bytes = segment.index_bytes * size_bytes // segment.size_bytes
-    return SegmentSummary(segment.base_offset, segment.end_offset, size_bytes, index_bytes=index_bytes)
+    def outputs(self, rewritten: Mapping[int, RewrittenSplit]) -> tuple[PlannedOutput, ...]:
+        """Join segments to outputs, by the sizes that they have (with `kafka_4_3`, had).
 
+        `rewritten`: what came of the splits that `endings` has. Raises PartitionError if one segment is too large for a file.
+        """
+        of_segment = self._of_segment()
+        segments = [self._rewritten(number, splits, rewritten) for number, splits in enumerate(of_segment)]
+        outputs: list[PlannedOutput] = []
+        begin = 0
+        for count in grouped([self._size(number, found) for number, found in enumerate(segments)], self.rules):
+            outputs.append(self._output(begin, segments[begin : begin + count]))
+            begin += count
+        return tuple(outputs)
 
-def _group_sizes(
-    summaries: Sequence[SegmentSummary], untouched: Sequence[bool], rules: CompactionRules
-) -> tuple[int, ...]:
-    """A segment of which nothing is lost stays alone if it fills half an output: merging would rewrite it for little."""
-    if rules.kafka_4_3:
-        return grouped(summaries, rules)
-    settled = [
-        whole and 2 * summary.size_bytes >= rules.segment_bytes
-        for whole, summary in zip(untouched, summaries, strict=True)
-    ]
-    sizes: list[int] = []
-    begin = 0
-    for end in range(1, len(summaries) + 1):
-        # Offsets that are recorded as lost lie between segments: an output over them would claim to hold them.
-        hole = end < len(summaries) and summaries[end].base_offset != summaries[end - 1].end_offset
-        if end == len(summaries) or hole or settled[end] or settled[begin]:
-            sizes += grouped(summaries[begin:end], rules)
-            begin = end
-    return tuple(sizes)
+    def _of_segment(self) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in self.segments]
+        for number, scan in enumerate(self.scans):
+            found[scan.split.segment].append(number)
+        return found
 
+    def _loses_nothing(self, splits: Sequence[int]) -> bool:
+        return all(
+            self.scans[number].loses_nothing(self.winner_counts[number]) and self.verdicts[number].drops_nothing
+            for number in splits
+        )
 
-def _endings(scans: Sequence[SplitScan], range_end: int, rules: CompactionRules) -> tuple[Ending, ...]:
-    if rules.kafka_4_3:
-        return tuple(Ending(next_offset=range_end) for _ in scans)
-    last = max((number for number, scan in enumerate(scans) if scan.last_position >= 0), default=-1)
-    return tuple(
-        Ending(position=scan.last_position) if number == last else Ending() for number, scan in enumerate(scans)
-    )
+    def _rewritten(
+        self, segment: int, splits: Sequence[int], rewritten: Mapping[int, RewrittenSplit]
+    ) -> _RewrittenSegment:
+        transactions = tuple(transaction for number in splits for transaction in self.verdicts[number].kept)
+        if not all(number in rewritten for number in splits):
+            size_bytes = self.segments[segment].size_bytes
+            counts = RewriteCounts(
+                verbatim=sum(self.scans[number].batch_count for number in splits),
+                kept_records=sum(self.winner_counts[number] for number in splits),
+            )
+            return _RewrittenSegment((OutputPart(segment, None, size_bytes),), counts, None, transactions)
+        found = [(number, rewritten[number]) for number in splits]
+        return _RewrittenSegment(
+            tuple(OutputPart(segment, number, split.size_bytes) for number, split in found),
+            sum((split.counts for _, split in found), RewriteCounts()),
+            next(((number, split) for number, split in reversed(found) if split.ending_bytes), None),
+            transactions,
+        )
 
+    def _size(self, segment: int, found: _RewrittenSegment) -> SegmentSize:
+        source = self.segments[segment]
+        if self.rules.kafka_4_3:
+            size_bytes, ending_bytes, index_bytes = source.size_bytes, 0, source.index_bytes
+        else:
+            size_bytes, ending_bytes = found.size_bytes, found.ending_bytes
+            index_bytes = largest_index_bytes(size_bytes + ending_bytes)
+        # Merging a whole segment that fills half an output would copy it for little.
+        half_full = 2 * source.size_bytes >= self.rules.segment_bytes
+        settled = found.ended().is_source and half_full and not self.rules.kafka_4_3
+        return SegmentSize(
+            source.base_offset,
+            source.end_offset,
+            size_bytes,
+            ending_bytes,
+            index_bytes,
+            is_empty=source.size_bytes == 0,
+            is_settled=settled,
+        )
 
-class SegmentOutput:
-    """Follows the batches of one output segment on their way to its sink, and builds its indexes."""
-
-    def __init__(self, base_offset: int, write: Sink, index_interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
-        self._base_offset = base_offset
-        self._write = write
-        self._builder = IndexBuilder(base_offset, index_interval_bytes)
-        self._blocks = allocate(4096)
-        self._smallest_offset = base_offset
-        self.size_bytes = 0
-
-    def append(self, batches: memoryview) -> None:
-        """Take whole batches, which are void after the call. Raises CorruptFile if their offsets do not fit the segment."""
-        buffer = np.frombuffer(batches, dtype=np.uint8)
-        at = 0
-        while at < len(buffer):
-            at, rows, self._smallest_offset, code, detail = walk_batches(
-                buffer, at, len(buffer), self.size_bytes + at, *self._blocks, 0, self._smallest_offset, 2**63 - 2, False, 2**31, -1
-            )  # fmt: skip
-            if rows:
-                columns = columns_of(self._blocks, int(rows))
-                self._builder.add(columns)
-            if code != Stop.COLUMNS_FULL and at < len(buffer):
-                raise ValueError(f"no batch at byte {at} of {len(buffer)}: {Stop(code).name}, {detail}")
-        self.size_bytes += len(buffer)
-        self._write(batches)
-
-    def finish(self, transactions: Sequence[CompletedTransaction]) -> BuiltIndexes:
-        """The indexes, after the last batch. `transactions`: the aborted ones of which something is left in this segment."""
-        return self._builder.finish(transactions)
+    def _output(self, begin: int, found: Sequence[_RewrittenSegment]) -> PlannedOutput:
+        end = begin + len(found)
+        last = max((at for at in range(begin, end) if self.segments[at].size_bytes), default=None)
+        pieces = [segment.ended() if at == last else segment for at, segment in enumerate(found, start=begin)]
+        output = PlannedOutput(
+            begin,
+            end,
+            len(pieces) == 1 and pieces[0].is_source,
+            tuple(part for piece in pieces for part in piece.parts if part.size_bytes),
+            sum((piece.counts for piece in pieces), RewriteCounts()),
+            tuple(transaction for piece in pieces for transaction in piece.transactions),
+        )
+        if output.size_bytes > LARGEST_POSITION:
+            first, end_offset = self.segments[begin], self.segments[end - 1].end_offset
+            raise PartitionError(
+                f"{first.file}: compacting offsets {first.base_offset} to {end_offset} would write a segment of "
+                f"{output.size_bytes} bytes; a segment holds at most {LARGEST_POSITION}. The partition stays as it is; "
+                f"keep legacy message formats, or exclude the topic from compaction"
+            )
+        return output
 
 
 @dataclass(frozen=True, slots=True)
-class CompactedSegment:
-    """What came of segments `[first_segment, end_segment)`: the batches of `[base_offset, end_offset)`.
+class _RewrittenSegment:
+    """`last`: the split that has an ending, and what was written of it."""
 
-    `unchanged`: nothing was written, or what was written equals the one source byte by byte: that one stays. Else
-    `indexes` belong to the written bytes, and `transactions` are the aborted ones whose marker is still there.
-    """
-
-    first_segment: int
-    end_segment: int
-    base_offset: int
-    end_offset: int
-    unchanged: bool
-    size_bytes: int
+    parts: tuple[OutputPart, ...]
     counts: RewriteCounts
+    last: tuple[int, RewrittenSplit] | None
     transactions: tuple[CompletedTransaction, ...]
-    indexes: BuiltIndexes | None
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.parts)
 
-WriteOutput = Callable[[int, memoryview], None]
-"""Takes (number of the output, whole batches); the bytes are void after the call."""
+    @property
+    def ending_bytes(self) -> int:
+        return 0 if self.last is None else self.last[1].ending_bytes
 
+    @property
+    def is_source(self) -> bool:
+        """Whether it is its source, byte by byte."""
+        return self.counts.identical
 
-def compacted_segment(
-    output: PlannedOutput,
-    segments: Sequence[SegmentInput],
-    counts: RewriteCounts,
-    transactions: tuple[CompletedTransaction, ...],
-    indexes: BuiltIndexes | None,
-    size_bytes: int,
-) -> CompactedSegment:
-    """The result for one output; `indexes` is None where nothing was written."""
-    first, last = segments[output.first_segment], segments[output.end_segment - 1]
-    single = output.end_segment - output.first_segment == 1
-    return CompactedSegment(
-        output.first_segment,
-        output.end_segment,
-        first.base_offset,
-        last.end_offset,
-        output.unchanged or (single and counts.identical),
-        first.size_bytes if output.unchanged else size_bytes,
-        counts,
-        transactions,
-        indexes,
-    )
+    def ended(self) -> _RewrittenSegment:
+        """The same as the last of an output."""
+        if self.last is None:
+            return self
+        number, split = self.last
+        parts = tuple(
+            replace(part, size_bytes=part.size_bytes + split.ending_bytes) if part.split == number else part
+            for part in self.parts
+        )
+        return _RewrittenSegment(parts, self.counts + split.ending_counts, None, self.transactions)
 
 
 def legacy_tombstones_kept(

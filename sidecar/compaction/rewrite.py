@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from producer_state.facts import Int64Column
 from sidecar.compaction import kernels_batches as batches
 from sidecar.compaction import kernels_rewrite as kernels
 from sidecar.compaction import rewrite_places as places
@@ -31,14 +32,29 @@ OUTPUT_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the output ends, as far as this split is concerned: batches that stay even without records.
+    """Which batches of a split stay even without records.
 
-    `position`: of the output's last batch, if it lies in this split, else -1. `next_offset`: a batch that ends there
-    stays (-1: none), which is Kafka's rule for a round.
+    `ends_segment`: the split holds the last batch of its segment. If that batch loses all records, its ending is written
+    separately: an output needs it only if the segment is the output's last one. `kept_next_offset`: a batch that ends there
+    stays (-1: none), which is Kafka's rule for a round of cleaning.
     """
 
-    position: int = -1
-    next_offset: int = -1
+    ends_segment: bool = False
+    kept_next_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenSplit:
+    """What a sink got of a split: `size_bytes` of batches, then the ending, if any.
+
+    The ending keeps the end of the segment's last batch, whose records all lost: an empty batch, or the kept legacy record.
+    An output that ends with this split has it, and `ending_counts` are added to `counts`. Any other output leaves it out.
+    """
+
+    counts: RewriteCounts
+    size_bytes: int
+    ending_bytes: int = 0
+    ending_counts: RewriteCounts = field(default_factory=RewriteCounts)
 
 
 def rewrite_split(
@@ -53,7 +69,7 @@ def rewrite_split(
     verdicts: npt.NDArray[np.uint8],
     last_batches: LastBatches,
     keeps_legacy_tombstones: bool,
-) -> RewriteCounts:
+) -> RewrittenSplit:
     """Write what stays of the split that `scan` has read.
 
     Args:
@@ -63,12 +79,15 @@ def rewrite_split(
     Raises CorruptFile for damage that has come about since the scan, SegmentChanged if the split holds something else.
     """
     winners = list(winners)
-    no_ending = ending.position < 0 and not scan.first_offset < ending.next_offset <= scan.last_offset + 1
-    if no_ending and not (winners or len(scan.events) or last_batches.any_within(scan.first_offset, scan.last_offset)):
-        return RewriteCounts(dropped=scan.batch_count)  # without reading it again
-    return _Rewriting(
+    first, last = scan.first_offset, scan.last_offset
+    keeps_some = winners or len(scan.events) or last_batches.any_within(first, last)
+    keeps_some = keeps_some or first < ending.kept_next_offset <= last + 1
+    if not (keeps_some or ending.ends_segment):
+        return RewrittenSplit(RewriteCounts(dropped=scan.batch_count), 0)  # without reading it again
+    rewriting = _Rewriting(
         segment, scan, winners, rules, sink, ending, inflater, verdicts, last_batches, keeps_legacy_tombstones
-    ).run()
+    )
+    return rewriting.run() if keeps_some else rewriting.only_ending()
 
 
 class _Rewriting:
@@ -86,6 +105,7 @@ class _Rewriting:
         keeps_legacy_tombstones: bool,
     ) -> None:
         self._segment, self._scan, self._rules, self._sink = segment, scan, rules, sink
+        self._ends_segment, self._written_bytes = ending.ends_segment, 0
         self._inflater, self._verdicts = inflater, verdicts
         self._producers = last_batches.producer_id, last_batches.last_offset, last_batches.producer_epoch
         self._keeps_legacy_tombstones = keeps_legacy_tombstones
@@ -100,32 +120,69 @@ class _Rewriting:
         job[places.NOW_MS], job[places.NEW_HORIZON_MS] = rules.horizons_passed_ms, rules.new_horizon_ms
         job[places.CONVERTS_LEGACY], job[places.KEEPS_LEGACY_RECORD] = rules.converts_legacy, keep_record
         job[places.KEEPS_LEGACY_TOMBSTONES] = keeps_legacy_tombstones
-        job[places.LAST_POSITION], job[places.KEPT_NEXT_OFFSET] = ending.position, ending.next_offset
+        job[places.LAST_POSITION], job[places.KEPT_NEXT_OFFSET] = -1, ending.kept_next_offset
         job[places.NO_TOMBSTONES] = not scan.tombstones
         job[places.OUT_BYTES] = len(self._out)
 
-    def run(self) -> RewriteCounts:
-        """Once."""
-        job = self._job
+    def run(self) -> RewrittenSplit:
+        """Rewrite all batches, once."""
+        job, counts, ending = self._job, None, (0, RewriteCounts())
         for chunk in chunks(self._segment, self._scan.split, check_crc=False):
-            self._rewrite_chunk(chunk)
+            last = chunk.rows - 1
+            if not self._ends_segment or int(chunk.blocks[0][0, last]) != self._scan.last_position:
+                self._rewrite_rows(chunk, 0, chunk.rows)
+                continue
+            self._rewrite_rows(chunk, 0, last)
+            self._flush()
+            before = job.copy()
+            self._rewrite_rows(chunk, last, chunk.rows)
+            if job[places.DROPPED] > before[places.DROPPED]:
+                counts = self._counts()
+                ending = self._ending(chunk, before)
         if job[places.ORDINAL] != self._scan.record_count or job[places.BATCH] != self._scan.batch_count:
             raise self._changed(f"{job[places.BATCH]} batches with {job[places.ORDINAL]} records")
         self._flush()
+        return RewrittenSplit(counts or self._counts(), self._written_bytes - ending[0], *ending)
+
+    def only_ending(self) -> RewrittenSplit:
+        """Nothing stays of the split: only its last batch is read, for the ending."""
+        split = replace(self._scan.split, begin=self._scan.last_position)
+        for chunk in chunks(self._segment, split, check_crc=False):
+            if chunk.rows != 1:
+                break
+            before = self._job.copy()
+            before[places.BATCH] = self._scan.batch_count - 1
+            self._job[places.DROPPED] = 1
+            return RewrittenSplit(RewriteCounts(dropped=self._scan.batch_count), 0, *self._ending(chunk, before))
+        raise self._changed(f"not one batch from byte {split.begin} on")
+
+    def _ending(self, chunk: Chunk, before: Int64Column) -> tuple[int, RewriteCounts]:
+        """Write what stays of the last batch of a chunk if it is the last of its output: its size, and what that changes.
+
+        `before`: the job as it was before that batch, which has been dropped since. Nothing waits to be flushed.
+        """
+        dropped, written_bytes = self._counts(), self._written_bytes
+        before[places.OUT_BYTES] = len(self._out)
+        self._job[:] = before
+        self._job[places.LAST_POSITION] = self._scan.last_position
+        self._rewrite_rows(chunk, chunk.rows - 1, chunk.rows)
+        self._flush()
+        return self._written_bytes - written_bytes, self._counts() - dropped
+
+    def _counts(self) -> RewriteCounts:
         first = places.VERBATIM
-        return RewriteCounts(*(int(count) for count in job[first : first + 6]))
+        return RewriteCounts(*(int(count) for count in self._job[first : first + 6]))
 
     def _changed(self, found: str) -> SegmentChanged:
         expected = f"{self._scan.batch_count} batches with {self._scan.record_count} records"
         where = f"{self._segment.file} bytes {self._scan.split.begin} to {self._scan.split.end}"
         return SegmentChanged(f"{where}: {found}, the scan found {expected}; it is compacted again later")
 
-    def _rewrite_chunk(self, chunk: Chunk) -> None:
+    def _rewrite_rows(self, chunk: Chunk, row: int, rows: int) -> None:
         job = self._job
-        row = 0
-        while row < chunk.rows:
+        while row < rows:
             row, stop = kernels.rewrite_rows(
-                chunk.buffer, chunk.file_position, *chunk.blocks, row, chunk.rows, self._verdicts, self._kept,
+                chunk.buffer, chunk.file_position, *chunk.blocks, row, rows, self._verdicts, self._kept,
                 *self._producers, self._out, job,
             )  # fmt: skip
             if stop == places.OUT_FULL:
@@ -148,8 +205,12 @@ class _Rewriting:
     def _flush(self) -> None:
         used = int(self._job[places.OUT_USED])
         if used:
-            self._sink(self._out[:used].data)
+            self._put(self._out[:used].data)
         self._job[places.OUT_USED] = 0
+
+    def _put(self, batches: memoryview) -> None:
+        self._written_bytes += len(batches)
+        self._sink(batches)
 
     def _rewrite_one(self, chunk: Chunk, row: int) -> None:
         """A legacy message that must be rebuilt, or a compressed batch with winners; what comes of it goes to the sink."""
@@ -165,7 +226,7 @@ class _Rewriting:
         if len(data) > len(self._out) - job[places.OUT_USED]:
             self._flush()
         if len(data) > len(self._out):
-            self._sink(data)
+            self._put(data)
         else:
             begin = int(job[places.OUT_USED])
             self._out[begin : begin + len(data)] = np.frombuffer(data, dtype=np.uint8)

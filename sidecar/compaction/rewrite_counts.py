@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add, sub
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +18,15 @@ class RewriteCounts:
     legacy_losers_kept: int = 0
 
     def __add__(self, other: RewriteCounts) -> RewriteCounts:
-        return RewriteCounts(
-            self.verbatim + other.verbatim,
-            self.rebuilt + other.rebuilt,
-            self.emptied + other.emptied,
-            self.dropped + other.dropped,
-            self.kept_records + other.kept_records,
-            self.legacy_losers_kept + other.legacy_losers_kept,
-        )
+        return RewriteCounts(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: RewriteCounts) -> RewriteCounts:
+        return RewriteCounts(*map(sub, astuple(self), astuple(other)))
+
+    @property
+    def written_batches(self) -> int:
+        """How many batches stay, with or without records."""
+        return self.verbatim + self.rebuilt + self.emptied
 
     @property
     def identical(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +11,17 @@ import numpy.typing as npt
 from producer_state.facts import CONTROL, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL, Int32Column, Int64Column
 from sidecar.compaction import kernels_scan as kernels
 from sidecar.compaction import scan_places as places
-from sidecar.compaction.inflating import Inflater, wrapped_stream
+from sidecar.compaction.inflating import Body, Inflater, wrapped_stream
 from sidecar.compaction.key_table import KeyTable
 from sidecar.compaction.rules import malformed_version
 from sidecar.compaction.segments import Chunk, SegmentInput, Split, chunks
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.columns import BatchColumns
-from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CURRENT_MAGIC
+from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CURRENT_MAGIC, SMALLEST_RECORD_BYTES
 
 NO_VERDICTS: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+MOST_RECORDS: Final = 2**32 - 2
+"""Of a split: its records are numbered with 32 bits."""
 DATA, ABORT, COMMIT, OTHER_CONTROL, EMPTY_CONTROL = range(5)
 
 
@@ -106,15 +109,6 @@ class SplitScan:
         return plain and winners == self.competing and not self.legacy
 
 
-def read_events(segment: SegmentInput, split: Split) -> tuple[TransactionEvents, int]:
-    """Only the events of a split, and how many batches it has: what must be known before aborted data is scanned."""
-    parts, batches = [], 0
-    for chunk in chunks(segment, split, check_crc=False):
-        parts.append(TransactionEvents.of(chunk.columns(), batches))
-        batches += chunk.rows
-    return TransactionEvents.joined(parts), batches
-
-
 def scan_split(
     segment: SegmentInput,
     split: Split,
@@ -142,8 +136,13 @@ def scan_split(
         events.append(TransactionEvents.of(columns, int(task[places.BATCH])))
         legacy += int(np.count_nonzero(columns.magic < CURRENT_MAGIC))
         first_offset = int(columns.base_offset[0]) if first_offset < 0 else first_offset
+        _scan_chunk(segment, chunk, max(last_offset, segment.base_offset - 1), table, inflater, verdicts)
         last_offset, last_position = int(columns.last_offset[-1]), int(columns.position[-1])
-        _scan_chunk(segment, chunk, table, inflater, verdicts)
+        if task[places.ORDINAL] > MOST_RECORDS:
+            raise PartitionError(
+                f"{segment.file}: more than {MOST_RECORDS} records in {split.end - split.begin} bytes cannot be numbered; "
+                f"the partition is left as it is"
+            )
     if table.rules.strict_headers and task[places.FIRST_MALFORMED] >= 0:
         error = malformed_version(int(task[places.FIRST_MALFORMED]), table.rules.header_name)
         raise error.within(segment.file)
@@ -166,10 +165,16 @@ def scan_split(
 
 
 def _scan_chunk(
-    segment: SegmentInput, chunk: Chunk, table: KeyTable, inflater: Inflater, verdicts: npt.NDArray[np.uint8]
+    segment: SegmentInput,
+    chunk: Chunk,
+    before: int,
+    table: KeyTable,
+    inflater: Inflater,
+    verdicts: npt.NDArray[np.uint8],
 ) -> None:
     row = 0
     wide, words, halves, bytes_ = chunk.blocks
+    table.task[places.COUNTED_ROW] = -1
     while row < chunk.rows:
         row, stop = kernels.scan_rows(
             chunk.buffer, chunk.file_position, wide, words, halves, bytes_, row, chunk.rows, verdicts, table.task
@@ -178,40 +183,82 @@ def _scan_chunk(
             raise _bad_record(segment, chunk, row, table, "")
         if stop == places.TABLE_FULL:
             table.make_room(max(int(words[4, row]), 1), int(words[0, row]))
+        if stop == places.DOUBTFUL_COUNT:
+            _inflated(segment, chunk, row, inflater)
+            table.task[places.COUNTED_ROW] = row
         if stop == places.NEEDS_BODY:
-            _scan_compressed(segment, chunk, row, table, inflater)
+            _scan_compressed(segment, chunk, row, before, table, inflater)
             row += 1
 
 
-def _scan_compressed(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTable, inflater: Inflater) -> None:
+def _scan_compressed(
+    segment: SegmentInput, chunk: Chunk, row: int, before: int, table: KeyTable, inflater: Inflater
+) -> None:
+    """`before`: the last offset before the chunk."""
     wide, words, halves, bytes_ = chunk.blocks
-    position, magic = int(wide[0, row]), int(bytes_[0, row])
-    try:
-        batch = chunk.batch(row)
-        stream = batch[BATCH_HEADER.size_bytes :] if magic == CURRENT_MAGIC else wrapped_stream(batch)
-        body, size_bytes = inflater.inflate(int(halves[0, row]) & CODEC_MASK, stream, magic)
-    except CorruptFile as error:
-        raise CorruptFile(error.what, file=segment.file, position=position, offset=int(wide[1, row])) from error
-    count = int(words[4, row])
+    body, size_bytes = _inflated(segment, chunk, row, inflater)
+    magic, count, shift = int(bytes_[0, row]), int(words[4, row]), 0
     if magic < CURRENT_MAGIC:
         count = int(kernels.count_messages(body, size_bytes))
         if count <= 0:
             table.task[places.BAD_AT] = -1 - count
             raise _bad_record(segment, chunk, row, table, " of the decompressed messages")
-        if int(wide[2, row]) < table.task[places.START_OFFSET]:
-            table.task[[places.ORDINAL, places.DELETED]] += count
-            table.task[places.BATCH] += 1
-            return
+        before = int(wide[2, row - 1]) if row else before
+        shift = _offset_shift(segment, chunk, row, before, *map(int, kernels.inner_offsets(body, size_bytes)))
     while True:
         if magic == CURRENT_MAGIC:
             stop = kernels.scan_body(body, size_bytes, wide, words, halves, row, table.task)
         else:
-            stop = kernels.scan_messages(body, size_bytes, count, wide, halves, row, table.task)
+            stop = kernels.scan_messages(body, size_bytes, count, shift, wide, halves, row, table.task)
         if stop == places.ROWS_DONE:
             return
         if stop == places.BAD_RECORD:
             raise _bad_record(segment, chunk, row, table, " of the decompressed records")
         table.make_room(count, size_bytes)
+
+
+def _offset_shift(
+    segment: SegmentInput, chunk: Chunk, row: int, before: int, first: int, last: int, wrong_at: int
+) -> int:
+    """What to add to the offsets within a decompressed legacy set: those are `first` to `last`.
+
+    Magic 0 has absolute ones, magic 1 counts back from the wrapper's; a wrapper at offset 0 comes from clients that left
+    the base to the broker. Raises CorruptFile for offsets that do not ascend from above `before` up to the wrapper's.
+    Source: AbstractLegacyRecordBatch.DeepRecordsIterator.
+    """
+    wide, _, _, bytes_ = chunk.blocks
+    wrapper = int(wide[2, row])
+    shift = 0 if int(bytes_[0, row]) == 0 or wrapper == 0 else wrapper - last
+    if wrong_at >= 0 or first < 0 or shift < 0 or not before < first + shift <= last + shift <= wrapper:
+        what = f"messages at offsets {first + shift} to {last + shift}, expected ascending ones from {before + 1} to {wrapper}"
+        if shift < 0:
+            what = f"a message stored at offset {last}, above its own offset {wrapper}"
+        if wrong_at >= 0:
+            what = f"offsets that do not ascend, at byte {wrong_at} of the decompressed messages"
+        raise CorruptFile(
+            f"a compressed message that holds {what}; the partition is left as it is",
+            file=segment.file,
+            position=int(wide[0, row]),
+            offset=wrapper,
+        )
+    return shift
+
+
+def _inflated(segment: SegmentInput, chunk: Chunk, row: int, inflater: Inflater) -> tuple[Body, int]:
+    """The records of a batch, decompressed. Raises CorruptFile also for a count of records that cannot fit in them."""
+    wide, words, halves, bytes_ = chunk.blocks
+    magic, count = int(bytes_[0, row]), int(words[4, row])
+    file, position, offset = segment.file, int(wide[0, row]), int(wide[1, row])
+    try:
+        batch = chunk.batch(row)
+        stream = batch[BATCH_HEADER.size_bytes :] if magic == CURRENT_MAGIC else wrapped_stream(batch)
+        body, size_bytes = inflater.inflate(int(halves[0, row]) & CODEC_MASK, stream, magic)
+    except CorruptFile as error:
+        raise CorruptFile(error.what, file=file, position=position, offset=offset) from error
+    if count * SMALLEST_RECORD_BYTES > size_bytes:
+        what = f"{count} records claimed in {size_bytes} bytes, each has at least {SMALLEST_RECORD_BYTES}"
+        raise CorruptFile(f"{what}; the partition is left as it is", file=file, position=position, offset=offset)
+    return body, size_bytes
 
 
 def _bad_record(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTable, where: str) -> CorruptFile:

@@ -30,10 +30,11 @@ from __future__ import annotations
     EMPTIED,  # data batches without records
     START_OFFSET,  # records below it are deleted: they neither compete nor stay
     DELETED,
+    COUNTED_ROW,  # of the chunk: its count of records is known to fit its decompressed records; -1: none
     BAD_AT,  # position of what does not decode, within the batch or its decompressed records
-) = range(28)
-TASK_WORDS = 28
+) = range(29)
+TASK_WORDS = 29
 
 TIMESTAMP_STRATEGY, HEADER_STRATEGY = 1, 2
-ROWS_DONE, NEEDS_BODY, TABLE_FULL, BAD_RECORD = range(4)
+ROWS_DONE, NEEDS_BODY, TABLE_FULL, BAD_RECORD, DOUBTFUL_COUNT = range(5)
 """Why `scan_rows` returned."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from producer_state.facts import Int64Column
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
 from sidecar.logformat.headers import LARGEST_POSITION
@@ -32,7 +30,6 @@ _ROWS: Final = 16_384
 class SegmentInput:
     """A segment to be compacted, `[base_offset, end_offset)`; `end_offset` is the base of the next one.
 
-    `positions`: some byte positions at which batches begin (as an offset index has them), where the segment may be split;
     `file` is for messages. `last_modified_ms` decides on legacy tombstones.
     """
 
@@ -42,7 +39,6 @@ class SegmentInput:
     read_at: ReadAt
     file: str = ""
     last_modified_ms: int = 0
-    positions: Sequence[int] | Int64Column = ()
     index_bytes: int = 0
 
 
@@ -61,18 +57,16 @@ def largest_index_bytes(size_bytes: int) -> int:
     return TIME_ENTRY.itemsize * (size_bytes // INDEX_INTERVAL_BYTES + 1)
 
 
-def splits_of(segments: Sequence[SegmentInput], split_bytes: int = SPLIT_BYTES) -> list[Split]:
-    """Cut segments at the batch boundaries that are known; every segment with bytes has one split at least."""
-    splits: list[Split] = []
-    for index, segment in enumerate(segments):
-        begin = 0
-        while begin < segment.size_bytes:
-            at = bisect_left(segment.positions, begin + split_bytes)
-            end = int(segment.positions[at]) if at < len(segment.positions) else segment.size_bytes
-            end = min(max(end, begin + 1), segment.size_bytes)
-            splits.append(Split(len(splits), index, begin, end))
-            begin = end
-    return splits
+def pieces_of(segment: SegmentInput) -> Iterator[memoryview]:
+    """All bytes of a segment as they are, in order; each piece is void when the next is asked for. Raises SegmentChanged."""
+    buffer = memoryview(bytearray(min(WINDOW_BYTES, segment.size_bytes)))
+    position = 0
+    while position < segment.size_bytes:
+        count = segment.read_at(position, buffer[: min(len(buffer), segment.size_bytes - position)])
+        if count <= 0:
+            raise SegmentChanged(f"{segment.file}: ended at byte {position} of {segment.size_bytes} while it was read")
+        yield buffer[:count]
+        position += count
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +121,7 @@ def _problem(segment: SegmentInput, split: Split, position: int, smallest: int, 
         what = f"a batch of {detail} bytes; batches above {LARGEST_BATCH_BYTES} are not compacted: leave the topic as it is"
         return CorruptFile(what, file=segment.file, position=position)
     if stop is Stop.MORE_BYTES and split.end < segment.size_bytes:
-        what = f"no batch ends at byte {split.end}, where the next split begins: the offset index is wrong, rebuild it"
+        what = f"no batch ends at byte {split.end}, where one ended when the segment was first read; compact it again"
         return CorruptFile(what, file=segment.file, position=position)
     scanner = SegmentScanner(
         segment.read_at, split.end, base_offset=segment.base_offset, file=segment.file, start_position=position

@@ -30,6 +30,7 @@ _SERVICE_LINK = re.compile(
 FROM_FILE = "_FILE"
 NULL = "null"
 SECRET_BYTES_MAX = 64 * 1024
+_PLACES = "use the environment or a file"
 
 
 class _FromEnvironment(BaseSettings, Settings):
@@ -100,9 +101,14 @@ def read_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             hint = "" if setting is not None else did_you_mean(path)
             raise SettingsError(f"--set {path}: expected PATH=VALUE with the path of a setting{hint}")
         if setting.is_secret:
-            raise SettingsError(f"--set {path}: a secret does not belong in arguments; use the environment or a file")
+            raise SettingsError(f"--set {path}: a secret does not belong in arguments; {_PLACES}")
         variables[variable_of(path)], sources[path] = text, f"--set {path}"
-    return _decoded(variables, sources)
+    decoded = _decoded(variables, sources)
+    for path, value in decoded.items():
+        if secret := all_settings()[path].secret_entries(value):
+            name = secret[0].partition("=")[0]
+            raise SettingsError(f"--set {path}: {name} is a secret, which does not belong in arguments; {_PLACES}")
+    return decoded
 
 
 def _decoded(variables: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, Any]:

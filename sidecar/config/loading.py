@@ -15,11 +15,13 @@ from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean, value_at
 from sidecar.config.secrets import Secrets
+from sidecar.config.section import REDACTED, without_credentials
 from sidecar.config.wording import expectation
 from sidecar.errors import SettingsError
 
 DEFAULT = "default"
-REDACTED = "********"
+_SHORTEST_SECRET_ENTRY = 8
+"""Shorter values, such as `true` and `60s`, are no secrets; to blot them out would spoil other text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,16 @@ class LoadedSettings:
         """Every setting by its path: JSON-able `value` (secrets redacted) and `source`."""
         shown = {}
         for path, setting in all_settings().items():
-            value = value_at(self.settings, path)
-            if setting.is_secret:
-                value = None if value is None else REDACTED
+            value = setting.shown(value_at(self.settings, path))
             shown[path] = {"value": _jsonable(value), "source": self.sources.get(path, DEFAULT)}
         return shown
 
     def secrets(self) -> Secrets:
         """The values that must never be shown, also those that stand in files, whenever they are asked for."""
-        values = [value_at(self.settings, path) for path, setting in all_settings().items() if setting.is_secret]
-        given = [value.get_secret_value() for value in values if value is not None]
+        values = [(setting, value_at(self.settings, path)) for path, setting in all_settings().items()]
+        given = [value.get_secret_value() for setting, value in values if setting.is_secret and value is not None]
+        entries = [entry.partition("=")[2] for setting, value in values for entry in setting.secret_entries(value)]
+        given += [value for value in entries if len(value) >= _SHORTEST_SECRET_ENTRY]
         connection = self.settings.broker.connection
         files = (connection.ssl_key_password_file, connection.sasl_password_file, connection.sasl_oauth_token_file)
         return Secrets(given, [file for file in (*files, self.settings.http.token_file) if file is not None])
@@ -124,7 +126,11 @@ def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
         ways = f"in the settings file, as environment {variable_of(needed[0])}, or by a flag"
         return f"{' and '.join(needed)}: not set, and there is no default; set it {ways}"
     setting = all_settings().get(path)
-    message = expectation(details, may_show=setting is not None and not setting.is_secret)
+    message = (
+        expectation(details, example=setting.example, may_show=not setting.may_hold_secrets)
+        if setting is not None
+        else expectation(details, example="first, second", may_show=False)
+    )
     return f"{where}: {message}" if where else message
 
 
@@ -154,4 +160,4 @@ def _jsonable(value: Any) -> Any:
         return value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, SecretStr):
         return REDACTED
-    return str(value) if isinstance(value, Path) else value
+    return without_credentials(str(value)) if isinstance(value, str | Path) else value

@@ -13,6 +13,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from sidecar.config.model import Settings
+from sidecar.config.section import REDACTED, SecretEntries
 from sidecar.store_settings import ReloadMark
 
 
@@ -28,6 +29,42 @@ class Setting:
     def is_secret(self) -> bool:
         """Whether its value is never shown."""
         return any(kind is SecretStr for kind in alternatives(self.field.annotation))
+
+    @property
+    def may_hold_secrets(self) -> bool:
+        """Whether all or some of its value is never shown."""
+        return self.is_secret or self._entries is not None
+
+    @property
+    def _entries(self) -> SecretEntries | None:
+        return next((mark for mark in self.field.metadata if isinstance(mark, SecretEntries)), None)
+
+    def shown(self, value: Any) -> Any:
+        """The value with secrets redacted."""
+        if value is None:
+            return None
+        if self.is_secret:
+            return REDACTED
+        secret = self.secret_entries(value)
+        return (
+            tuple(f"{entry.partition('=')[0]}={REDACTED}" if entry in secret else entry for entry in value)
+            if secret
+            else value
+        )
+
+    def secret_entries(self, value: Any) -> tuple[str, ...]:
+        """Those `name=value` texts of a list that hold a secret."""
+        mark = self._entries
+        if mark is None or not isinstance(value, list | tuple):
+            return ()
+        return tuple(entry for entry in value if isinstance(entry, str) and mark.is_secret(entry))
+
+    @property
+    def example(self) -> str:
+        """An entry of a list, for messages."""
+        if self._entries is not None:
+            return self._entries.example
+        return "orders" if self.path.startswith("topics.") else "first, second"
 
     @property
     def is_reloadable(self) -> bool:

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
 MIB = 1024 * 1024
+
+
+REDACTED = "********"
+
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+
+
+def without_credentials(text: str) -> str:
+    """The text with user and password of each URL in it redacted."""
+    return _URL_CREDENTIALS.sub(REDACTED, text)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretEntries:
+    """Mark of a list of `name=value` texts, some of which hold a secret. `example`: an entry, for messages."""
+
+    is_secret: Callable[[str], bool]
+    example: str
 
 
 class Section(BaseModel):

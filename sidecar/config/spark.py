@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from sidecar.config.section import MIB, Section
+from sidecar.config.section import MIB, SecretEntries, Section
 
 _SPARK_PROPERTIES_OF_SETTINGS = {
     "spark.master": "master",
@@ -16,8 +16,21 @@ _SPARK_PROPERTIES_OF_SETTINGS = {
     "spark.executor.memory": "executor_memory_bytes",
     "spark.executor.pyspark.memory": "worker_memory_bytes",
 }
-_SPARK_ENVIRONMENTS = ("spark.executorEnv.", "spark.kubernetes.driverEnv.", "spark.yarn.appMasterEnv.")
-_OF_A_SECRET = re.compile(r"(?:secret|password|token|access_?key|credential)(?!.*_FILE$)", re.IGNORECASE)
+_VISIBLE = (
+    *("spark.executorEnv.", "spark.kubernetes.driverEnv.", "spark.yarn.appMasterEnv."),
+    *(f"spark.{process}.{kind}JavaOptions" for process in ("driver", "executor") for kind in ("default", "extra")),
+)
+"""What others can read whatever Spark redacts: environments and arguments of processes."""
+SECRET_PROPERTY = "(?i)secret|password|token|access[._-]?key|credential|passphrase|(?:account|private|api)[._-]?key"  # noqa: S105
+"""Names and values that Spark redacts by default, and some of Hadoop's. Source: SECRET_REDACTION_PATTERN, Apache Spark."""
+_SECRET = re.compile(SECRET_PROPERTY)
+_PROPERTY_NAME = re.compile(r"spark[.][^\s:=]+")
+_PLACE_OF_A_SECRET = re.compile(r"_FILE$|[.]secretKeyRef[.]|^spark[.]kubernetes[.](?:driver|executor)[.]secrets[.]")
+
+
+def holds_secret(option: str) -> bool:
+    """Whether `name=value` is to be redacted. The name of a place where a secret is kept is none."""
+    return _PLACE_OF_A_SECRET.search(option.partition("=")[0]) is None and _SECRET.search(option) is not None
 
 
 class SparkSettings(Section):
@@ -46,20 +59,25 @@ class SparkSettings(Section):
     """Directory for what is exchanged between steps. Default: the system's for temporary files."""
     java_home: Path | None = None
     """Where Java 17 or newer is installed. Default: `JAVA_HOME`, else the `java` on the path."""
-    options: tuple[str, ...] = ()
-    """Any other Spark properties, `name=value`."""
+    options: Annotated[
+        tuple[str, ...], Field(repr=False), SecretEntries(holds_secret, example="spark.ui.port=4050")
+    ] = ()
+    """Any other Spark properties, `name=value`. Secrets among them reach the JVM in a file that only this user can read."""
 
     @field_validator("options")
     @classmethod
     def _options_are_spark_properties(cls, options: tuple[str, ...]) -> tuple[str, ...]:
-        for option in options:
+        for number, option in enumerate(options):
             name, equals, _ = option.partition("=")
-            if not equals or not name.startswith("spark."):
-                raise ValueError(f"{option!r} is no Spark property such as spark.executor.memory=2g")
+            if not equals or not _PROPERTY_NAME.fullmatch(name):
+                begins = _PROPERTY_NAME.match(option)  # Only this is shown: the rest may be a secret.
+                shown = f" ({begins.group()})" if begins else ""
+                raise ValueError(
+                    f"entry {number}{shown} is not name=value of a Spark property, such as spark.ui.port=4050"
+                )
             if name in _SPARK_PROPERTIES_OF_SETTINGS:
                 raise ValueError(f"{name} is set by the setting `{_SPARK_PROPERTIES_OF_SETTINGS[name]}`")
-            if name.startswith(_SPARK_ENVIRONMENTS) and _OF_A_SECRET.search(name):
-                # Properties stand in Spark's pages and event logs, and in the JVM's arguments.
+            if name.startswith(_VISIBLE) and holds_secret(option):
                 raise ValueError(f"{name} would show a secret: give it to the executors as docs/spark.md says")
         return options
 

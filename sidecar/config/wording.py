@@ -33,15 +33,16 @@ _EXPECTED = {
 _LISTS = {"tuple_type", "list_type"}
 
 
-def expectation(details: ErrorDetails, *, may_show: bool) -> str:
+def expectation(details: ErrorDetails, *, example: str, may_show: bool) -> str:
     """What was expected, and what was found instead.
 
     Args:
+        example: an entry, should it be a list.
         may_show: the value is no secret.
     """
     kind, found = details["type"], details["input"]
     if kind in _LISTS:
-        example = found if may_show and isinstance(found, str) and found else "orders"
+        example = found if may_show and isinstance(found, str) and found else example
         return f"expected a list, such as [{example}]{_found(found) if may_show else ''}"
     template = _EXPECTED.get(kind)
     if template is None:

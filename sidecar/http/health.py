@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sidecar.clock import Clock
+
+FIRST_ANSWER: Final = "waiting for its first answer"
+"""A reason that begins with this is a wait at the start, and no fault."""
 
 
 class StatusSource(Protocol):
@@ -31,18 +34,20 @@ class Health:
     The loop beats while it waits for work, and workers beat as their uploads move: a long upload is no stall.
     """
 
-    def __init__(self, clock: Clock, *, conditions: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, clock: Clock, *, conditions: Mapping[str, str] | None = None, redact: Callable[[str], str] = str
+    ) -> None:
         """Begin without a status.
 
         Args:
-            conditions: each holds the process back until `met` is called for it.
+            conditions: each holds the process back until `met` is called for it; with the reason to show until then.
             redact: takes secrets out of texts, which may have come from libraries. Default: leaves them as they are.
         """
         self._clock = clock
         self._redact = redact
         self._lock = threading.Lock()
         self._beaten_s = clock.monotonic_s()
-        self._unmet = dict.fromkeys(conditions, "not known yet")
+        self._unmet = {condition: redact(reason) for condition, reason in (conditions or {}).items()}
         self._status: Mapping[str, Any] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
 

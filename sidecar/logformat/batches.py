@@ -18,6 +18,7 @@ from sidecar.logformat.window import ReadAt, Window
 __all__ = ["BatchColumns", "ScanEnd", "SegmentScanner", "scan_bytes", "scan_file"]
 
 MIB: Final = 1024 * 1024
+_OFFSET_AND_SIZE_BYTES: Final = 12
 
 
 class ScanEnd(StrEnum):
@@ -70,7 +71,9 @@ class SegmentScanner:
         self._max_batches = max_batches
         self._close = close
         self._smallest_offset = 0 if base_offset is None else base_offset
-        self._largest_offset = 2**63 - 2 if base_offset is None else base_offset + LARGEST_POSITION
+        self._largest_offset = (
+            min(self._smallest_offset + LARGEST_POSITION, 2**63 - 2) if base_offset is not None else 2**63 - 2
+        )
         self._wide_batch_crc = -1
         self._end: ScanEnd | None = None
         self.valid_bytes = start_position
@@ -158,9 +161,10 @@ class SegmentScanner:
             else:
                 self._wide_batch_crc = self._window.checksum_ahead(detail) if self._check_crc else 0
         elif stop in (Stop.MORE_BYTES, Stop.SIZE) and self._window.zeros_ahead():
-            self._finish(
-                ScanEnd.ZERO_TAIL, f"{remaining} zero bytes follow the last batch: never written, or lost in a crash"
-            )
+            # A batch begins with its base offset and its size, whose high bytes may be zero.
+            cut = "the beginning of a batch that was cut, " if remaining < _OFFSET_AND_SIZE_BYTES else ""
+            what = f"{remaining} zero bytes follow the last batch: {cut}never written, or lost in a crash"
+            self._finish(ScanEnd.ZERO_TAIL, what)
         elif stop in (Stop.MORE_BYTES, Stop.BATCH_TOO_WIDE):
             self._finish(ScanEnd.PARTIAL_TAIL, f"the last batch is cut: {remaining} bytes left of at least {detail}")
         else:

@@ -21,6 +21,8 @@ from sidecar.logformat.streams import require_lz4_frame, require_whole_zstd_fram
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 _SMALLEST_PIECE_BYTES: Final = 256 * 1024
+_GZIP_FIRST_STEP_BYTES: Final = 4096
+"""The library copies what it was given beyond a member's end. Steps grow with the member, so that copies do too, and no more."""
 _GZIP: Final = 31
 _RAW_DEFLATE: Final = -15
 _GZIP_HEADER: Final = bytes.fromhex("1f8b08000000000000ff")
@@ -104,18 +106,23 @@ def _gunzip(data: bytes, _magic: int, limit_bytes: int) -> bytes:
 
 
 def _gzip_members(data: bytes) -> Iterator[bytes]:
-    first = True
-    while first or data[:2] == _GZIP_HEADER[:2]:  # what is no further member is ignored, as GZIPInputStream does
-        first = False
+    view, position, piece_bytes = memoryview(data), 0, _piece_bytes(data)
+    # What is no further member is ignored, as GZIPInputStream does.
+    while position == 0 or data.startswith(_GZIP_HEADER[:2], position):
         member = isal_zlib.decompressobj(wbits=_GZIP)
-        rest: bytes = data
+        step_bytes = _GZIP_FIRST_STEP_BYTES
         while not member.eof:
-            piece = member.decompress(rest, _piece_bytes(rest))
-            rest = member.unconsumed_tail
-            if not piece and not rest and not member.eof:
+            rest: bytes | memoryview = view[position : position + step_bytes]
+            if not rest:
                 raise CorruptFile("a gzip stream that is cut")
-            yield piece
-        data = member.unused_data
+            position += len(rest)
+            step_bytes *= 2
+            is_full = True
+            while (rest or is_full) and not member.eof:
+                piece = member.decompress(rest, piece_bytes)
+                rest, is_full = member.unconsumed_tail, len(piece) == piece_bytes
+                yield piece
+        position -= len(member.unused_data)
 
 
 def _lz4(data: bytes, magic: int, limit_bytes: int) -> bytes:

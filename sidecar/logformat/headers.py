@@ -18,6 +18,9 @@ CURRENT_MAGIC = 2
 LARGEST_POSITION = 2**31 - 1
 """Positions in a segment file, its size, and offsets relative to its base are signed 32-bit."""
 
+SMALLEST_RECORD_BYTES = 7
+"""Of magic 2: length, attributes, two deltas, two lengths and a count of headers, one byte each. Source: DefaultRecord."""
+
 
 class Codec(IntEnum):
     """The low three attribute bits. Source: CompressionType."""

@@ -37,7 +37,14 @@ class OffsetIndex:
         return (self.base_offset, 0) if row < 0 else (int(self.offset[row]), int(self.position[row]))
 
     def to_bytes(self) -> bytes:
-        """n entries of 8 bytes. Raises CorruptFile if an offset cannot be expressed relative to the base."""
+        """n entries of 8 bytes. Raises CorruptFile for an offset or a position that is no non-negative int32."""
+        wrong = np.flatnonzero((self.position < 0) | (self.position > LARGEST_POSITION))
+        if wrong.size:
+            row = int(wrong[0])
+            raise CorruptFile(
+                f"position {int(self.position[row])} is not within 0 to {LARGEST_POSITION}",
+                offset=int(self.offset[row]),
+            )
         entries = np.empty(len(self), dtype=ENTRY)
         entries["relative_offset"] = relative_offsets(self.offset, self.base_offset)
         entries["position"] = self.position

@@ -12,7 +12,13 @@ from producer_state.facts import Int64Column
 from producer_state.replay import CompletedTransaction
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import BatchColumns
-from sidecar.logformat.headers import CURRENT_MAGIC, NO_LEADER_EPOCH, NO_TIMESTAMP, SMALLEST_MESSAGE_BYTES
+from sidecar.logformat.headers import (
+    CURRENT_MAGIC,
+    LARGEST_POSITION,
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    SMALLEST_MESSAGE_BYTES,
+)
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
 from sidecar.logformat.offset_index import OffsetIndex, relative_offsets, risen
 from sidecar.logformat.time_index import TimeIndex
@@ -76,10 +82,11 @@ class IndexBuilder:
         self._first_leader_epoch: int | None = None
 
     def add(self, columns: BatchColumns) -> None:
-        """Take the next batches. Raises CorruptFile if an offset is not within 2**31-1 above the segment's base."""
+        """Take the next batches. Raises CorruptFile for an offset or a position that no index of the segment can hold."""
         if not len(columns):
             return
         self._check_offsets(columns)
+        _check_end(columns)
         rows = self._indexed_rows(columns)
         self._offset_entries.append((columns.last_offset[rows], columns.position[rows].astype(np.int64)))
         self._add_timestamps(columns, rows)
@@ -160,6 +167,17 @@ class IndexBuilder:
             first_batch_crc=self._first_batch_crc,
             last_batch_crc=self._last_batch_crc,
             first_leader_epoch=self._first_leader_epoch,
+        )
+
+
+def _check_end(columns: BatchColumns) -> None:
+    """Source: FileRecords.append, which refuses a segment of more bytes than an int32 counts."""
+    end_position = int(columns.position[-1]) + int(columns.size_bytes[-1])
+    if end_position > LARGEST_POSITION:
+        raise CorruptFile(
+            f"a batch that ends at byte {end_position}; a segment holds at most {LARGEST_POSITION} bytes",
+            position=int(columns.position[-1]),
+            offset=int(columns.base_offset[-1]),
         )
 
 

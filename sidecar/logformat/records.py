@@ -20,6 +20,7 @@ from sidecar.logformat.headers import (
     PREFIX_BYTES,
     SMALLEST_MESSAGE_BYTES,
     SMALLEST_PREFIX_BYTES,
+    SMALLEST_RECORD_BYTES,
     BatchFlag,
     BatchHeader,
     Codec,
@@ -41,8 +42,6 @@ __all__ = [
 ]
 
 CONTROL_NAMES = {0: "abort", 1: "commit"}
-_SMALLEST_RECORD_BYTES = 7
-"""Length, attributes, two deltas, two lengths and a count, of one byte each."""
 
 
 def read_records(
@@ -103,7 +102,7 @@ class _Decoder:
         if (
             not 0
             < header.record_count
-            <= min(header.last_offset_delta + 1, (len(body) - begin) // _SMALLEST_RECORD_BYTES)
+            <= min(header.last_offset_delta + 1, (len(body) - begin) // SMALLEST_RECORD_BYTES)
         ):
             raise CorruptFile(
                 f"{header.record_count} records, expected 1 to {header.last_offset_delta + 1} in {len(body) - begin} bytes"
@@ -134,7 +133,7 @@ class _Decoder:
         begin = at
         size, at = read_varint(body, at, len(body))
         end = at + size
-        if size < _SMALLEST_RECORD_BYTES - 1 or end > len(body):
+        if size < SMALLEST_RECORD_BYTES - 1 or end > len(body):
             raise CorruptFile(f"a record of {size} bytes where {len(body) - at} are left", position=begin)
         timestamp_delta, at = read_varlong(body, at + 1, end)
         offset_delta, at = read_varint(body, at, end)

@@ -8,6 +8,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
+SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of a file that is read whole: indexes and checkpoints of a broker are smaller."""
+
+_TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no file of this name is; move it away"
 _WHAT: Final = "no regular file but a pipe, device or socket; move it out of the broker's directory"
 
 
@@ -36,6 +40,11 @@ def _require_regular(descriptor: int, path: Path) -> None:
 
 
 def read_regular(path: Path, limit_bytes: int = -1) -> bytes:
-    """The content, or as many bytes of it. Raises OSError as `open_regular` does."""
+    """The content, or as many bytes of it.
+
+    Raises OSError as `open_regular` does, and without a limit for a file above SMALL_FILE_BYTES_MAX.
+    """
     with os.fdopen(open_regular(path), "rb") as file:
+        if limit_bytes < 0 and os.fstat(file.fileno()).st_size > SMALL_FILE_BYTES_MAX:
+            raise OSError(errno.EFBIG, _TOO_LARGE, str(path))
         return file.read(limit_bytes)

@@ -95,10 +95,10 @@ class MeteredStore:
             receipt: UploadReceipt = in_parts(key, source, part_bytes)
             return receipt
 
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`."""
         with self._counted("read"):
-            return self._store.read(key, position, size_bytes)
+            return self._store.read(key, position, size_bytes, whole=whole)
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """See `ObjectStore`."""

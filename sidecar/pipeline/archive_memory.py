@@ -73,10 +73,17 @@ class ArchiveMemory:
         """Args: directory: ours alone, as that of the journal. Default: nothing outlives the process."""
         self._guard = threading.Lock()
         self._connection = _open(None if directory is None else directory / "archives.sqlite")
+        # sqlite's row of the one database: its number, its name, its file or "".
+        _, _, self._file = self._connection.execute("PRAGMA database_list").fetchone()
         self._gone: dict[TopicPartition, tuple[str, str]] = {}
         with suppress(sqlite3.Error):
             for topic, partition, log, spans in self._connection.execute("SELECT * FROM gone"):
                 self._gone[TopicPartition(topic, partition)] = log, spans
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None where nothing outlives the process."""
+        return Path(self._file) if self._file else None
 
     def recall(self, topic_partition: TopicPartition) -> Remembered | None:
         """What is known of the partition's archive, None if that is nothing."""
@@ -173,7 +180,7 @@ def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -
             ArchiveExtent(runs=runs, **extent),
             str(found.get("mark", "")),  # Releases before this one kept none, and read the commit.
         )
-    except (CorruptFile, KeyError, TypeError, ValueError):
+    except (CorruptFile, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None  # Of another release, whose facts are not ours.
 
 

@@ -34,6 +34,8 @@ from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import BandwidthLimit
 
 TOPICS_SHOWN_MAX = 20
+PATIENCE_S = 30.0
+"""A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
 ROUND_S = 120.0
 """What rolls while a round lasts is planned by the next one: retention may be faster than a backlog is archived."""
 
@@ -148,7 +150,9 @@ def open_tools(
             directory = journal_directory(settings)
             # `run` may have nothing to do for hours: there the first segment loads them.
             with nullcontext() if repeats else warming_up():
-                probe_store(store, single_writer=settings.store.single_writer)
+                # `run` reports what it waits for, and tries again itself.
+                patience_s = 0.0 if repeats else PATIENCE_S
+                probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
         journal = Journal(directory)
         resources.callback(journal.close)
         held = HeldFiles()

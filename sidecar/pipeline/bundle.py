@@ -107,7 +107,7 @@ def with_copy(prepared: PreparedSegment, copy: CompactedCopy, segment_id: str, r
     Args:
         segment_id: a fresh one. The attempt never resembles one of the raw segment, so that no restart takes it for that.
 
-    Raises PartitionError; then the given one is still open.
+    The given one stays open: the caller closes it. Raises PartitionError.
     """
     segment = prepared.segment
     indexes, parts = assemble_indexes(
@@ -131,7 +131,6 @@ def with_copy(prepared: PreparedSegment, copy: CompactedCopy, segment_id: str, r
         size_bytes=copy.size_bytes,
         mtime_ns=-1,
     )
-    prepared.close()
     return replace(
         prepared,
         footprint=NO_FOOTPRINT,

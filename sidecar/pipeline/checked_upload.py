@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
+from crc32c import crc32c
+
 from sidecar.errors import ObjectDamaged, ObjectMissing
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore, UploadSource
 from sidecar.storage import BytesSource
+from sidecar.storage.checksums import hex_text
 
 
 def send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> int:
     """Upload an object of any size under a fresh key; its CRC-32C. Raises StoreError, and what the source raises."""
+    return _send(store, key, source)[0]
+
+
+def send_checked(store: ObjectStore, key: ObjectKey, source: UploadSource, checksum: int) -> None:
+    """Upload an object whose CRC-32C is known, and prove that the store holds exactly those bytes.
+
+    Where the store keeps no checksum of whole objects, all bytes are read back. Raises StoreError, and what the source raises.
+    """
+    sent, stored = _send(store, key, source)
+    if stored is None:
+        stored = reduce(lambda crc, piece: crc32c(piece, crc), store.stream(key), 0)
+    if (sent, stored) != (checksum, checksum):
+        raise ObjectDamaged(
+            f"{key}: CRC-32C {checksum:08x} was checked, {sent:08x} was sent, {stored:08x} is stored: nothing was committed"
+        )
+
+
+def _send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> tuple[int, int | None]:
+    """Upload and ask for it: the CRC-32C that was sent, and the one that the store has, None if it keeps none."""
     receipt = store.upload(key, source)
     facts = store.head(key)
     if facts is None:
         raise ObjectDamaged(f"{key}: the store confirmed the upload, but has no such object")
     if facts.size_bytes != source.size_bytes or facts.crc32c not in (None, receipt.crc32c):
         raise ObjectDamaged(
-            f"{key}: stored are {facts.size_bytes} bytes with CRC-32C {facts.crc32c}, sent were {source.size_bytes} bytes with "
-            f"{receipt.crc32c}: nothing was committed"
+            f"{key}: stored are {facts.size_bytes} bytes with CRC-32C {hex_text(facts.crc32c)}, sent were "
+            f"{source.size_bytes} bytes with {hex_text(receipt.crc32c)}: nothing was committed"
         )
-    return receipt.crc32c
+    return receipt.crc32c, facts.crc32c
 
 
 def send_bytes(store: ObjectStore, key: ObjectKey, body: bytes) -> None:

@@ -26,8 +26,8 @@ from sidecar.errors import (
     SidecarError,
 )
 from sidecar.model import ObjectKey
-from sidecar.pipeline.create_once import create_once
-from sidecar.pipeline.stored_commits import StoredCommits, mark_of
+from sidecar.pipeline.put_once import SETTLE_S, put_once
+from sidecar.pipeline.stored_commits import RESTORE_COMMIT, StoredCommits, mark_of
 from sidecar.ports import ObjectFacts, ObjectStore
 
 CHECKPOINT_EVERY = 100
@@ -36,6 +36,9 @@ SPARED_MIN = 8
 SPARED_SHARE = 4
 """At the end of a turn one is worth its bytes as soon as it spares a reader so many requests, and a quarter of all commits."""
 CHECKPOINTS_TRIED = 2
+LOST_WAIT_S_FIRST = 0.1
+LOST_WAIT_S_MAX = 5.0
+"""After a lost commit a writer waits, twice as long with each one in a row: the winner goes on meanwhile."""
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +56,7 @@ class CommitConflict(PartitionError):
 class CommitLog:
     """The commit log of one lineage. Not for use by two threads at once; any number of processes may race.
 
+    Listings may be stale: a commit that was seen once is read by its key.
     `passed_over`: why `read` did not take a checkpoint; empty if it took the newest.
     """
 
@@ -64,7 +68,9 @@ class CommitLog:
         *,
         random_bytes: Callable[[int], bytes] = os.urandom,
         checkpoint_every: int = CHECKPOINT_EVERY,
+        settle_s: float = SETTLE_S,
     ) -> None:
+        """Args: settle_s: see `put_once`."""
         self.lineage = parse_root(root)
         self._store = store
         self._stored = StoredCommits(store, root)
@@ -72,6 +78,9 @@ class CommitLog:
         self._clock = clock
         self._random_bytes = random_bytes
         self._checkpoint_every = checkpoint_every
+        self._settle_s = settle_s
+        self._newest_seen = -1
+        self._lost_in_a_row = 0
         self._newest_checkpoint = -1
         self._newest_listed = (-1, "")
         self._next_checkpoint_try = 0
@@ -82,41 +91,59 @@ class CommitLog:
         """The state after the newest commit: from the newest valid checkpoint and the commits after it.
 
         Raises:
-            CorruptFile: a commit is damaged, missing in the middle, or does not fit its predecessor.
+            CorruptFile: a commit is damaged or missing, or does not fit its predecessor or its checkpoint. A damaged checkpoint is
+                passed over. A valid one is not: without its commit the next commits would begin another history.
         """
         self.passed_over = []
         numbers, commits = self._stored.listed_together()
+        self._newest_seen = max(self._newest_seen, *numbers, -1)  # A checkpoint is written after its commit.
         for number in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
             try:
-                state = self._followed(self._stored.checkpoint(number, numbers[number]), commits)
+                state = self._stored.checkpoint(number, numbers[number])
             except CorruptFile as error:
                 _log.warning("checkpoint_passed_over", key=below(self._root, checkpoint_key(number)), reason=str(error))
                 self.passed_over.append(error)
                 continue
             self._newest_checkpoint = max(self._newest_checkpoint, number)
-            return state
+            return self._followed(state, commits)
         return self._followed(empty_state(self.lineage), commits)
 
-    def read_whole_chain(self) -> PartitionState:
-        """The same from commit 0 on, without trust in any checkpoint. Raises CorruptFile."""
-        return self.refresh(empty_state(self.lineage))
+    def read_whole_chain(self, *, below_number: int | None = None) -> PartitionState:
+        """The same from commit 0 on, without trust in any checkpoint. Raises CorruptFile.
+
+        `below_number`: only the commits below it, so the state before that one. Nothing can be appended to this.
+        """
+        commits = self._stored_from(-1)
+        if below_number is not None:
+            commits = {number: facts for number, facts in commits.items() if number < below_number}
+        return self._followed(empty_state(self.lineage), commits)
 
     def resume(self, state: PartitionState, newest_checkpoint: int, mark: str = "") -> PartitionState:
-        """The state after the newest commit, given one that an earlier process knew; its last commit must be the store's.
+        """The state after the newest commit, given the newest part of one that an earlier process knew.
 
         Args:
             newest_checkpoint: number of one that is known to be there, -1 for none.
             mark: what the store said of the last commit; it is read where that is nothing, or no more true.
 
-        Raises CorruptFile, also where the store has another archive, or none.
+        Raises CorruptFile if the store does not have its last commit, or if later commits do not fit that part.
         """
         last = state.next_number - 1
         listed = self._stored_from(last)
-        is_marked = bool(mark) and last in listed and mark_of(listed[last]) == mark
-        if not is_marked and self._stored.commit_sha256(last) != state.last_sha256:
-            raise CorruptFile("is not the commit that was seen before", file=below(self._root, commit_key(last)))
+        if not (mark and last in listed and mark_of(listed[last]) == mark):
+            self.require_commit(last, state.last_sha256)
         self._newest_checkpoint = newest_checkpoint
-        return self._followed(state, listed)
+        return self._folded(state, listed)
+
+    def require_commit(self, number: int, sha256: str | None) -> None:
+        """Raise CorruptFile unless the store has this commit with this SHA-256. It is read by key: listings may be stale."""
+        _, found = self._stored.commit_below(number, number)
+        self._newest_seen = max(self._newest_seen, number)
+        if found != sha256:
+            raise CorruptFile(
+                f"commit {number} has SHA-256 {found}, but {sha256} was seen before, or is what its checkpoint says. One of them "
+                f"was replaced. {RESTORE_COMMIT}",
+                file=self._stored.key(number),
+            )
 
     @property
     def newest_checkpoint(self) -> int:
@@ -139,26 +166,25 @@ class CommitLog:
     def _followed(self, state: PartitionState, listed: Mapping[int, ObjectFacts] | None = None) -> PartitionState:
         """See `refresh`. `listed`: at least the commits from the state's last one on, where they are listed already."""
         known = state.next_number - 1
-        numbers = self._stored_from(known) if listed is None else listed
-        newest = max(numbers, default=-1)
-        self._newest_listed = (newest, mark_of(numbers[newest]) if numbers else "")
-        if known >= 0 and known not in numbers:
-            raise CorruptFile(
-                f"commit {known} is missing, though it was seen before: commits are never deleted",
-                file=below(self._root, commit_key(known)),
-            )
-        tail = sorted(number for number in numbers if number > known)
-        for expected, number in enumerate(tail, state.next_number):
-            if number != expected:
-                raise CorruptFile(
-                    f"commit {expected} is missing, but commit {number} exists: restore it from a replica or an earlier "
-                    f"object version; nothing can be appended until then",
-                    file=below(self._root, commit_key(expected)),
-                )
+        if known >= 0:
+            self.require_commit(known, state.last_sha256)
+        return self._folded(state, self._stored_from(known) if listed is None else listed)
+
+    def _folded(self, state: PartitionState, listed: Mapping[int, ObjectFacts]) -> PartitionState:
+        newest = max(listed, default=-1)
+        self._newest_listed = (newest, mark_of(listed[newest]) if listed else "")
+        tail = {number: facts for number, facts in listed.items() if number >= state.next_number}
         try:
-            return fold(state, self._stored.commits({number: numbers[number] for number in tail}))
+            state = fold(state, self._stored.commits(state.next_number, tail))
+            # An archive that seems empty is asked for its first commit: a stale listing would hide all of it, and what is lost.
+            if state.next_number <= max(self._newest_seen, 0):
+                state = fold(state, self._stored.commits_by_key(state.next_number))
         except (CommitRefused, CoverageHole, Fenced) as error:
             raise CorruptFile(f"the commit log contradicts itself: {error}", file=self._root) from error
+        if state.next_number <= self._newest_seen:
+            self._stored.commit_below(state.next_number, self._newest_seen)
+        self._newest_seen = state.next_number - 1
+        return state
 
     def append(self, actions: Sequence[Action], writer: Writer, expected: PartitionState) -> PartitionState:
         """Commit `actions` on top of `expected`, with one create-only put.
@@ -167,28 +193,35 @@ class CommitLog:
             Fenced: a writer with a higher leader epoch has committed; this one must stop.
             CommitConflict: another writer was faster; its `state` is the one to decide on again.
             CoverageHole, CommitRefused: the actions break a rule of the archive; nothing was written.
-            OutcomeUnknown: the store did not say, even when asked again; the next `read` tells.
-            StoreUnsafe: the store confirmed what it did not do.
+            OutcomeUnknown, StoreUnsafe: the put was sent, and its outcome is unknown. The next `read` resolves it.
+
+        See `proves_not_committed`.
         """
-        number = expected.next_number
-        key = below(self._root, commit_key(number))
-        body, state = self._prepare(actions, writer, expected)
-        if not create_once(self._store, self._clock, key, body):
-            # Not on top of `expected`: writers keep only the newest part, and a compaction replaces what lies below.
-            now = self.read()
-            if now.highest_leader_epoch > writer.leader_epoch:
-                raise Fenced(
-                    f"{self._root}: leader epoch {now.highest_leader_epoch} has committed, this writer has "
-                    f"{writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now"
-                )
-            raise CommitConflict(f"{self._root}: another writer made commit {number}", now)
-        self._checkpoint_if_due(number, self._checkpoint_every, state)
+        commit, body, state = self._prepare(actions, writer, expected)
+        is_ours = put_once(self._stored, self._clock, commit, body, self._settle_s)
+        self._newest_seen = max(self._newest_seen, commit.number)
+        if not is_ours:
+            raise self._lost(commit)
+        self._lost_in_a_row = 0
+        self._checkpoint_if_due(commit.number, self._checkpoint_every, state)
         return state
+
+    def _lost(self, commit: Commit) -> Fenced | CommitConflict:
+        self._clock.sleep_s(min(LOST_WAIT_S_FIRST * 2**self._lost_in_a_row, LOST_WAIT_S_MAX))
+        self._lost_in_a_row += 1
+        # Not on top of what was expected: writers keep only the newest part, and a compaction replaces what lies below.
+        now = self.read()
+        if now.highest_leader_epoch > commit.writer.leader_epoch:
+            return Fenced(
+                f"{self._root}: leader epoch {now.highest_leader_epoch} has committed, this writer has "
+                f"{commit.writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now"
+            )
+        return CommitConflict(f"{self._root}: another writer made commit {commit.number}", now)
 
     def _prepare(
         self, actions: Sequence[Action], writer: Writer, expected: PartitionState
-    ) -> tuple[bytes, PartitionState]:
-        """Bytes of the commit and the state after it, taken from what those bytes decode to."""
+    ) -> tuple[Commit, bytes, PartitionState]:
+        """The commit, its bytes, and the state after it, taken from what those bytes decode to."""
         topic_ids = [action.topic_id for action in actions if isinstance(action, AdoptTopicId)]
         commit = Commit(
             number=expected.next_number,
@@ -207,7 +240,7 @@ class CommitLog:
                     f"{self._root}: a commit of {len(actions)} actions and {len(body)} bytes: expected at least one "
                     f"action and at most {COMMIT_BYTES_MAX} bytes"
                 )
-            return body, fold(expected, [(decode_commit(body, self._root), digest(body))])
+            return commit, body, fold(expected, [(decode_commit(body, self._root), digest(body))])
         except (CorruptFile, UnicodeEncodeError) as error:
             raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
 

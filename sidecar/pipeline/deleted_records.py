@@ -131,7 +131,7 @@ def tell_deleted(
                 log_start_offset=log_start_offset,
                 leader_epoch=leader_epoch,
                 reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
-                action="restore leaves out what lies below; restore --deleted-records restore brings it back",
+                action="restore leaves out what lies below; --deleted-records restore brings it back until a compaction drops it",
             )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from sidecar.archive.keys import OFFSET_MAX
 from sidecar.logformat.regular_file import read_regular
 
 _log = structlog.get_logger(__name__)
@@ -62,11 +63,14 @@ def dropped_producers(directory: Path) -> Dropped:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _tell(path, str(error) or type(error).__name__)
         return NOTHING_DROPPED
-    is_list = isinstance(bridged, list) and all(isinstance(each, int) for each in bridged)
-    if version == _VERSION and isinstance(offset, int) and is_list:
+    if version == _VERSION and isinstance(bridged, list) and all(_is_offset(each) for each in (offset, *bridged)):
         return Dropped(offset, frozenset(bridged))
     _tell(path, f"version {version!r:.40}, below_offset {offset!r:.40}, bridged_offsets {bridged!r:.40}")
     return NOTHING_DROPPED
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and 0 <= value <= OFFSET_MAX
 
 
 def _tell(path: Path, reason: str) -> None:

@@ -24,8 +24,12 @@ def require_not_fenced(facts: PartitionFacts, state: PartitionState) -> None:
         )
 
 
-def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFacts, end_offset: int = 0) -> None:
-    """Raise Fenced unless this broker still leads under the leader epoch of the plan, BrokerUnavailable if nobody can tell.
+def require_leadership(
+    tools: Tools, files: PartitionFiles, planned: PartitionFacts, end_offset: int = 0
+) -> PartitionFacts:
+    """Return the facts as they are now, with the leader's log start.
+
+    Raise Fenced unless this broker still leads under the leader epoch of the plan, BrokerUnavailable if that is unknown.
 
     SegmentChanged where what is stable ends below `end_offset` now. Under one leader epoch it never falls while the leader runs:
     the topic was made anew, its epochs too, or the leader came back with less, which beside ZooKeeper needs no new epoch.
@@ -42,6 +46,7 @@ def require_leadership(tools: Tools, files: PartitionFiles, planned: PartitionFa
             f"read, and is {now.stable_end_offset} now: the topic was made anew, or the leader came back with less of its log; "
             f"nothing was committed, and it is tried again"
         )
+    return now
 
 
 def writer_of(tools: Tools, facts: PartitionFacts) -> Writer:

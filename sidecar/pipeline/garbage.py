@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from sidecar.archive.actions import Purge
 from sidecar.archive.commit import Writer
-from sidecar.archive.keys import SEGMENTS, below, indexes_key, log_key, parse_segment_key
+from sidecar.archive.keys import COMMITS, SEGMENTS, below, commit_key, indexes_key, log_key, parse_segment_key
 from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.clock import Clock
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.stored_parts import STAGING, is_staged_part
-from sidecar.ports import ObjectStore
+from sidecar.pipeline.stored_commits import StoredCommits
+from sidecar.ports import ObjectStore, UnfinishedUpload
+from sidecar.storage.store_time import is_old
 
 CONFLICTS_IN_A_ROW: Final = 20
 PURGED_AT_ONCE: Final = 1000
-ORPHAN_MS: Final = 86_400_000
-"""An upload that is in no commit after so long never will be: compactions give up earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +43,58 @@ def collect_garbage(
     clock: Clock,
     writer: Writer,
     *,
+    store_now_ms: int,
     grace_period_ms: int,
     in_progress: Collection[str] = (),
     dry_run: bool = False,
 ) -> Collected:
-    """Delete what has been nobody's for the grace period.
+    """Delete what no commit has named for the grace period.
 
-    Objects first, then the commit that says so: a crash in between makes the next run delete nothing and say it again. The
-    state is read before the objects are listed, so that what is committed in between is too young to be looked at.
+    The commit that says so first, then the objects: a compaction may be undone until then, and of an undo and a purge only one
+    can be committed. A crash in between leaves objects that no commit names; a later run deletes these. The state is read before
+    the objects are listed, so that what is committed in between is too young to be deleted.
 
     Args:
+        store_now_ms: by the store's clock (`read_store_clock`), as all times of objects. An earlier one errs on the safe side.
         grace_period_ms: longer than the longest read. Orphans are kept for `ORPHAN_MS` at least.
         in_progress: ids of segments whose upload may go on.
         dry_run: delete nothing, and commit nothing.
 
     Raises CorruptFile, StoreError, Fenced.
     """
-    log, now_ms = CommitLog(store, root, clock), clock.now_ms()
+    log = CommitLog(store, root, clock)
     state = log.read()
     if not state.next_number:
         return Collected()
-    orphans = list(_orphans(store, root, state, now_ms - max(grace_period_ms, ORPHAN_MS), in_progress))
-    due = [found for found in state.removed if found.removed_at_ms + found.keep_ms + grace_period_ms <= now_ms]
+    orphans = list(_orphans(store, root, state, orphaned_until_ms(store_now_ms, grace_period_ms), in_progress))
+    due = _due(store, root, state, store_now_ms - grace_period_ms)
     if orphans:
-        # Writers never commit what is so old. Looking again costs little, should one do it all the same.
+        # Writers never commit what is so old (`CommitWindow`). Looking again costs little.
         named = _named(log.refresh(state))
         orphans = [key for key in orphans if _segment_id(root, key) not in named]
     if dry_run:
         return Collected(len(due), len(orphans))
     store.delete(orphans)
+    removed = 0
     for first in range(0, len(due), PURGED_AT_ONCE):
         some = due[first : first + PURGED_AT_ONCE]
-        store.delete([key for found in some for key in _keys(root, found)])
-        state = _purge(log, state, some, writer)
-    return Collected(len(due), len(orphans))
+        state, purged = _purge(log, state, some, writer)
+        store.delete([key for found in purged for key in _keys(root, found)])
+        removed += len(purged)
+    return Collected(removed, len(orphans))
 
 
-def collect_parts(store: ObjectStore, clock: Clock, *, grace_period_ms: int, dry_run: bool = False) -> int:
-    """Delete work files that compactions on a cluster left in the store when they were killed; how many. Raises StoreError."""
-    older_than_ms = clock.now_ms() - max(grace_period_ms, ORPHAN_MS)
-    left = [f.key for f in store.list(STAGING) if is_staged_part(f.key) and f.modified_ms <= older_than_ms]
+def orphaned_until_ms(store_now_ms: int, grace_period_ms: int) -> int:
+    """By the store's clock: objects and uploads of this time or earlier that no commit names are deleted."""
+    return store_now_ms - max(grace_period_ms, ORPHAN_MS)
+
+
+def collect_parts(store: ObjectStore, until_ms: int, *, dry_run: bool = False) -> int:
+    """Delete work files that compactions on a cluster left in the store when they were killed; how many.
+
+    `until_ms`: see `orphaned_until_ms`. Raises StoreError.
+    """
+    left = [f.key for f in store.list(STAGING) if is_staged_part(f.key) and is_old(f.modified_ms, until_ms)]
     if not dry_run:
         store.delete(left)
     return len(left)
@@ -89,40 +102,57 @@ def collect_parts(store: ObjectStore, clock: Clock, *, grace_period_ms: int, dry
 
 def abort_uploads(
     store: ObjectStore,
+    uploads: Iterable[UnfinishedUpload],
     roots: Collection[ObjectKey],
-    clock: Clock,
+    until_ms: int,
     *,
-    grace_period_ms: int,
     in_progress: Collection[str] = (),
     dry_run: bool = False,
 ) -> Counter[str]:
-    """Abort multipart uploads of segments and work files that nobody has ended for as long as orphans are kept.
+    """Abort those multipart uploads of segments and work files that are as old as orphans.
 
     How many by root, and by `STAGING` for work files. Uploads below other roots, of other keys, and of the segments
-    `in_progress` are left alone. Raises StoreError; StoreDenied where we may not list them.
+    `in_progress` are left alone. Raises StoreError.
+
+    Args:
+        uploads: see `list_uploads`.
+        until_ms: see `orphaned_until_ms`.
     """
-    older_than_ms = clock.now_ms() - max(grace_period_ms, ORPHAN_MS)
     aborted = Counter[str]()
-    for upload in list(store.unfinished_uploads("")):
+    for upload in uploads:
         place = STAGING if is_staged_part(upload.key) else "/".join(upload.key.split("/", 4)[:4])
         if place != STAGING:
             segment_id = _segment_id(place, upload.key) if place in roots else None
             if segment_id is None or segment_id in in_progress:
                 continue
-        if upload.started_ms <= older_than_ms:
+        if is_old(upload.started_ms, until_ms):
             if not dry_run:
                 store.abort_upload(upload)
             aborted[place] += 1
     return aborted
 
 
+def _due(store: ObjectStore, root: ObjectKey, state: PartitionState, until_ms: int) -> list[RemovedSegment]:
+    """Segments whose grace period is over: it begins when the store got the commit that removed them.
+
+    No writer's clock counts: one commit of a host that was ahead makes the times of all later commits too late. Objects of a
+    copy of the archive have later times, which only lengthens the period.
+    """
+    if not state.removed:
+        return []
+    first = min(found.removed_by_commit for found in state.removed)
+    commits = StoredCommits(store, root).listed(COMMITS, start_after=commit_key(first - 1) if first else "")
+    times_ms = {number: facts.modified_ms for number, facts in commits.items()}
+    return [found for found in state.removed if is_old(times_ms.get(found.removed_by_commit), until_ms - found.keep_ms)]
+
+
 def _orphans(
-    store: ObjectStore, root: ObjectKey, state: PartitionState, older_than_ms: int, in_progress: Collection[str]
+    store: ObjectStore, root: ObjectKey, state: PartitionState, until_ms: int, in_progress: Collection[str]
 ) -> Iterator[ObjectKey]:
     named = _named(state)
     for facts in store.list(below(root, SEGMENTS)):
         segment_id = _segment_id(root, facts.key)
-        if segment_id is None or facts.modified_ms > older_than_ms:
+        if segment_id is None or not is_old(facts.modified_ms, until_ms):
             continue
         if segment_id not in named and segment_id not in in_progress:
             yield facts.key
@@ -143,14 +173,17 @@ def _keys(root: ObjectKey, found: RemovedSegment) -> tuple[ObjectKey, ObjectKey]
     return below(root, log_key(*name)), below(root, indexes_key(*name))
 
 
-def _purge(log: CommitLog, state: PartitionState, due: list[RemovedSegment], writer: Writer) -> PartitionState:
-    ids = {found.segment_id for found in due}
+def _purge(
+    log: CommitLog, state: PartitionState, due: list[RemovedSegment], writer: Writer
+) -> tuple[PartitionState, list[RemovedSegment]]:
+    """Commit that these are purged, but for those that are live again; the state after that, and which they are."""
     for _ in range(CONFLICTS_IN_A_ROW):
-        left = tuple(found.segment_id for found in state.removed if found.segment_id in ids)
+        removed = set(state.removed)
+        left = [found for found in due if found in removed]
         if not left:
             break
         try:
-            return log.append([Purge(left)], writer, state)
+            return log.append([Purge(tuple(found.segment_id for found in left))], writer, state), left
         except CommitConflict as conflict:
             state = conflict.state
-    return state
+    return state, []

@@ -1,9 +1,11 @@
-"""Segments of one partition between preparation and commit: what is told of them, and how they are given up."""
+"""Segments of one partition between preparation and commit: how commits are reported, and transfers given up."""
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import structlog
@@ -12,6 +14,7 @@ from producer_state.compare import Conformance
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.bundle import PreparedSegment
+from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly
@@ -20,8 +23,19 @@ _log = structlog.get_logger(__name__)
 
 SNAPSHOT_MISMATCH = "SnapshotMismatch"
 
-InFlight: TypeAlias = deque[tuple[PreparedSegment, Future[ArchivedSegment], LogPosition]]
-"""In offset order: the segment, its transfer, and where the preparation stood after it."""
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A segment, its upload, where the preparation stood after it, and until when it may be committed."""
+
+    prepared: PreparedSegment
+    upload: Future[ArchivedSegment]
+    position: LogPosition
+    window: CommitWindow
+
+
+InFlight: TypeAlias = deque[list[Transfer]]
+"""In offset order, the transfers of each commit: of one segment, or of a group that was compacted before its upload."""
 
 
 def report_commit(tools: Tools, prepared: PreparedSegment, entry: ArchivedSegment) -> None:
@@ -46,9 +60,9 @@ def report_commit(tools: Tools, prepared: PreparedSegment, entry: ArchivedSegmen
 
 def finish_transfers(in_flight: InFlight) -> None:
     """Wait for what is on its way. Nothing can be committed now, but the journal knows it, and a later look goes on with it."""
-    for prepared, future, _ in in_flight:
-        error = future.exception()
-        _log.info("upload_kept", segment=str(prepared.segment), error=str(error) if error else None)
+    for transfer in chain.from_iterable(in_flight):
+        error = transfer.upload.exception()
+        _log.info("upload_kept", segment=str(transfer.prepared.segment), error=str(error) if error else None)
 
 
 def abandon(tools: Tools, in_flight: InFlight, *, keep: bool = False) -> None:
@@ -57,16 +71,17 @@ def abandon(tools: Tools, in_flight: InFlight, *, keep: bool = False) -> None:
     Args:
         keep: it will.
     """
-    for prepared, future, _ in in_flight:
+    transfers = list(chain.from_iterable(in_flight))
+    for transfer in transfers:
         # The transfer must end before its objects are removed, and its descriptor stays open until then.
-        if not future.cancel() and not isinstance(error := future.exception(), SidecarError | None):
-            _log.error("transfer_crashed", segment=str(prepared.segment), exc_info=error)
-        prepared.close()
+        if not transfer.upload.cancel() and not isinstance(error := transfer.upload.exception(), SidecarError | None):
+            _log.error("transfer_crashed", segment=str(transfer.prepared.segment), exc_info=error)
+        transfer.prepared.close()
     if keep or tools.stop.is_set():
         return  # The journal knows them; the next start, or the next look, goes on with them.
-    for prepared, _, _ in in_flight:
+    for transfer in transfers:
         try:
-            discard_quietly(tools, prepared.attempt)
+            discard_quietly(tools, transfer.prepared.attempt)
         except SidecarError as found:
             # One that cannot be removed must not keep the others, or hide why the partition stopped.
-            _log.error("attempt_not_discarded", segment=str(prepared.segment), error=str(found))
+            _log.error("attempt_not_discarded", segment=str(transfer.prepared.segment), error=str(found))

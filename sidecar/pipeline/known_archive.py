@@ -8,7 +8,7 @@ from sidecar.archive.lineage import require_continuation
 from sidecar.archive.state import PartitionState, newest_part
 from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, PartitionFiles
-from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, Remembered
+from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
@@ -17,6 +17,7 @@ from sidecar.pipeline.seams import (
     open_lineage,
     records_at_lost_end,
     require_alone,
+    require_kept,
     require_reach,
     resume_lineage,
 )
@@ -42,6 +43,7 @@ class KnownArchive:
         self._may_resume = True
         self._is_alone = False
         self._seen = (files.topic_id, files.directory_id)
+        self._before: PartitionState | None = None
         self._newest: FileIdentity | None = None
         self._reached: FileIdentity | None = None
         self.state: PartitionState | None = None
@@ -75,6 +77,8 @@ class KnownArchive:
     def open(self, files: PartitionFiles) -> PartitionState:
         """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.
 
+        What was known before must still be in the store: an archive that has lost its newest commits is not continued.
+
         Raises LineageUnknown, CorruptFile, StoreError.
         """
         known = self.as_known(files)
@@ -87,7 +91,8 @@ class KnownArchive:
                 self._tools.board.opened(self._topic_partition, opened.state)
             else:
                 self._tools.board.resumed(self._topic_partition, remembered.extent, opened.state)
-            state = self.keep(opened.state, files)
+            state = self.keep(self._require_kept(opened, files), files)
+            self._before = None
             if (
                 remembered is None
                 or remembered.state.next_number != state.next_number
@@ -102,6 +107,18 @@ class KnownArchive:
         if not self._is_alone:
             require_alone(self._tools, files, self.opened()[0])
             self._is_alone = True
+
+    def _require_kept(self, opened: OpenedLineage, files: PartitionFiles) -> PartitionState:
+        """The state, after a check that the store still has the last commit that this process or the one before knew.
+
+        Raises CorruptFile, StoreError.
+        """
+        if opened.remembered is not None:
+            return opened.state  # Resuming has checked it.
+        if self._before is None:
+            recalled = self._tools.memory.recall(self._topic_partition)
+            self._before = None if recalled is None else recalled.state
+        return opened.state if self._before is None else require_kept(self._tools, files, opened, self._before)
 
     def _resumed(self, files: PartitionFiles) -> OpenedLineage | None:
         # Once in a process: whoever forgot what it knew wants to see the archive itself.
@@ -134,6 +151,7 @@ class KnownArchive:
         """The next `open` reads the archive anew."""
         if self.state is not None:
             self.last_end_offset = self.state.end_offset
+            self._before = newest_segments(self.state) if self.state.next_number else None
         self.state, self._commits, self.position = None, None, None
         self._newest, self._reached = None, None
 

@@ -6,6 +6,7 @@ from bisect import bisect_right
 
 import structlog
 
+from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.archive_borders import Borders
@@ -61,6 +62,35 @@ class LogStarts:
             and now > first
         )
 
+    def unnoted_in(self, state: PartitionState) -> int | None:
+        """Up to which archived offset records look deleted on purpose, though no commit says so yet; None if there are none.
+
+        The next commit of a segment looks closer, and says so or not.
+        """
+        return self._unnoted(self.inside, state)
+
+    def unnoted_at(
+        self, state: PartitionState, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy
+    ) -> int | None:
+        """As `unnoted_in`, also by newer facts than `see` has got. Any thread may call it.
+
+        Args:
+            files: from an earlier look: its rolled segments have all the borders to which retention can have moved the start.
+        """
+        start_offset = facts.cluster_start_offset
+        is_inside = (
+            start_offset is not None
+            and (facts.leader_epoch, files.directory_id) == self._seen
+            and self._moved_by_request(facts, policy)
+            and _rolled_around(files, start_offset) is not None
+        )
+        return (self._unnoted(start_offset, state) if is_inside else None) or self.unnoted_in(state)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the archive could not be read to decide if records were deleted on purpose."""
+        return self.inside is not None and self.inside == self._unknown
+
     def is_in_ours(self, segment: SegmentFiles, facts: PartitionFacts, start_offset: int) -> bool:
         """Whether the batch below a log start was written under the present leader epoch. What cannot be read is told once."""
         read = self._read
@@ -92,10 +122,20 @@ class LogStarts:
         rolled = _rolled_around(files, start_offset)
         if facts.leader_epoch < 0 or (rolled is None and active_below(files, start_offset) is None):
             return
-        is_seen = self.has_moved(facts) and not policy.unanswered and not policy.remote_storage_enable
+        is_seen = self._moved_by_request(facts, policy)
         # An active segment is read where something hangs on it: it has no index that spares reading all of it.
         if is_seen or (rolled is not None and self.is_in_ours(rolled, facts, start_offset)):
             self.inside = start_offset
+
+    def _moved_by_request(self, facts: PartitionFacts, policy: TopicPolicy) -> bool:
+        """Whether only DeleteRecords can have moved the start to where it is, if that is inside a segment."""
+        return self.has_moved(facts) and not policy.unanswered and not policy.remote_storage_enable
+
+    def _unnoted(self, inside: int | None, state: PartitionState) -> int | None:
+        if inside is None or inside == self.border:
+            return None
+        offset = min(inside, state.end_offset or 0)
+        return offset if offset > state.deleted_before_offset else None
 
 
 def _rolled_around(files: PartitionFiles, offset: int) -> SegmentFiles | None:

@@ -13,7 +13,7 @@ from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.commit_log import CommitConflict
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.held_log import GONE_IN_DOUBT, LOOK_AGAIN_MS, HeldLog
@@ -149,7 +149,8 @@ class PartitionArchiver:
         def known() -> KnownState:
             return self._known.position_before(files, plan.segments[0].base_offset, state).known
 
-        return self.before_upload.hold_back(plan, known, limit_ms)
+        start_offset = effective_log_start(facts, state)
+        return self.before_upload.hold_back(plan, known, limit_ms, start_offset=start_offset)
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
         now_ms, first_seen_ms = self._tools.clock.now_ms(), self._first_seen_ms
@@ -188,7 +189,17 @@ class PartitionArchiver:
         state, facts = self._known.state, plan.facts
         if not facts.leads or facts.reason or state is None or state.end_offset is None:
             return None
-        return LedPartition(self._topic_partition, state.lineage.root, facts.leader_epoch, state.end_offset, plan.files)
+        starts = self._known.starts
+        return LedPartition(
+            self._topic_partition,
+            state.lineage.root,
+            facts.leader_epoch,
+            state.end_offset,
+            plan.files,
+            starts,
+            starts.unnoted_in(state),
+            starts.is_unknown,
+        )
 
     def not_reached(self, plan: PartitionPlan) -> PartitionOutcome:
         """The outcome where the round was over before the plan's turn came."""

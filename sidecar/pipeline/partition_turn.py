@@ -1,25 +1,33 @@
-"""One turn of a partition: its planned segments are prepared, uploaded and committed, in offset order."""
+"""One turn of a partition: its planned segments are prepared, uploaded and committed, in offset order.
+
+A segment goes by itself. Segments that were compacted among themselves go as a group: all are prepared, then all copies
+uploaded, then one commit adds them. If anything keeps one of them back, all of the group go as they are, each by itself.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
 from sidecar.archive.state import PartitionState
-from sidecar.errors import BrokerUnavailable, Fenced, SidecarError
+from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.commit_window import CommitWindow
+from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
+from sidecar.pipeline.compaction.copies import CopyGroup
 from sidecar.pipeline.deleted_records import deleted_on_purpose, tell_deleted
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
-from sidecar.pipeline.in_flight import InFlight, abandon, finish_transfers, report_commit
+from sidecar.pipeline.in_flight import InFlight, Transfer, abandon, finish_transfers, report_commit
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.lost_offsets import NOT_ON_DISK, tell_lost
@@ -27,6 +35,7 @@ from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.passing_over import pass_over, record_lost
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
+from sidecar.pipeline.put_once import proves_not_committed
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.retention_race import is_urgent
 from sidecar.pipeline.seams import leader_epoch_checkpoint, note_source, require_seam
@@ -34,6 +43,7 @@ from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
 from sidecar.pipeline.upload import discard_quietly, upload_segment
+from sidecar.ports import PartitionFacts
 
 ROUND_IS_OVER = "the round is over; the next one goes on"
 
@@ -70,6 +80,9 @@ class PartitionTurn:
         self._done = done
         self._round_end_s = round_end_s
         self._in_flight: InFlight = deque()
+        self._group: CopyGroup | None = None
+        self._prepared: list[tuple[PreparedSegment, LogPosition]] = []
+        """What goes with the next commit, as far as it is prepared: of the group, or one segment."""
 
     def run(self, uploads: Executor) -> None:
         """Archive the planned segments, and record the hole below them if the plan has one.
@@ -102,6 +115,8 @@ class PartitionTurn:
             raise
         finally:
             abandon(self._tools, self._in_flight)
+            for prepared, _ in self._prepared:
+                prepared.close()
 
     def _archive_segments(
         self, uploads: Executor, position: LogPosition, checkpoint: LeaderEpochs | None, resumed: dict[int, Attempt]
@@ -110,15 +125,20 @@ class PartitionTurn:
         for number, segment in enumerate(self._plan.segments):
             if self._is_draining():
                 break
-            if number and self._is_round_over():
-                left = self._plan.segments[number:]
-                break
+            if not self._prepared:
+                if number and self._is_round_over():
+                    left = self._plan.segments[number:]
+                    break
+                self._group = self._group_at(number, resumed)
             try:
                 prepared, position, blocker = self._prepare(segment, position, checkpoint, resumed)
             except SidecarError:
+                self._send_raw(uploads, "a segment of it cannot be read")
                 self._commit_all()  # What came before is good.
                 self._outcome.unprepared = segment
                 raise
+            if prepared.lost is not None or blocker is not None:
+                self._send_raw(uploads, "a segment of it cannot be archived whole")
             if prepared.lost_whole is not None:
                 prepared.close()
                 self._commit_all()
@@ -129,9 +149,11 @@ class PartitionTurn:
                 self._held_back.hold(blocker)
                 self._outcome.reason = blocker.reason
                 break
-            self._in_flight.append((prepared, uploads.submit(upload_segment, self._tools, prepared), position))
-            if len(self._in_flight) > self._tools.policy.uploads_ahead - 1:
-                self._commit_next()
+            self._prepared.append((prepared, position))
+            if self._group is None:
+                self._send(uploads)
+            elif len(self._prepared) == len(self._group.segments):
+                self._send_group(uploads, self._group)
         self._commit_all()
         if not self._tools.stop.is_set():
             # Commits have passed the numbers for which earlier attempts were kept.
@@ -163,9 +185,6 @@ class PartitionTurn:
                 # Markers that are lost decide no transaction: what is known behind them does.
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
                 blocker = undecided_transactions(plan.files, segment, at_end, stable_end_offset, self._tools.beat)
-            copy = None if self._before_upload is None else self._before_upload.copy_of(segment)
-            if copy is not None and blocker is None and attempt is None and prepared.lost is None:
-                prepared = with_copy(prepared, copy, self._tools.new_id(), root)
         except SidecarError:
             prepared.close()
             raise
@@ -182,49 +201,153 @@ class PartitionTurn:
             self._outcome.reason, self._outcome.look_again_ms = ROUND_IS_OVER, 0
         return is_over
 
+    def _group_at(self, number: int, resumed: dict[int, Attempt]) -> CopyGroup | None:
+        """The group that begins with this segment of the plan, None if the segment goes by itself."""
+        if self._before_upload is None:
+            return None
+        group = self._before_upload.group_from(self._plan.segments[number:])
+        if group is not None and any(segment.base_offset in resumed for segment in group.segments):
+            self._before_upload.break_up(group, "an upload of the log as it is goes on")
+            return None
+        return group
+
+    def _send_raw(self, uploads: Executor, reason: str) -> None:
+        """What is prepared of a group goes as it is, as will the rest."""
+        if self._group is not None and self._before_upload is not None:
+            self._before_upload.break_up(self._group, reason)
+        self._group = None
+        self._send(uploads)
+
+    def _send(self, uploads: Executor) -> None:
+        """Upload what is prepared, each segment for a commit of its own."""
+        while self._prepared:
+            self._in_flight.append([])
+            self._submit(uploads)
+            if len(self._in_flight) > self._tools.policy.uploads_ahead - 1:
+                self._commit_next()
+
+    def _send_group(self, uploads: Executor, group: CopyGroup) -> None:
+        """Upload a group's copies, and commit all of them at once. All go as they are where the copies are at fault."""
+        try:
+            self._take_copies(group)
+        except PartitionError as error:
+            self._send_raw(uploads, str(error))
+            return
+        self._commit_all()
+        unit: list[Transfer] = []
+        self._in_flight.append(unit)
+        try:
+            while self._prepared and not self._is_draining():
+                if len(unit) >= self._tools.policy.uploads_ahead:
+                    unit[-self._tools.policy.uploads_ahead].upload.result()
+                self._submit(uploads)
+            if not self._prepared:
+                self._commit_next()
+        except PartitionError as error:
+            if self._before_upload is not None and not isinstance(error, CommitConflict):
+                self._before_upload.break_up(group, str(error))
+            raise
+        finally:
+            self._group = None
+        if self._in_flight:  # Only a whole group is committed.
+            abandon(self._tools, self._in_flight)
+            self._in_flight.clear()
+
+    def _take_copies(self, group: CopyGroup) -> None:
+        """Have each copy in the place of its prepared segment. Raises PartitionError; then no segment is replaced."""
+        root = self._known.opened()[0].lineage.root
+        with ExitStack() as unless_whole:
+            taken = list[tuple[PreparedSegment, LogPosition]]()
+            for (raw, position), copy in zip(self._prepared, group.copies, strict=True):
+                prepared = raw if copy is None else with_copy(raw, copy, self._tools.new_id(), root)
+                if prepared is not raw:
+                    unless_whole.callback(prepared.close)
+                taken.append((prepared, position))
+            unless_whole.pop_all()
+        for (raw, _), (prepared, _) in zip(self._prepared, taken, strict=True):
+            if prepared is not raw:
+                raw.close()
+        self._prepared = taken
+
+    def _submit(self, uploads: Executor) -> None:
+        """Upload the first of what is prepared, for the last commit in flight."""
+        prepared, position = self._prepared[0]
+        window = CommitWindow.begin(self._tools.store, self._tools.clock)
+        if prepared.attempt.log_crc32c is not None:
+            window = replace(window, begun=None)
+        upload = uploads.submit(upload_segment, self._tools, prepared)
+        self._in_flight[-1].append(Transfer(prepared, upload, position, window))
+        del self._prepared[0]
+
     def _commit_all(self) -> None:
         while self._in_flight:
             self._commit_next()
 
     def _commit_next(self) -> None:
-        prepared, future, position = self._in_flight[0]
-        entry = future.result()
+        transfers = self._in_flight[0]
+        entries = [transfer.upload.result() for transfer in transfers]
         state = self._known.opened()[0]
-        after, actions = self._append(prepared, entry)
-        is_first = self._known.committed(after, self._outcome.files, prepared.segment.log, position)
-        self._outcome.archived.append(entry)
-        self._outcome.conformance[prepared.snapshot.result] += 1
-        report_commit(self._tools, prepared, entry)
-        self._done(entry)
-        self._tools.journal.end(prepared.attempt.segment_id)
+        after, actions = self._append(transfers, entries)
+        last = transfers[-1]
+        is_first = self._known.committed(after, self._outcome.files, last.prepared.segment.log, last.position)
+        for transfer, entry in zip(transfers, entries, strict=True):
+            self._outcome.archived.append(entry)
+            self._outcome.conformance[transfer.prepared.snapshot.result] += 1
+            report_commit(self._tools, transfer.prepared, entry)
+            self._done(entry)
+            self._tools.journal.end(transfer.prepared.attempt.segment_id)
         # Not before: what the journal still has is told when it is settled.
         facts = self._plan.facts
         tell_lost(self._tools, facts.topic_partition, actions, facts.cluster_start_offset)
         tell_deleted(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset)
         if self._before_upload is not None:
-            self._before_upload.archived(prepared.segment)
+            self._before_upload.archived([transfer.prepared.segment for transfer in transfers])
         note_source(self._tools.journal, state.lineage.root, self._outcome.files, is_first=is_first)
 
-    def _append(self, prepared: PreparedSegment, entry: ArchivedSegment) -> tuple[PartitionState, list[Action]]:
-        """Commit the first segment in flight, and close it; the state after that, and what was committed."""
+    def _append(
+        self, transfers: Sequence[Transfer], entries: Sequence[ArchivedSegment]
+    ) -> tuple[PartitionState, list[Action]]:
+        """Commit the first ones in flight, and close them; the state after that, and what was committed."""
         state, commits = self._known.opened()
-        ensure_unchanged(prepared.segment, self._outcome.files)
-        require_leadership(self._tools, self._outcome.files, self._plan.facts, entry.end_offset)
+        for transfer in transfers:
+            ensure_unchanged(transfer.prepared.segment, self._outcome.files)
+        end_offset = entries[-1].end_offset
+        now = require_leadership(self._tools, self._outcome.files, self._plan.facts, end_offset)
+        if any(transfer.prepared.copy is not None for transfer in transfers):
+            _require_none_deleted(self._plan.facts, now, state, entries[0].base_offset)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
-        lost = [] if prepared.lost is None else [Lost(*prepared.lost, NOT_ON_DISK)]
-        deleted = deleted_on_purpose(self._plan.facts, state, self._known.starts, entry.end_offset, commits.read)
-        self._tools.journal.committing(entry.segment_id, state.next_number)
-        self._in_flight.popleft()  # From here on the store may have made it live: only a later look may discard it.
+        lost = [Lost(*found, NOT_ON_DISK) for transfer in transfers if (found := transfer.prepared.lost) is not None]
+        deleted = deleted_on_purpose(self._plan.facts, state, self._known.starts, end_offset, commits.read)
+        transfers[0].window.require_open(state.lineage.root, entries)  # The first upload began first.
+        for entry in entries:
+            self._tools.journal.committing(entry.segment_id, state.next_number)
+        self._in_flight.popleft()  # From here on a commit may name it: only proof of the contrary lets us discard it.
         try:
-            actions += [Add(entry), *lost, *deleted]
+            actions += [*map(Add, entries), *lost, *deleted]
             return commits.append(actions, writer_of(self._tools, self._plan.facts), state), actions
         except SidecarError as error:
-            if isinstance(error, Fenced):
-                # Its number is another's, so that it never lands; and we may not lead again to clear up behind it.
-                discard_quietly(self._tools, prepared.attempt)
+            if proves_not_committed(error) and not isinstance(error, CommitConflict):
+                # After a conflict the next plan resumes the upload. After a refusal no plan may come back to it.
+                for transfer in transfers:
+                    discard_quietly(self._tools, transfer.prepared.attempt)
             if not isinstance(error, CommitConflict):
                 self._tools.metrics.segment_failed(Stage.COMMITTED)
             raise
         finally:
-            prepared.close()
+            for transfer in transfers:
+                transfer.prepared.close()
+
+
+def _require_none_deleted(
+    planned: PartitionFacts, now: PartitionFacts, state: PartitionState, base_offset: int
+) -> None:
+    """Raise SegmentChanged if records that took part in a group's decisions are deleted by now, or if that is unknown."""
+    is_known = now.cluster_start_offset is not None or planned.cluster_start_offset is None
+    start_offset = effective_log_start(now, state)
+    if not is_known or start_offset > base_offset:
+        where = f"begins at {start_offset}" if is_known else "begins at an offset that the leader does not tell"
+        raise SegmentChanged(
+            f"{planned.topic_partition}: segments from offset {base_offset} were compacted together, and now the log {where}: a "
+            f"record that was deleted since may have won; nothing was committed, and they are archived as they are"
+        )

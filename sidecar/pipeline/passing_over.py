@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from sidecar.archive.actions import Action, DeleteRecords, Lost
 from sidecar.archive.state import PartitionState
-from sidecar.errors import OutcomeUnknown
+from sidecar.errors import SidecarError
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.deleted_records import deleted_in_hole, tell_deleted, tell_holes_deleted
 from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK, tell_lost
 from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.put_once import proves_not_committed
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
@@ -44,9 +45,10 @@ def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tu
     said = _what_is_said(state, known, plan, hole, commits.read)
     try:
         after = commits.append(said, writer_of(tools, plan.facts), state)
-    except OutcomeUnknown:
-        # It may stand: the next look finds no hole to record then. Better told twice than not at all.
-        _tell(tools, plan.facts, said)
+    except SidecarError as error:
+        if not proves_not_committed(error):
+            # If it is stored, the next turn finds no gap to record. Reporting twice is better than never.
+            _tell(tools, plan.facts, said)
         raise
     _tell(tools, plan.facts, said)
     tools.board.grown(plan.files.topic_partition, after.segments, after.holes)

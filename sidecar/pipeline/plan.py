@@ -157,7 +157,8 @@ def _ready_prefix(
         age_ms = now_ms - newest_change_ms(segment)
         # A leader that answers under its epoch has its recovery behind it.
         if 0 <= age_ms < settling.settle_ms and not facts.transactions_decided:
-            return number, f"{segment} changed {age_ms} ms ago", settling.settle_ms - age_ms
+            waits = f"waits until unchanged for {settling.settle_ms / 1000:g} s"
+            return number, f"{segment} changed {age_ms // 1000} s ago; {waits}", settling.settle_ms - age_ms
         if segment.snapshot is None and 0 <= rolled_ago_ms < settling.snapshot_grace_ms:
             wait_ms = settling.snapshot_grace_ms - rolled_ago_ms
             reason = f"{segment} was rolled at least {rolled_ago_ms} ms ago and its producer snapshot may still come"

@@ -8,13 +8,14 @@ from pathlib import Path
 from producer_state.compare import Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
-from sidecar.archive.bundle import EMPTY_SNAPSHOT, cut_part
+from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
+from sidecar.pipeline.archived_indexes import read_part
 from sidecar.pipeline.dropped_producers import NOTHING_DROPPED, Dropped, dropped_producers
 from sidecar.pipeline.reading import SegmentReading
 from sidecar.pipeline.sources import read_whole
@@ -55,18 +56,16 @@ def state_at_archive_end(store: ObjectStore, archived: PartitionState, files: Pa
     Raises CorruptFile if the archived snapshot is not the committed one.
     """
     last, end_offset = archived.last_segment, archived.end_offset
-    part = None if last is None else last.part(PartName.PRODUCER_SNAPSHOT)
-    if last is None or part is None or end_offset is None:
+    if last is None or last.part(PartName.PRODUCER_SNAPSHOT) is None or end_offset is None:
         return None
     dropped = dropped_producers(files.directory)
     if last.end_offset != end_offset and end_offset not in dropped.bridged_offsets:
         return None
-    key = below(archived.lineage.root, last.indexes_key)
-    content = store.read(key, part.position, part.size_bytes)
-    shifted = type(part)(part.name, 0, part.size_bytes, part.crc32c)
+    root = archived.lineage.root
     try:
-        table = ProducerTable.from_snapshot(end_offset, cut_part(content, shifted, key))
+        table = ProducerTable.from_snapshot(end_offset, read_part(store, root, last, PartName.PRODUCER_SNAPSHOT))
     except CorruptSnapshot as error:
+        key = below(root, last.indexes_key)
         raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
     if last.end_offset != end_offset:
         return KnownState(table.in_transaction(), end_offset, exact=False, dropped=dropped)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from sidecar.archive.actions import Add
-from sidecar.archive.commit import Commit, decode_commit
-from sidecar.archive.keys import below, commit_key
+from sidecar.archive.commit import Commit
+from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.model import SegmentFiles
+from sidecar.errors import StoreError
+from sidecar.model import ObjectKey, SegmentFiles
+from sidecar.pipeline.commit_window import AgeCheck
 from sidecar.pipeline.deleted_records import tell_deleted
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.lost_offsets import tell_lost
+from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, resumable
 
@@ -32,6 +36,14 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
     live = {segment.segment_id for segment in state.segments} if attempts else set()
     known_from = state.segments[0].base_offset if state.segments else 0
     resumed: dict[int, Attempt] = {}
+
+    @cache
+    def ages() -> AgeCheck | None:
+        try:
+            return AgeCheck.begin(tools.store, tools.clock)
+        except StoreError:
+            return None  # Nothing is resumed: its age is unknown.
+
     for attempt in attempts:
         if attempt.base_offset < known_from:
             continue  # It may be committed. The next start sees the whole archive.
@@ -44,7 +56,13 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
             if landed is not None:
                 tell_lost(tools, state.lineage.topic_partition, landed.actions)
                 tell_deleted(state.lineage.topic_partition, landed.actions, landed.writer.leader_epoch)
-        elif segment and attempt.is_of(segment) and attempt.base_offset not in resumed and resumable(tools, attempt):
+        elif (
+            segment
+            and attempt.is_of(segment)
+            and attempt.base_offset not in resumed
+            and (known := ages()) is not None
+            and resumable(attempt, known)
+        ):
             tools.store.delete([below(attempt.root, attempt.indexes_key)])
             resumed[attempt.base_offset] = attempt
         else:
@@ -53,14 +71,14 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
 
 
 def _landed(tools: Tools, attempt: Attempt) -> Commit | None:
-    """The commit that made the segment live though nobody heard of it; None if there is none.
+    """The commit that made the segment live although its outcome was unknown; None if it is proven that there is none.
 
-    The segment need not be live any more: another writer may have compacted it since, and readers still have their time.
-    Raises StoreError, CorruptFile.
+    Called only once the number of the commit is taken. The segment need not be live any more: another writer may have
+    compacted it since, and readers still have their time. Raises StoreError, CorruptFile.
     """
-    if attempt.commit_number is None:
+    number = attempt.commit_number
+    if number is None:
         return None
-    key = below(attempt.root, commit_key(attempt.commit_number))
-    commit = decode_commit(tools.store.read(key), key)
+    commit, _ = StoredCommits(tools.store, ObjectKey(attempt.root)).commit_below(number, number)
     added = {action.segment.segment_id for action in commit.actions if isinstance(action, Add)}
     return commit if attempt.segment_id in added else None

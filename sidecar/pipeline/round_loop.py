@@ -15,6 +15,7 @@ from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
+from sidecar.pipeline.clock_watch import ClockWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
 from sidecar.pipeline.round_report import RoundReport
@@ -102,16 +103,17 @@ class RoundLoop:
                     changing=self._changing,
                     answers=self._answers,
                 ) as tools:
-                    self._health.met("settings")
-                    self._health.met("store")
+                    self._signs.store_usable()
                     self._board.about(tools.store.url, tools.instance)
                     self._rounds(tools)
                 return
             except LogDirsUnformatted as error:
                 # Beside a new broker we may be first; and a disk may be mounted late.
+                self._health.unmet("store", "not asked before the log directories are formatted")
                 self._signs.not_usable("log_dirs", error, wait_s)
             except StoreError as error:
                 # The store may come back; a process that ends would only be started again.
+                self._health.met("log_dirs")
                 is_hopeless = isinstance(error, StoreUnsafe) or (not error.retryable and wait_s >= START_WAIT_S_MAX)
                 self._signs.not_usable("store", error, None if is_hopeless else wait_s)
                 if is_hopeless:
@@ -122,7 +124,9 @@ class RoundLoop:
     def _rounds(self, tools: Tools) -> None:
         with ExitStack() as resources:
             beside = resources.enter_context(ExitStack())
-            compaction = self._compaction(beside, tools)
+            clocks = ClockWatch(tools.store, self._clock)
+            clocks.look()
+            compaction = self._compaction(beside, tools, clocks)
             rounds = Rounds(tools, scanner(self._settings, self._clock), compaction.before_upload)
             broker = self._settings.broker
             cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
@@ -139,7 +143,7 @@ class RoundLoop:
                     cleaner.adopt(self._settings.broker.cleaner_stalled_after_s)
                     if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
                         beside.close()
-                        compaction = self._compaction(beside, tools)
+                        compaction = self._compaction(beside, tools, clocks)
                     rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
                 report = self._round(rounds, tools)
@@ -153,14 +157,14 @@ class RoundLoop:
                     deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
                 )
 
-    def _compaction(self, resources: ExitStack, tools: Tools) -> CompactionInRun:
+    def _compaction(self, resources: ExitStack, tools: Tools, clocks: ClockWatch) -> CompactionInRun:
         """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole."""
         tell = partial(self._health.publish_section, "compaction")
         # What was told under earlier settings: nobody may be left to correct it.
         tell({"told_ms": self._clock.now_ms(), "partitions": []})
         self._metrics.compaction.weighed(0, None, 0, 0)
         return resources.enter_context(
-            compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set)
+            compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set, clocks=clocks)
         )
 
     def _take_over(self) -> Event | None:

@@ -8,6 +8,7 @@ from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
 from sidecar.http import Board, Health
+from sidecar.http.health import FIRST_ANSWER
 from sidecar.metrics import Metrics
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.cleaner_watch import CleanerReport
@@ -17,10 +18,21 @@ _log = structlog.get_logger(__name__)
 
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
-CONDITIONS = ("settings", "store", "log_dirs", "broker", "first_round")
-"""What `run` waits for at its start."""
-ALL_CONDITIONS = (*CONDITIONS, "leadership", "topics", "state_dir")
-"""Together with what it finds out: nobody says who leads, no topic is chosen, or the journal cannot be written."""
+ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir")
+"""The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
+_NOTHING_IS_PINNED = (
+    "nothing in the archive changed; nothing is pinned until the store has answered once; retention may delete segments "
+    "meanwhile: bring the store back, or raise the retention of the topics"
+)
+_IS_PINNED = "uploads wait; new segments of partitions whose archive was read are planned and pinned meanwhile"
+
+
+def conditions_at_start(url: str) -> dict[str, str]:
+    """What `run` waits for at its start, and why. `url`: the store's."""
+    return {
+        "store": f"{FIRST_ANSWER} at {url}",
+        "first_round": "it begins once the store has answered; until then no partition is listed, planned or pinned",
+    }
 
 
 class RoundSigns:
@@ -33,6 +45,7 @@ class RoundSigns:
         self._board = board
         self._cleaner_stalled = False
         self._silence = ""
+        self._is_store_usable = False
 
     def nobody_leads(self) -> None:
         """The settings name nobody who could tell what this broker leads."""
@@ -46,20 +59,29 @@ class RoundSigns:
         self._health.unmet(condition, str(error))
         self._board.failed(condition, type(error).__name__, str(error))
         if next_try_s is not None:
-            _log.error(f"{condition}_not_usable", error=str(error), next_try_s=next_try_s)
+            effect = {"effect": _NOTHING_IS_PINNED} if condition == "store" else {}
+            _log.error(f"{condition}_not_usable", error=str(error), **effect, next_try_s=next_try_s)
+
+    def store_usable(self) -> None:
+        """The log dirs are formatted, and the store passed its probe."""
+        self._is_store_usable = True
+        self._health.met("log_dirs")
+        self._health.met("store")
+        self._health.unmet("first_round", "the first check of all partitions is not over")
 
     def store_silent(self, why: str) -> None:
         """Requests wait for the store, and this is what one of them met; "" once it answers again. For any thread."""
         self._silence = why
         if not why:
-            self._health.met("store")
+            if self._is_store_usable:
+                self._health.met("store")
+            else:
+                self._health.unmet("store", "it answers again; the sidecar checks what it can do")
             _log.info("store_answers_again")
             return
         self._health.unmet("store", why)
         self._board.failed("store", StoreUnavailable.__name__, why)
-        _log.warning(
-            "store_silent", error=why, effect="uploads wait; what rolls meanwhile is planned and held open all the same"
-        )
+        _log.warning("store_silent", error=why, effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED)
 
     def round_failed(self, error: SidecarError, broker_away: str) -> None:
         """Not even a look was possible. `broker_away`: why the broker cannot be asked, "" if it can be.

@@ -93,11 +93,37 @@ def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
     try:
         state = commits.resume(before, remembered.newest_checkpoint, remembered.mark)
     except CorruptFile:
-        return None  # Another archive stands in its place, or it is damaged: reading it all tells.
+        return None  # The whole archive is read instead, and `require_kept` decides.
     if state.segments[: len(before.segments)] != before.segments or state.removed or state.clean:
         return None  # Compacted since.
     require_continuation(state, files.topic_id, judge_local_log(tools.journal, files, state))
     return OpenedLineage(commits, state, remembered=remembered)
+
+
+def require_kept(tools: Tools, files: PartitionFiles, opened: OpenedLineage, before: PartitionState) -> PartitionState:
+    """The opened state, or a newer one, after a check that the store still has the last commit of `before`.
+
+    Of another topic id nothing is checked: that topic was created again. Raises CorruptFile if the commit is missing or was
+    replaced, StoreError.
+    """
+    root, last = before.lineage.root, before.next_number - 1
+    is_same = root == opened.state.lineage.root
+    if is_same and opened.state.last_sha256 == before.last_sha256:
+        return opened.state
+    if not (is_same or (files.topic_id is not None and before.topic_id == files.topic_id)):
+        return opened.state
+    commits = opened.commits if is_same else CommitLog(tools.store, root, tools.clock)
+    try:
+        commits.require_commit(last, before.last_sha256)
+    except CorruptFile as error:
+        memory = tools.memory.path
+        forget = "restart the sidecar" if memory is None else f"stop the sidecar, delete {memory}, start it again"
+        raise CorruptFile(
+            f"{error.what}. Only if the archive was removed on purpose: {forget}. Otherwise this forks the history, and "
+            f"what the missing commits say is lost",
+            file=error.file,
+        ) from error
+    return commits.refresh(opened.state) if is_same and opened.state.next_number <= last else opened.state
 
 
 def require_seam(tools: Tools, files: PartitionFiles, archived: PartitionState) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
+from sidecar.archive.replacement import newest_replacement
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, StoreError
@@ -40,7 +41,9 @@ class PartitionRow:
     `generations`: bytes of live objects by generation, ascending: 0 is what the broker wrote (`raw_bytes`), each compaction
     counts one up (`compacted_bytes` is the sum of these). `clean_end_offset` (exclusive): below it everything was compacted
     with all that lies below, by `clean_strategy`; None where nothing was. `deleted_before_offset`: records below it were deleted
-    on purpose on the broker, and a restore leaves them out; None where nothing is known of that.
+    on purpose on the broker, and a restore leaves them out; None where nothing is known of that. `undo_until_ms`: the newest
+    compaction can be undone (`compact --undo`) until then, and after it as long as `gc` has not run; None where none can be,
+    and in a report of `verify`.
     """
 
     cluster_id: str
@@ -58,6 +61,7 @@ class PartitionRow:
     clean_end_offset: int | None = None
     clean_strategy: str | None = None
     deleted_before_offset: int | None = None
+    undo_until_ms: int | None = None
     problem: str | None = None
 
     @property
@@ -85,9 +89,10 @@ class PartitionRow:
         return {**asdict(self), "raw_bytes": self.raw_bytes, "compacted_bytes": self.compacted_bytes}
 
 
-def row_of(state: PartitionState) -> PartitionRow:
-    """The row of a lineage that could be read."""
+def row_of(state: PartitionState, grace_period_ms: int | None = None) -> PartitionRow:
+    """The row of a lineage that could be read. `grace_period_ms`: that of `gc`, None for a row without `undo_until_ms`."""
     partition = state.lineage.topic_partition
+    newest = None if grace_period_ms is None else newest_replacement(state)
     return PartitionRow(
         cluster_id=state.lineage.cluster_id,
         topic=partition.topic,
@@ -104,6 +109,7 @@ def row_of(state: PartitionState) -> PartitionRow:
         clean_end_offset=None if state.clean is None else state.clean_end_offset,
         clean_strategy=None if state.clean is None else state.clean.strategy,
         deleted_before_offset=state.deleted_before_offset or None,
+        undo_until_ms=newest.until_ms(grace_period_ms or 0) if newest else None,
     )
 
 
@@ -139,6 +145,7 @@ def archive_status(
     *,
     include: Callable[[str], bool] = lambda _: True,
     workers: int = WORKERS,
+    grace_period_ms: int | None = None,
 ) -> list[PartitionRow]:
     """One row per lineage with commits, ascending by cluster, topic, partition and incarnation.
 
@@ -147,6 +154,7 @@ def archive_status(
 
     Args:
         include: whether a topic is wanted.
+        grace_period_ms: see `row_of`.
     """
 
     outage = Outage()
@@ -160,7 +168,7 @@ def archive_status(
             outage.failed(error)
             return unreadable_row(lineage, str(error))
         outage.answered()
-        return row_of(state) if state.next_number else None
+        return row_of(state, grace_period_ms) if state.next_number else None
 
     lineages = find_all_lineages(store, include, workers)
     with ThreadPoolExecutor(workers, thread_name_prefix="status") as pool:

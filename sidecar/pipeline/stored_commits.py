@@ -1,10 +1,11 @@
-"""Commits and checkpoints of one lineage as a store has them: listed, read ahead, and never believed before they are checked."""
+"""Commits and checkpoints of one lineage in a store: listed, read and checked, and commits put."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import count, islice
+from typing import Final
 
 from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, decode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, Commit, decode_commit, digest
@@ -18,10 +19,13 @@ _BEGINNING_OF_BOTH = "c"
 """Of `checkpoints/`, which stand first in a listing, and of `commits/`."""
 READERS = 8
 READ_AHEAD = 16
+RESTORE_COMMIT: Final = (
+    "Restore it from a replica of the bucket or from an earlier version of the object. Nothing is appended until then"
+)
 
 
 class StoredCommits:
-    """Reads only. What is damaged, or has vanished since it was listed, is a CorruptFile with its key."""
+    """Raises CorruptFile, with the key, for an object that is damaged or has vanished since it was listed."""
 
     def __init__(self, store: ObjectStore, root: ObjectKey) -> None:
         self._store = store
@@ -52,38 +56,73 @@ class StoredCommits:
     def checkpoint(self, number: int, listed: ObjectFacts) -> PartitionState:
         """The state that a checkpoint holds."""
         key = below(self._root, checkpoint_key(number))
-        _check_size(listed, CHECKPOINT_BYTES_MAX)
-        return decode_checkpoint(self._read(key), number, parse_root(self._root), key)
+        _require_size(key, listed.size_bytes, CHECKPOINT_BYTES_MAX)
+        try:
+            data = self._read(key, CHECKPOINT_BYTES_MAX)
+        except ObjectMissing as error:
+            raise CorruptFile("was listed, but cannot be read: it vanished", file=key) from error
+        return decode_checkpoint(data, number, parse_root(self._root), key)
 
-    def commits(self, listed: Mapping[int, ObjectFacts]) -> Iterator[tuple[Commit, str]]:
-        """Commits in the order of these numbers, each with the SHA-256 of its exact bytes. None is read if one is too large."""
+    def commits(self, first: int, listed: Mapping[int, ObjectFacts]) -> Iterator[tuple[Commit, str]]:
+        """Commits from `first` to the newest one listed, each with the SHA-256 of its exact bytes.
+
+        A listing may be stale: commits that it leaves out are read by key. None is read if a listed one is too large.
+        """
         for facts in listed.values():
-            _check_size(facts, COMMIT_BYTES_MAX)
-        numbers = list(listed)
-        if len(numbers) <= 1:
-            yield from map(self._commit, numbers)
-            return
-        with ThreadPoolExecutor(READERS, thread_name_prefix="commits") as pool:
-            for first in range(0, len(numbers), READ_AHEAD):
-                yield from pool.map(self._commit, numbers[first : first + READ_AHEAD])
+            _require_size(facts.key, facts.size_bytes, COMMIT_BYTES_MAX)
+        newest = max(listed, default=-1)
+        if first == newest:
+            yield self.commit_below(first, newest)
+        elif first < newest:
+            with ThreadPoolExecutor(READERS, thread_name_prefix="commits") as pool:
+                for begin in range(first, newest + 1, READ_AHEAD):
+                    some = range(begin, min(begin + READ_AHEAD, newest + 1))
+                    yield from pool.map(lambda number: self.commit_below(number, newest), some)
 
-    def commit_sha256(self, number: int) -> str:
-        """Of the exact bytes of a commit."""
-        return digest(self._read(below(self._root, commit_key(number))))
+    def commits_by_key(self, first: int) -> Iterator[tuple[Commit, str]]:
+        """The same without a listing, up to the first number under which the store has none."""
+        for number in count(first):
+            found = self.commit(number)
+            if found is None:
+                return
+            yield found
 
-    def _commit(self, number: int) -> tuple[Commit, str]:
-        key = below(self._root, commit_key(number))
-        data = self._read(key)
+    def commit_below(self, number: int, newest: int) -> tuple[Commit, str]:
+        """A commit that must be there, because `newest` was seen. Raises CorruptFile."""
+        found = self.commit(number)
+        if found is None:
+            seen = "it was seen before" if number == newest else f"commit {newest} was seen"
+            raise CorruptFile(
+                f"commit {number} is missing, although {seen}. Commits are never deleted. {RESTORE_COMMIT}",
+                file=self.key(number),
+            )
+        return found
+
+    def commit(self, number: int) -> tuple[Commit, str] | None:
+        """A commit and the SHA-256 of its exact bytes, None if the store has none of this number. Raises CorruptFile."""
+        key = self.key(number)
+        try:
+            data = self._read(key, COMMIT_BYTES_MAX)
+        except ObjectMissing:
+            return None
         commit = decode_commit(data, key)
         if commit.number != number:
             raise CorruptFile(f"holds commit {commit.number}", file=key)
         return commit, digest(data)
 
-    def _read(self, key: ObjectKey) -> bytes:
-        try:
-            return self._store.read(key)
-        except ObjectMissing as error:
-            raise CorruptFile("was listed, but cannot be read: it vanished", file=key) from error
+    def _read(self, key: ObjectKey, size_bytes_max: int) -> bytes:
+        """All of a small object. No more is read than a writer of ours writes, whatever the object's size is."""
+        data = self._store.read(key, 0, size_bytes_max + 1, whole=True)
+        _require_size(key, len(data), size_bytes_max)
+        return data
+
+    def put(self, number: int, body: bytes) -> None:
+        """Create a commit. Raises ObjectExists if the number is taken, and other StoreErrors."""
+        self._store.put_if_absent(self.key(number), body)
+
+    def key(self, number: int) -> ObjectKey:
+        """The full key of a commit."""
+        return below(self._root, commit_key(number))
 
 
 def mark_of(facts: ObjectFacts) -> str:
@@ -91,6 +130,6 @@ def mark_of(facts: ObjectFacts) -> str:
     return f"{facts.size_bytes} {facts.modified_ms} {facts.etag}" if facts.etag else ""
 
 
-def _check_size(facts: ObjectFacts, size_bytes_max: int) -> None:
-    if facts.size_bytes > size_bytes_max:
-        raise CorruptFile(f"has {facts.size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=facts.key)
+def _require_size(key: ObjectKey, size_bytes: int, size_bytes_max: int) -> None:
+    if size_bytes > size_bytes_max:
+        raise CorruptFile(f"has at least {size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=key)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import structlog
-
 from sidecar.archive.keys import below
-from sidecar.errors import SidecarError, StagingFull, StoreDenied, StoreError
+from sidecar.errors import SidecarError, StoreError
 from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.bundle import PreparedSegment
-from sidecar.pipeline.checked_upload import send, send_bytes
+from sidecar.pipeline.checked_upload import send, send_bytes, send_checked
+from sidecar.pipeline.commit_window import AgeCheck
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
-
-_log = structlog.get_logger(__name__)
-
-RESUMED_WITHIN_MS = 12 * 3_600_000
-"""Half of what objects without a commit are kept for: the other half is there for going on."""
+from sidecar.storage.unfinished import list_uploads
 
 
 def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
@@ -40,7 +35,11 @@ def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     if log_crc32c is None:
         tools.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
-        log_crc32c = send(tools.store, key, prepared.log_source)
+        if prepared.copy is None:
+            log_crc32c = send(tools.store, key, prepared.log_source)
+        else:
+            log_crc32c = prepared.copy.checked.crc32c
+            send_checked(tools.store, key, prepared.log_source, log_crc32c)
         tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
     key = below(attempt.root, attempt.indexes_key)
     send_bytes(tools.store, key, prepared.indexes)
@@ -49,25 +48,27 @@ def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     return entry
 
 
-def resumable(tools: Tools, attempt: Attempt) -> bool:
-    """Whether the `.log` object of an interrupted attempt is complete in the store, and not so old that it may be cleared away."""
-    if attempt.log_crc32c is None or tools.clock.now_ms() - attempt.begun_ms > RESUMED_WITHIN_MS:
+def resumable(attempt: Attempt, ages: AgeCheck) -> bool:
+    """Whether the `.log` object of an interrupted attempt is complete in the store, and young enough to be committed.
+
+    False also if the store cannot tell now: a second upload costs time, no data.
+    """
+    if attempt.log_crc32c is None:
         return False
-    facts = tools.store.head(below(attempt.root, attempt.log_key))
-    return facts is not None and facts.size_bytes == attempt.size_bytes and facts.crc32c in (None, attempt.log_crc32c)
+    try:
+        return not ages.fault_of(below(attempt.root, attempt.log_key), attempt.size_bytes, attempt.log_crc32c)
+    except StoreError:
+        return False
 
 
 def discard(tools: Tools, attempt: Attempt) -> None:
     """Remove what an attempt left in the store; it was never committed, so no reader can know it."""
     keys = [below(attempt.root, attempt.log_key), below(attempt.root, attempt.indexes_key)]
     tools.store.delete(keys)
-    try:
-        for key in keys:
-            for unfinished in tools.store.unfinished_uploads(key):
-                tools.store.abort_upload(unfinished)
-    except StoreDenied as error:
-        # Whoever may not list uploads has a lifecycle rule that ends them; trying again would change nothing.
-        _log.warning("unfinished_uploads_not_listed", key=keys[0], reason=str(error))
+    for key in keys:
+        # A store that does not list uploads is reported at the start: trying again would change nothing.
+        for unfinished in list_uploads(tools.store, key).uploads:
+            tools.store.abort_upload(unfinished)
     tools.journal.end(attempt.segment_id)
 
 
@@ -75,6 +76,6 @@ def discard_quietly(tools: Tools, attempt: Attempt) -> bool:
     """`discard`, leaving the attempt in the journal for the next start if store or journal cannot do it now."""
     try:
         discard(tools, attempt)
-    except (StoreError, StagingFull):
+    except SidecarError:  # Of any class: a redirect, for one, is a SettingsError.
         return False
     return True

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from sidecar.archive.coverage import find_defects
+from sidecar.archive.keys import COMMITS
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile, StoreError
@@ -22,7 +23,8 @@ from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.outage import Outage
 from sidecar.pipeline.scrub import Check, Checked, Checks, ChecksInThreads
 from sidecar.pipeline.status import row_of
-from sidecar.pipeline.verify_beside import UPLOAD_MS_MAX, Beside, count_unfinished
+from sidecar.pipeline.stored_commits import StoredCommits
+from sidecar.pipeline.verify_beside import UPLOAD_MS_MAX, Beside, StoreNow
 from sidecar.pipeline.verify_findings import (
     Orphan,
     PartitionVerification,
@@ -33,6 +35,7 @@ from sidecar.pipeline.verify_findings import (
 )
 from sidecar.pipeline.verify_segment import Problem, ProblemKind
 from sidecar.ports import ObjectStore
+from sidecar.storage.unfinished import list_uploads
 
 __all__ = [
     "UPLOAD_MS_MAX",
@@ -48,6 +51,9 @@ WORKERS: Final = 8
 DEEP_WORKERS: Final = 2
 _SEGMENTS_AT_ONCE: Final = 4096
 """So many segments are handed to a driver at a time: memory does not grow with the archive."""
+
+_MISSING_COMMITS_MAX: Final = 10
+"""So many are reported of a partition: one missing commit already shows that the log was damaged."""
 
 Found = TypeVar("Found")
 
@@ -70,8 +76,8 @@ def verify_partition(
 ) -> PartitionVerification:
     """Check one lineage.
 
-    Shallow: the commit log from its newest checkpoint on, sizes and the store's checksums of all objects, every part of
-    every `.indexes`. Deep: the commit log from commit 0 on, every byte of every object, every batch.
+    Shallow: the commit log from its newest checkpoint on, whether the commits below exist, sizes and the store's checksums
+    of all objects, every part of every `.indexes`. Deep: the commit log from commit 0 on, every byte of every object, every batch.
 
     Raises:
         StoreError: the store itself fails, so that nothing can be said.
@@ -79,7 +85,9 @@ def verify_partition(
     planned = _plan(store, root, clock, deep=deep)
     if isinstance(planned, PartitionVerification):
         return planned
-    return _finish(store, clock, planned, list(ChecksInThreads(store, workers, deep).run(planned.checks)))
+    return _finish(
+        store, StoreNow(store, clock), planned, list(ChecksInThreads(store, workers, deep).run(planned.checks))
+    )
 
 
 def verify_archive(
@@ -100,13 +108,13 @@ def verify_archive(
     """
     at_once = workers or (DEEP_WORKERS if deep else WORKERS)
     driver = checks or ChecksInThreads(store, at_once, deep)
-    outage = Outage()
+    outage, now = Outage(), StoreNow(store, clock)
 
     def plan(root: ObjectKey) -> _Planned | PartitionVerification:
         return _or_unread(root, outage, lambda: _plan(store, root, clock, deep=deep))
 
     def finish(planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
-        return _or_unread(planned.root, outage, lambda: _finish(store, clock, planned, checked))
+        return _or_unread(planned.root, outage, lambda: _finish(store, now, planned, checked))
 
     roots = iter([lineage.root for lineage in find_all_lineages(store, include)])
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
@@ -171,10 +179,11 @@ def _plan(store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool) -> _
         state = log.read_whole_chain() if deep else log.read()
     except CorruptFile as error:
         return unread(root, advised(error), Problem(ProblemKind.COMMIT_LOG, error.file or root, finding(error)))
-    return _Planned(root, state, (*_check_checkpoints(log, state, deep=deep), *_check_coverage(state)))
+    missing = () if deep else _missing_commits(store, state)
+    return _Planned(root, state, (*_check_checkpoints(log, state, deep=deep), *missing, *_check_coverage(state)))
 
 
-def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
+def _finish(store: ObjectStore, now: StoreNow, planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
     """Put the findings together with what lies beside. Raises StoreError, also for a segment that could not be read."""
     for one in checked:
         one.require_read()
@@ -183,7 +192,7 @@ def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequen
     segments += [
         SegmentVerification(hole.base_offset, hole.end_offset, None, None, SegmentState.LOST) for hole in state.holes
     ]
-    beside = Beside.listed(store, state, clock.now_ms())
+    beside = Beside.listed(store, state, now)
     segments += beside.on_their_way()
     return PartitionVerification(
         row=row_of(state),
@@ -191,18 +200,38 @@ def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequen
         problems=(*planned.problems, *(problem for one in checked for problem in one.problems)),
         orphans=tuple(beside.orphans),
         removed_objects=beside.removed_objects,
-        unfinished_uploads=count_unfinished(store, planned.root),
+        unfinished_uploads=list_uploads(store, f"{planned.root}/").count,
     )
 
 
-def _check_checkpoints(log: CommitLog, state: PartitionState, *, deep: bool) -> Iterator[Problem]:
-    """Damaged checkpoints, which readers pass over at a price; and, deep, one that tells another story than the commits."""
-    if deep and (checkpointed := log.read()).next_number == state.next_number and checkpointed != state:
+def _missing_commits(store: ObjectStore, state: PartitionState) -> Iterator[Problem]:
+    """Gaps in the commit numbers below the newest one. Listings may be stale: what one leaves out is checked by key."""
+    stored = StoredCommits(store, state.lineage.root)
+    unlisted = sorted(set(range(state.next_number)) - stored.listed(COMMITS).keys())
+    gone = (number for number in unlisted if store.head(stored.key(number)) is None)
+    for number in islice(gone, _MISSING_COMMITS_MAX):
         yield Problem(
-            ProblemKind.CHECKPOINT,
-            state.lineage.root,
-            "the newest checkpoint leads to another state than the commits do",
+            ProblemKind.COMMIT_LOG,
+            stored.key(number),
+            f"commit {number} is missing below a checkpoint. Readers need it only without that checkpoint, verify --deep and "
+            f"compact --undo always. Restore it from a replica of the bucket or an earlier version of the object",
         )
+
+
+def _check_checkpoints(log: CommitLog, state: PartitionState, *, deep: bool) -> Iterator[Problem]:
+    """Damaged checkpoints, which readers pass over at a price. Deep also finds one that does not agree with the commits."""
+    if deep:
+        try:
+            checkpointed = log.read()
+        except CorruptFile as contradiction:
+            yield Problem(ProblemKind.COMMIT_LOG, contradiction.file, finding(contradiction))
+            return
+        if checkpointed.next_number == state.next_number and checkpointed != state:
+            yield Problem(
+                ProblemKind.CHECKPOINT,
+                state.lineage.root,
+                "the newest checkpoint leads to another state than the commits do",
+            )
     for error in log.passed_over:
         yield Problem(ProblemKind.CHECKPOINT, error.file, finding(error))
 

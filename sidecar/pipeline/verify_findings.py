@@ -35,11 +35,14 @@ class SegmentVerification:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object below `segments/` that no commit names, nor ever named: left over by an attempt, or of one under way."""
+    """An object below `segments/` that no commit names, nor ever named: left over by an attempt, or of one under way.
+
+    `age_ms`: by the store's clock; None where the store gives no times.
+    """
 
     key: ObjectKey
     size_bytes: int
-    age_ms: int
+    age_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from sidecar.config import SparkSettings
 from sidecar.spark.executors import wait_for_executors
 from sidecar.spark.java import SparkUnavailable, java_home, require_user_name
 from sidecar.spark.launcher import direct_start
-from sidecar.spark.properties import LOGGING, LOGGING_FILE, environment_of, spark_properties
+from sidecar.spark.properties import LOGGING, LOGGING_FILE, PROPERTIES_FILE, by_file, environment_of, spark_properties
 from sidecar.spark.scratch import Scratch
 from sidecar.store_settings import StoreSettings
 
@@ -143,21 +143,21 @@ class EmbeddedSpark:
         require_user_name()
         home = java_home(self._settings.java_home, os.environ)
         from py4j.protocol import Py4JError
-        from pyspark import SparkConf, SparkContext
+        from pyspark import SparkContext
         from pyspark.errors import PySparkException
 
         self._process = None
         try:
             self._scratch = Scratch(self._settings.local_dir, "spark")
             (self._scratch.path / LOGGING_FILE).write_text(LOGGING)
-            conf = SparkConf(loadDefaults=False)
             properties = spark_properties(self._settings, self._scratch.path, self._preload)
-            conf.setAll(list(properties.items()))
-            variables = environment_of(self._settings, home, os.environ, self._store)
+            variables = by_file(properties, self._scratch.path, os.environ)
+            variables |= environment_of(self._settings, home, os.environ, self._store)
             place = self._scratch.path / "home"
             variables |= direct_start(self._settings, properties, place, home, os.environ, train=self._train)
             with _environment(variables):
-                self._context = SparkContext(conf=conf)
+                self._context = SparkContext()
+            (self._scratch.path / PROPERTIES_FILE).unlink()
             self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the only handle to its JVM
             if not self._settings.is_local:
                 wait_for_executors(self._context, self._settings, self._clock, self._stopping)

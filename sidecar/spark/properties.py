@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import string
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from sidecar.config import SparkSettings
+from sidecar.config.spark import SECRET_PROPERTY
 from sidecar.spark.sealing import secret_variables
 from sidecar.store_settings import StoreSettings
 
+SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+PROPERTIES_FILE: Final = "spark.properties"
 DAEMON_MODULE: Final = "sidecar.spark.worker_daemon"
 PRELOAD_VARIABLE: Final = "TIERED_SIDECAR_SPARK_PRELOAD"
 
@@ -45,6 +51,8 @@ _LOCAL: Final = {
 _ALWAYS: Final = {
     "spark.app.name": "tiered-sidecar",
     "spark.ui.enabled": "false",
+    # In Spark's pages and event logs; wider than its default.
+    "spark.redaction.regex": SECRET_PROPERTY,
     "spark.ui.showConsoleProgress": "false",
     # Over TCP each task of a worker waits some 40 ms for nothing; over Unix sockets it does not.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -69,6 +77,8 @@ _CLUSTER: Final = {
 
 PACKAGES_FOLDER: Final = "tiered-sidecar-packages"
 """What the archive of packages is unpacked to, in an executor's working directory."""
+
+_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "._-/")
 
 _SOCKET_PATH_MAX: Final = 100
 _SOCKET_NAME_BYTES: Final = 48
@@ -105,6 +115,30 @@ def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[s
         found["spark.archives"] = f"{settings.worker_packages}#{PACKAGES_FOLDER}"
         found["spark.executorEnv.PYTHONPATH"] = f"./{PACKAGES_FOLDER}"
     return found | options
+
+
+def by_file(properties: Mapping[str, str], scratch: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which pyspark hands the properties to its JVM in a file: everybody can read arguments.
+
+    Args:
+        scratch: an existing directory of our own, for the file.
+        environment: ours; what it says of arguments stays.
+    """
+    path = scratch / PROPERTIES_FILE
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="ascii"
+    ) as file:
+        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in properties.items())
+    # Without the second option the machine's spark-defaults.conf would not be read.
+    arguments = f"--properties-file {shlex.quote(str(path))} --load-spark-defaults"
+    return {SUBMIT_ARGUMENTS: f"{arguments} {environment.get(SUBMIT_ARGUMENTS, 'pyspark-shell')}"}
+
+
+def _escaped(text: str) -> str:
+    """As java.util.Properties reads it: two bytes of UTF-16 for each character that could mean something."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = (units[at : at + 2] for at in range(0, len(units), 2))
+    return "".join(chr(pair[1]) if not pair[0] and chr(pair[1]) in _PLAIN else f"\\u{pair.hex()}" for pair in pairs)
 
 
 def environment_of(

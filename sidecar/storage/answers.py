@@ -24,12 +24,13 @@ class StoreAnswers:
     """
 
     def __init__(self, clock: Clock, tell: Callable[[str], None] = lambda _why: None) -> None:
-        """Args: tell: is given what the last request met when the store falls silent, and "" when it answers again."""
+        """Args: tell: is given what the first request met when the store falls silent, and "" when it answers again."""
         self._clock = clock
         self._tell = tell
         self._lock = threading.Lock()
         self._under_way = 0
         self._waits_since_s: float | None = None
+        self._first_why = ""
         self._ended_s = -math.inf
         self._is_silent = False
 
@@ -44,7 +45,7 @@ class StoreAnswers:
         with self._lock:
             now_s = self._clock.monotonic_s()
             if self._waits_since_s is None or (not self._under_way and now_s - self._ended_s >= FORGOTTEN_S):
-                self._waits_since_s = now_s
+                self._waits_since_s, self._first_why = now_s, ""
             self._under_way += 1
         why: str | None = None
         try:
@@ -67,11 +68,13 @@ class StoreAnswers:
             self._under_way -= 1
             self._ended_s = now_s
             if why == "":
-                self._waits_since_s = now_s if self._under_way else None
+                self._waits_since_s, self._first_why = now_s if self._under_way else None, ""
                 was_silent, self._is_silent = self._is_silent, False
                 if was_silent:
                     self._tell("")
             elif why and self._waits_since_s is not None and not self._is_silent:
+                # A later request may only clean up after the first one.
+                self._first_why = self._first_why or why
                 self._is_silent = now_s - self._waits_since_s >= SILENT_S
                 if self._is_silent:
-                    self._tell(why)
+                    self._tell(self._first_why)

@@ -58,6 +58,18 @@ def from_text(text: str | None) -> int | None:
     return int.from_bytes(decoded, "big") if len(decoded) == _CRC_BYTES else None
 
 
+def hex_text(crc: int | None) -> str:
+    """8 hexadecimal digits, as everywhere in texts for people; "none" where there is no checksum."""
+    return "none" if crc is None else f"{crc:08x}"
+
+
+def reported_text(text: str) -> str:
+    """A checksum of `x-amz-checksum-crc32c` as `hex_text`; with the number of parts where it is one of checksums."""
+    base, dash, parts = text.partition("-")
+    crc = from_text(base)
+    return text if crc is None else f"{hex_text(crc)}{dash}{parts}"
+
+
 def _multiply(a: int, b: int) -> int:
     """Product of two polynomials modulo the CRC's, all in reflected bit order."""
     product = 0

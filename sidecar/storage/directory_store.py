@@ -22,6 +22,7 @@ from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.directory_walk import TEMPORARY_SUFFIX, folders, temporaries, walk
 from sidecar.storage.key_prefix import check_key
 from sidecar.storage.os_errors import os_error, translating_os_errors
+from sidecar.storage.store_time import known_ms
 
 _CHUNK_BYTES = 4 * MIB
 _CREATE_ATTEMPTS = 5
@@ -83,12 +84,14 @@ class DirectoryStore:
         self._create(key, write)
         return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
 
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
         path = self._path(key)
         with translating_os_errors("read", key, self.url), path.open("rb") as file:
+            # A buffer of the size asked for would be made before the first byte is read: ask for what is there.
+            left_bytes = max(0, os.fstat(file.fileno()).st_size - position)
             file.seek(position)
-            return file.read() if size_bytes is None else file.read(size_bytes)
+            return file.read(left_bytes if size_bytes is None else min(size_bytes, left_bytes))
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """See `ObjectStore`."""
@@ -113,13 +116,13 @@ class DirectoryStore:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
-        return ObjectFacts(key, status.st_size, status.st_mtime_ns // 1_000_000)
+        return ObjectFacts(key, status.st_size, known_ms(status.st_mtime_ns // 1_000_000))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`."""
         with translating_os_errors("list", prefix, self.url):
             for key, status in walk(self.root, prefix, start_after):
-                yield ObjectFacts(key, status.st_size, status.st_mtime_ns // 1_000_000)
+                yield ObjectFacts(key, status.st_size, known_ms(status.st_mtime_ns // 1_000_000))
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """See `ObjectStore`."""
@@ -144,7 +147,7 @@ class DirectoryStore:
         """See `ObjectStore`: temporary files that a crash left, and those of uploads under way."""
         with translating_os_errors("list", prefix, self.url):
             for key, name, status in temporaries(self.root, prefix):
-                yield UnfinishedUpload(key, name, status.st_mtime_ns // 1_000_000)
+                yield UnfinishedUpload(key, name, known_ms(status.st_mtime_ns // 1_000_000))
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """See `ObjectStore`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import check_key
 from sidecar.storage.os_errors import os_error
+from sidecar.storage.store_time import milliseconds_of
 
 _CHUNK_BYTES = 4 * MIB
 _MEMORY_LOCK = threading.Lock()
@@ -85,7 +85,7 @@ class FsspecStore:
         self._create(key, chunks())
         return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
 
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
         facts = self.head(key)
         if facts is None:
@@ -230,13 +230,7 @@ def _discard(file: Any) -> None:
             file.close()
 
 
-def _modified_ms(details: dict[str, Any]) -> int:
-    """Each file system names and types its modification time as it likes; 0 where it has none."""
-    for name in ("mtime", "LastModified", "last_modified", "modified", "created"):
-        value = details.get(name)
-        if isinstance(value, datetime):
-            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            return int(aware.timestamp() * 1000)
-        if isinstance(value, int | float):
-            return int(value * 1000)
-    return 0
+def _modified_ms(details: dict[str, Any]) -> int | None:
+    """Each file system names and types its modification time as it likes; None where it has none."""
+    names = ("mtime", "LastModified", "last_modified", "modified", "created")
+    return next((found for name in names if (found := milliseconds_of(details.get(name))) is not None), None)

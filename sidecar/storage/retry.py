@@ -50,7 +50,10 @@ class Retrier:
             sleep=self._clock.sleep_s,
             reraise=True,
         )
-        return retrying(send)
+        try:
+            return retrying(send)
+        except StoreUnavailable as error:
+            raise error.after(self.attempts) from error
 
 
 def _may_succeed_next_time(state: RetryCallState) -> bool:

@@ -10,7 +10,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sidecar.clock import Clock
-from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreDenied, StoreError, StoreUnavailable
+from sidecar.errors import (
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SidecarError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+)
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.answers import StoreAnswers
@@ -92,8 +100,10 @@ class S3Store:
 
         try:
             s3.retrier.run(attempt)
-        except ObjectExists as error:
-            # A proxy may have said 503 for a put that went through: only the caller can tell whose object it is.
+        except StoreUnavailable:
+            raise
+        except SidecarError as error:
+            # A proxy may have said 503 for a put that took hold. The answer to a later attempt (412, 403) proves nothing then.
             if refusals:
                 raise OutcomeUnknown(f"{error}, but an earlier attempt of ours failed with: {refusals[-1]}") from error
             raise
@@ -113,9 +123,9 @@ class S3Store:
             return self._pool.submit(upload.put_whole).result()
         return begin_multipart(upload, part_bytes, self._buffers).run(self._pool)
 
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
-        return read_range(self._s3, key, position, size_bytes)
+        return read_range(self._s3, key, position, size_bytes, whole=whole)
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """See `ObjectStore`. Raises ObjectDamaged if length or checksum are not those of the object's headers."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StoreUnavailable
 from sidecar.storage.s3_requests import S3Requests
 
 _NO_SUCH_RULES = ("NoSuchLifecycleConfiguration", "ServerSideEncryptionConfigurationNotFoundError")
@@ -38,13 +38,15 @@ class BucketRules:
 
 
 def read_bucket_rules(s3: S3Requests) -> BucketRules:
-    """Asks for all that may be asked. Raises nothing: most are not allowed to ask."""
+    """Ask for all rules. Most users may not ask, so only throttling is raised, as StoreUnavailable."""
     unknown: dict[str, str] = {}
 
     def asked(what: str, call: Callable[..., Any]) -> dict[str, Any]:
         try:
             found: dict[str, Any] = s3.repeat(what, "", lambda: call(Bucket=s3.bucket))
         except SidecarError as error:
+            if isinstance(error, StoreUnavailable) and error.is_answered:
+                raise
             if not any(code in str(error) for code in _NO_SUCH_RULES):
                 unknown[what] = str(error)
             return {}

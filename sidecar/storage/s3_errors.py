@@ -41,6 +41,7 @@ from sidecar.errors import (
     StoreMissing,
     StoreUnavailable,
     StoreUnsafe,
+    StoreUnsupported,
 )
 
 _KEYS = "check the credentials (environment, profile, service account, s3.access_key_id)"
@@ -50,9 +51,10 @@ _REGION = "set s3.region and s3.endpoint_url to those of the bucket"
 _BUCKET = "create the bucket or correct the store's url"
 _PLACE = "check s3.endpoint_url and the bucket's name"
 _TRANSIT = "bytes were changed between here and the store, or the store treats checksums otherwise (s3.checksum: none)"
-_FEATURE = "the store lacks this function; see s3.checksum, s3.conditional_writes, s3.storage_class, encryption"
-_BUSY = "it was asked several times (store.retry); if it stays so, lower s3.concurrency or look at the store"
-_FAILING = "it was asked several times (store.retry); if it stays so, look at the store's own messages"
+_UNSUPPORTED = "the store does not offer this function"
+_FEATURE = f"{_UNSUPPORTED}; check s3.checksum, s3.storage_class and the encryption settings"
+_BUSY = "the store is busy: if it stays so, lower s3.concurrency or check the store"
+_FAILING = "the store failed: if it stays so, read the store's own log"
 _NETWORK = "check s3.endpoint_url and the network between here and the store"
 _NO_TLS = "the endpoint speaks no TLS: begin s3.endpoint_url with http://, or give the port that speaks it"
 _LOST = "the answer was lost, so the request may or may not have been carried out"
@@ -90,7 +92,8 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "XAmzContentSHA256Mismatch": (ObjectDamaged, _TRANSIT),
     "InvalidPart": (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
     "InvalidPartOrder": (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
-    "NotImplemented": (StoreUnsafe, _FEATURE),
+    "NotImplemented": (StoreUnsupported, _FEATURE),
+    "MethodNotAllowed": (StoreUnsupported, _FEATURE),
     "InvalidStorageClass": (SettingsError, "correct s3.storage_class"),
     "InvalidObjectState": (StoreDenied, "the object lies in a class without immediate reads; restore it first"),
     "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
@@ -112,10 +115,13 @@ _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
     409: (OutcomeUnknown, "another request for the same key was under way"),
     412: (ObjectExists, _TAKEN),
     429: (StoreUnavailable, _BUSY),
-    501: (StoreUnsafe, _FEATURE),
+    405: (StoreUnsupported, _FEATURE),
+    501: (StoreUnsupported, _FEATURE),
 }
 _NOT_ABOUT_AN_OBJECT = ("List", "PutObject", "CreateMultipartUpload", "DeleteObjects")
 """To these operations "not found" can only mean the bucket, or something that is no S3 store."""
+_WITHOUT_SETTINGS = ("List", "Delete", "Abort")
+"""Requests that carry no checksum, storage class or encryption."""
 _REFUSED_BEFORE_WORK = {400, 408, 429, 503}
 """With these statuses a put was not carried out; a 500, 502 or 504 leaves that open."""
 
@@ -168,6 +174,8 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
         kind, advice = OutcomeUnknown, _LOST
     if kind is ObjectMissing and request.operation.startswith(_NOT_ABOUT_AN_OBJECT):
         kind, advice = StoreMissing, _PLACE
+    if kind is StoreUnsupported and request.operation.startswith(_WITHOUT_SETTINGS):
+        advice = _UNSUPPORTED
     message = str(answer.get("Message", "")).rstrip(".")
     found = f"{code} ({status})" if code and code != str(status) else f"status {status}"
     refused = kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")

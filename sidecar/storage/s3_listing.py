@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from sidecar.errors import StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import LISTED_AT_FIRST, ObjectFacts, UnfinishedUpload
 from sidecar.storage.s3_requests import S3Requests
+from sidecar.storage.store_time import milliseconds_of
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
+    from mypy_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef, ListObjectsV2OutputTypeDef
 
 
 def list_objects(s3: S3Requests, prefix: str, start_after: str) -> Iterator[ObjectFacts]:
@@ -31,7 +34,7 @@ def list_objects(s3: S3Requests, prefix: str, start_after: str) -> Iterator[Obje
             yield ObjectFacts(
                 key,
                 entry["Size"],
-                int(entry["LastModified"].timestamp() * 1000),
+                milliseconds_of(entry["LastModified"]),
                 etag=etag if etag and not etag.startswith("W/") else None,
             )
 
@@ -55,10 +58,10 @@ def list_unfinished_uploads(s3: S3Requests, prefix: str) -> Iterator[UnfinishedU
         page = s3.repeat(
             "ListMultipartUploads",
             prefix,
-            lambda: s3.client.list_multipart_uploads(**parameters),  # noqa: B023 - called at once
+            lambda: _uploads_page(s3, parameters),  # noqa: B023 - called at once
         )
         for entry in page.get("Uploads", []):
-            started_ms = int(entry["Initiated"].timestamp() * 1000)
+            started_ms = milliseconds_of(entry.get("Initiated"))
             yield UnfinishedUpload(s3.prefix.key(entry["Key"]), entry["UploadId"], started_ms)
         following = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
         if not page.get("IsTruncated"):
@@ -66,6 +69,16 @@ def list_unfinished_uploads(s3: S3Requests, prefix: str) -> Iterator[UnfinishedU
         if following == markers or not following["KeyMarker"]:
             raise StoreUnsafe(f"{s3.bucket}: the listing of multipart uploads does not go on after {markers}")
         markers = {name: marker for name, marker in following.items() if marker}
+
+
+def _uploads_page(s3: S3Requests, parameters: dict[str, Any]) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:
+    """rclone and gofakes3 answer NoSuchUpload until a bucket has had its first multipart upload: there are none."""
+    try:
+        return s3.client.list_multipart_uploads(**parameters)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NoSuchUpload":
+            raise
+        return {}
 
 
 def _pages(

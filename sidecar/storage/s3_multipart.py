@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.errors import ObjectDamaged, SidecarError
 from sidecar.ports import MIB, UploadReceipt
-from sidecar.storage.checksums import combine_parts, composite_text, to_text
+from sidecar.storage.checksums import combine_parts, composite_text, reported_text, to_text
 from sidecar.storage.part_buffers import PartBuffers
 from sidecar.storage.s3_upload import Upload
 
@@ -135,7 +135,8 @@ class MultipartUpload:
         sent = composite_text([part.crc32c for part in parts]) if "-" in reported else to_text(crc32c)
         if reported != sent:
             raise ObjectDamaged(
-                f"{self._upload.key}: the store reports CRC-32C {reported}, sent was {sent}; remove the object"
+                f"{self._upload.key}: the store reports CRC-32C {reported_text(reported)}, sent was {reported_text(sent)}; "
+                "remove the object"
             )
 
 

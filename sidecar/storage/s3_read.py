@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 _RANGE_BEYOND_THE_END = 416
+_CHUNK_BYTES = 1 << 24
 
 
-def read_range(s3: S3Requests, key: ObjectKey, position: int, size_bytes: int | None) -> bytes:
-    """Up to `size_bytes` bytes from `position`, fewer at the object's end. Raises ObjectMissing."""
+def read_range(s3: S3Requests, key: ObjectKey, position: int, size_bytes: int | None, *, whole: bool = False) -> bytes:
+    """Up to `size_bytes` bytes from `position`, fewer at the object's end; for `whole`, see `ObjectStore`. Raises ObjectMissing."""
     if size_bytes == 0:
         s3.head(key)  # HTTP has no empty range, but the promise to raise ObjectMissing stands.
         return b""
     if position == 0 and size_bytes is None:
-        return b"".join(stream(s3, key, chunk_bytes=1 << 24))
+        return b"".join(stream(s3, key, chunk_bytes=_CHUNK_BYTES))
+    if position == 0 and size_bytes is not None and whole:
+        return _beginning(s3, key, size_bytes)
     last = "" if size_bytes is None else position + size_bytes - 1
 
     def get() -> bytes:
@@ -43,7 +46,18 @@ def read_range(s3: S3Requests, key: ObjectKey, position: int, size_bytes: int | 
     return s3.repeat("GetObject", key, get)
 
 
-def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Iterator[bytes]:
+def _beginning(s3: S3Requests, key: ObjectKey, size_bytes: int) -> bytes:
+    data = bytearray()
+    chunks = stream(s3, key, min(_CHUNK_BYTES, size_bytes))
+    with closing(chunks):
+        for chunk in chunks:
+            data += chunk
+            if len(data) >= size_bytes:
+                break
+    return bytes(data[:size_bytes])
+
+
+def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Generator[bytes]:
     """All bytes in order; what was interrupted goes on where it stood.
 
     Raises ObjectDamaged if the object ends early or its bytes do not have the checksum the store keeps.
@@ -77,7 +91,9 @@ def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Iterator[bytes]:
     finally:
         answer["Body"].close()
     if expected is not None and expected != crc32c:
-        raise ObjectDamaged(f"{key}: read with CRC-32C {crc32c}, the store keeps {expected}; verify the archive")
+        raise ObjectDamaged(
+            f"{key}: read with CRC-32C {crc32c:08x}, the store keeps {expected:08x}; verify the archive"
+        )
 
 
 def _from(s3: S3Requests, key: ObjectKey, position: int) -> GetObjectOutputTypeDef:
@@ -89,9 +105,8 @@ def _from(s3: S3Requests, key: ObjectKey, position: int) -> GetObjectOutputTypeD
 def _refuse_ignored_range(
     answer: GetObjectOutputTypeDef, key: ObjectKey, position: int, size_bytes: int | None
 ) -> None:
-    """A store may answer 200 with everything instead of 206 with the range: that must not be taken for the range."""
-    if answer.get("ContentRange") is None:
-        fits = position == 0 and (size_bytes is None or answer["ContentLength"] <= size_bytes)
-        if not fits:
-            answer["Body"].close()
-            raise StoreUnsafe(f"{key}: the store ignores range requests; the archive cannot be read from it")
+    """A store may answer with everything instead of the range: that must not be taken for the range, nor into memory."""
+    is_a_range = answer.get("ContentRange") is not None or position == 0
+    if not is_a_range or (size_bytes is not None and answer["ContentLength"] > size_bytes):
+        answer["Body"].close()
+        raise StoreUnsafe(f"{key}: the store ignores range requests; the archive cannot be read from it")

@@ -12,6 +12,7 @@ from sidecar.storage.checksums import from_text, to_text
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3_errors import StoreRequest, translating
+from sidecar.storage.store_time import milliseconds_of
 from sidecar.store_settings import ChecksumMode, S3Settings
 
 if TYPE_CHECKING:
@@ -87,6 +88,6 @@ class S3Requests:
         return ObjectFacts(
             key=key,
             size_bytes=answer["ContentLength"],
-            modified_ms=int(answer["LastModified"].timestamp() * 1000),
+            modified_ms=milliseconds_of(answer["LastModified"]),
             crc32c=from_text(answer.get("ChecksumCRC32C")) if whole else None,
         )

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from sidecar.errors import ObjectDamaged, ObjectExists, ObjectMissing, OutcomeUnknown, SidecarError, StoreUnavailable
+from sidecar.errors import ObjectDamaged, ObjectMissing, OutcomeUnknown, SidecarError, StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.ports import UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import BandwidthLimit, PacedBody
-from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.checksums import crc32c_of, hex_text
 from sidecar.storage.s3_requests import S3Requests
 
 Answer = TypeVar("Answer")
@@ -83,12 +83,13 @@ class Upload:
                 # Refused for its checksum, so not stored: bytes changed on the way may arrive intact the next time.
                 if failures > 1:
                     raise
-            except (ObjectExists, ObjectMissing) as error:
-                # A repeated put finds its own object, a repeated completion finds its upload gone.
+            except SidecarError as error:
+                # A repeated put finds its own object, a repeated completion finds its upload gone or is refused: an earlier
+                # attempt may have taken hold.
                 if doubt is None:
                     raise
                 if not self._is_in_place(crc32c):
-                    raise doubt from error
+                    raise OutcomeUnknown(f"{doubt}; a later attempt: {error}") from error
                 return None
             if isinstance(doubt, OutcomeUnknown) and self._is_in_place(crc32c):
                 return None
@@ -103,7 +104,7 @@ class Upload:
             return False
         if found.size_bytes != self.source.size_bytes or found.crc32c not in {None, crc32c}:
             raise ObjectDamaged(
-                f"{self.key}: the store has {found.size_bytes} bytes with CRC-32C {found.crc32c},"
-                f" sent were {self.source.size_bytes} bytes with {crc32c}; remove the object"
+                f"{self.key}: the store has {found.size_bytes} bytes with CRC-32C {hex_text(found.crc32c)},"
+                f" sent were {self.source.size_bytes} bytes with {hex_text(crc32c)}; remove the object"
             )
         return True

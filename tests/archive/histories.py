@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from sidecar.archive.actions import Action, Add, DeleteRecords, Lost, Purge, Remove
+from sidecar.archive.actions import Action, Add, DeleteRecords, Lost, Purge, Reinstate, Remove
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.model import ArchivedSegment
 from tests.archive.builders import (
@@ -27,10 +27,11 @@ def removal(segment: ArchivedSegment, reason: str = "replaced") -> Remove:
 def histories(draw: st.DrawFn) -> PartitionState:
     """A state after random allowed commits of every kind."""
     state = after(empty_state(LINEAGE), [Add(a_segment(draw(st.integers(0, 50))))])
+    merges: list[tuple[list[ArchivedSegment], ArchivedSegment]] = []
     for step in range(draw(st.integers(0, 12))):
         assert state.end_offset is not None
         live = state.segments
-        kind = draw(st.sampled_from(["add", "add", "lose", "merge", "expire", "purge", "delete"]))
+        kind = draw(st.sampled_from(["add", "add", "lose", "merge", "expire", "purge", "delete", "undo"]))
         length = draw(st.integers(1, 9))
         if kind == "add":
             actions: list[Action] = [Add(a_segment(state.end_offset, state.end_offset + length, step))]
@@ -44,10 +45,16 @@ def histories(draw: st.DrawFn) -> PartitionState:
             generation = 1 + max(segment.generation for segment in group)
             merged = a_compacted(group[0].base_offset, group[-1].end_offset, generation, step)
             actions = [*map(removal, group), Add(merged)]
+            merges.append((group, merged))
         elif kind == "expire" and live:
             actions = [removal(live[0], "expired")]
         elif kind == "purge" and state.removed:
             actions = [Purge((state.removed[0].segment_id,))]
+        elif kind == "undo" and merges and merges[-1][1] in live:
+            group, merged = merges.pop()
+            if not {segment.segment_id for segment in group} <= {found.segment_id for found in state.removed}:
+                continue
+            actions = [removal(merged, "undone"), *map(Reinstate, group)]
         elif kind == "delete" and state.deleted_before_offset < (state.end_offset or 0):
             actions = [DeleteRecords(draw(st.integers(state.deleted_before_offset, state.end_offset)))]
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -119,6 +120,13 @@ def test_hostile_bytes_are_called_corrupt(data: bytes) -> None:
             decode_commit(hostile, KEY)
 
 
+def test_no_depth_of_nesting_is_too_deep_to_be_refused() -> None:
+    """Of one depth or another the parser still reads what the text of the error could not show."""
+    for depth in range(sys.getrecursionlimit()):
+        with pytest.raises(CorruptFile):
+            decode_commit(seal("commit", b'{"format":%s%s}' % (b"[" * depth, b"]" * depth)), KEY)
+
+
 @given(st.data())
 @settings(deadline=None, max_examples=300)
 def test_a_changed_byte_anywhere_is_corrupt(data: st.DataObject) -> None:
@@ -190,6 +198,15 @@ def compacted(content: Any) -> Any:
         (lambda c: segment_of(c)["parts"]["log"].update(position=1), "at position 0"),
         (lambda c: segment_of(c)["parts"]["log"].update(crc32c="123"), r"parts\.log\.crc32c: expected 8"),
         (lambda c: segment_of(c)["parts"]["log"].update(size_bytes=-1), r"parts\.log\.size_bytes"),
+        (
+            lambda c: segment_of(c)["parts"]["log"].update(size_bytes=2**44),
+            r": actions\[0\]\.segment \[.* part log claims bytes 0 to 17592186044416",
+        ),
+        (lambda c: segment_of(c)["parts"]["time_index"].update(position=2**28), "time_index claims bytes 268435456 to"),
+        (
+            lambda c: segment_of(c)["parts"]["time_index"].update(size_bytes=2**28),
+            "at most 268435456: no release .* nothing is appended until then",
+        ),
         (lambda c: segment_of(c).update(leader_epochs=[[0]]), "pairs of epoch"),
         (lambda c: segment_of(c).update(leader_epochs=[[2, 0], [1, 5]]), "must ascend"),
         (lambda c: segment_of(c).update(leader_epochs=[[0, 100]]), "outside the segment"),

@@ -73,6 +73,7 @@ def test_what_if_says_which_keys_have_another_winner(url: str, tmp_path: Path) -
     assert others
 
 
+@pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
 def test_a_damaged_partition_stays_as_it_is_and_is_told(url: str) -> None:
     damaged = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]
     content = damaged.read_bytes()
@@ -84,6 +85,7 @@ def test_a_damaged_partition_stays_as_it_is_and_is_told(url: str) -> None:
     assert fine["problem"] is None
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_a_vanished_object_stops_its_partition_alone_and_is_told_with_what_to_do(url: str) -> None:
     vanished = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]
     vanished.unlink()
@@ -122,3 +124,54 @@ def test_gc_of_a_topic_that_is_not_there_is_wrong_usage(url: str) -> None:
 def test_contradictions_are_refused(arguments: tuple[str, ...], named: str) -> None:
     found = in_this_process("compact", *arguments)
     assert (found.code, named in found.err) == (2, True)
+
+
+def rows_by_partition(url: str) -> dict[int, dict[str, Any]]:
+    return {row["partition"]: row for row in in_this_process("status", "--archive", url, "--json").lines()}
+
+
+def test_a_compaction_is_undone_partition_by_partition(url: str) -> None:
+    place = ["--archive", url, "--topic", "orders"]
+    before = rows_by_partition(url)
+    assert {row["undo_until_ms"] for row in before.values()} == {None}
+    assert in_this_process("compact", *place, "--quiet", "--engine", "local").code == 0
+    compacted = rows_by_partition(url)
+    assert all(row["undo_until_ms"] > 0 for row in compacted.values())
+    shown = in_this_process("status", "--archive", url)
+    assert "undo until" in shown.out
+    dry = in_this_process("compact", *place, "--undo", "--dry-run", "--json")
+    assert (dry.code, {row["commit"] for row in dry.lines()}) == (0, {None})
+    assert rows_by_partition(url) == compacted
+    assert in_this_process("compact", *place, "--undo", "--partition", "7").code == 2
+    done = in_this_process("compact", *place, "--undo", "--partition", "0", "--json")
+    (row,) = done.lines()
+    assert (done.code, row["kind"], row["version"], row["problem"]) == (0, "compaction_undo", 1, None)
+    assert row["segments_live_again"] > 0
+    assert row["commit"] == row["undone_commit"] + 1
+    after = rows_by_partition(url)
+    assert after[0] == before[0]
+    assert all(after[number] == compacted[number] for number in after if number)
+    assert in_this_process("verify", "--archive", url, "--deep").code == 0
+    again = in_this_process("compact", *place, "--undo", "--partition", "0")
+    assert again.code == 0
+    assert "no compaction can be undone" in again.err
+
+
+def test_a_partition_goes_with_an_undo_only() -> None:
+    found = in_this_process("compact", "--archive", "x", "--topic", "t", "--partition", "1")
+    assert (found.code, "--partition goes with --undo only" in found.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("DIR", "--undo"),
+        ("--archive", "x", "--undo"),
+        ("--archive", "x", "--topic", "t", "--undo", "--what-if"),
+        ("--archive", "x", "--topic", "t", "--undo", "--out", "y"),
+    ],
+)
+def test_an_undo_needs_an_archive_and_topics(arguments: tuple[str, ...]) -> None:
+    found = in_this_process("compact", *arguments)
+    assert found.code == 2
+    assert "--undo needs --archive URL and --topic REGEX" in found.err

@@ -1,15 +1,29 @@
-"""The native stages over reference segments in memory, and what they give held against the reference."""
+"""The stages that ship over reference segments in memory, and what they give held against the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from sidecar.compaction.compact import compact_partition
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.outputs import CompactedSegment
 from sidecar.compaction.rules import CompactionRules
-from sidecar.compaction.segments import SegmentInput
-from sidecar.logformat.batches import scan_bytes
+from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput
+from sidecar.engine_ports import Stages
+from sidecar.logformat.batches import SegmentScanner
+from sidecar.logformat.window import ReadAt
+from sidecar.pipeline.compaction.checked_log import checked_log
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.joining import joined
+from sidecar.pipeline.compaction.local_stages import LocalRun, LocalStages
+from sidecar.pipeline.compaction.parts import LocalParts
+from sidecar.pipeline.compaction.pieces import Cutter, Piece
+from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from sidecar.pipeline.compaction.sources import input_of
+from sidecar.pipeline.compaction.stages import JobShare
 from tests.compaction.partitions import Partition
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
@@ -20,27 +34,105 @@ DAY_MS = 86_400_000
 HASH_KEY = bytes(range(16))
 
 
-def as_input(segment: ReferenceSegment, positions: Sequence[int] = ()) -> SegmentInput:
-    data = memoryview(segment.log)
+def reader(log: bytes) -> ReadAt:
+    data = memoryview(log)
 
     def read_at(position: int, buffer: memoryview) -> int:
         piece = data[position : position + len(buffer)]
         buffer[: len(piece)] = piece
         return len(piece)
 
-    return SegmentInput(
-        segment.base_offset,
-        segment.end_offset,
-        len(segment.log),
-        read_at,
-        file=f"{segment.base_offset:020d}.log",
-        last_modified_ms=segment.last_modified_ms,
-        positions=positions,
+    return read_at
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A `CompactionSource` in memory. `held`: the bytes that are read, where they are not the listed ones."""
+
+    segment: ReferenceSegment
+    held: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.segment.base_offset:020d}.log"
+
+    @property
+    def base_offset(self) -> int:
+        return self.segment.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.segment.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.segment.log)
+
+    @contextmanager
+    def opened(self) -> Iterator[SegmentInput]:
+        yield self.unread()
+
+    def unread(self) -> SegmentInput:
+        return input_of(
+            self, reader(self.segment.log if self.held is None else self.held), self.segment.last_modified_ms
+        )
+
+
+def as_input(segment: ReferenceSegment) -> SegmentInput:
+    return Source(segment).unread()
+
+
+def pieces_of(segment: ReferenceSegment, split_bytes: int) -> tuple[Piece, ...]:
+    """As a survey finds them: by the headers alone."""
+    source = Source(segment)
+    scanner = SegmentScanner(
+        reader(segment.log), source.size_bytes, base_offset=source.base_offset, file=source.name, check_crc=False
     )
+    cutter = Cutter(split_bytes)
+    for columns in scanner:
+        cutter.add(columns)
+    scanner.require_exact()
+    return cutter.finish()
 
 
-def boundaries(log: bytes, every: int = 3) -> list[int]:
-    return [int(position) for columns in scan_bytes(log) for position in columns.position[::every]][1:]
+class LargeJobStages(LocalStages):
+    """Treats a small job as a large one: a key table has `slots` slots; if `apart`, each split is a task's share of its own."""
+
+    def __init__(self, slots: int | None, *, apart: bool) -> None:
+        self._slots, self._apart = slots, apart
+
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[LocalRun]:
+        return super().staged(stages, [tuple(self._shares(task)) for task in tasks])
+
+    def _shares(self, task: Sequence[JobShare]) -> Iterator[JobShare]:
+        for share in task:
+            small = replace(share, slots=self._slots or share.slots)
+            if self._apart:
+                yield from (replace(small, is_whole=False, splits=(split,)) for split in share.splits)
+            else:
+                yield small
+
+
+def job_of(
+    segments: Sequence[ReferenceSegment],
+    rules: CompactionRules,
+    partition: Partition | None = None,
+    *,
+    last_batches: LastBatches | None = None,
+    split_bytes: int = SPLIT_BYTES,
+    start_offset: int = 0,
+    first_dirty_offset: int | None = None,
+) -> CompactionJob[Source]:
+    return CompactionJob(
+        tuple(map(Source, segments)),
+        tuple(pieces_of(segment, split_bytes) for segment in segments),
+        () if partition is None else partition.completed,
+        rules,
+        last_batches or LastBatches(),
+        HASH_KEY,
+        start_offset,
+        first_dirty_offset,
+    )
 
 
 def compact(
@@ -48,33 +140,24 @@ def compact(
     rules: CompactionRules,
     partition: Partition | None = None,
     *,
-    last_batches: LastBatches | None = None,
-    **options: int,
-) -> tuple[list[CompactedSegment], list[bytes]]:
-    """The engine's results and the logs of its outputs; unchanged ones are those of their source."""
-    logs: dict[int, bytearray] = {}
-    results = compact_partition(
-        [as_input(segment, boundaries(segment.log)) for segment in segments],
-        rules,
-        write=lambda number, batches: logs.setdefault(number, bytearray()).extend(batches),
-        hash_key=HASH_KEY,
-        aborted=() if partition is None else partition.aborted,
-        last_batches=last_batches,
-        **options,
-    )
-    found = []
-    for number, result in enumerate(results):
-        written = bytes(logs.get(number, b""))
-        if result.unchanged:
-            source = segments[result.first_segment].log
-            assert written in (b"", source)
-            written = source
-        assert result.size_bytes == len(written)
-        found.append(written)
-    return results, found
+    slots: int | None = None,
+    apart: bool = False,
+    **options: Any,
+) -> tuple[list[CompactedOutput[Source]], list[bytes]]:
+    """The outputs and their logs, each checked as before a commit. `options`: as of `job_of`."""
+    job = job_of(segments, rules, partition, **options)
+    with TemporaryDirectory() as place, scanned([job], LargeJobStages(slots, apart=apart)) as run:
+        parts = LocalParts(Path(place))
+        outputs = only(rewritten(run, parts))
+        logs = [b"".join(map(bytes, joined(output, parts))) for output in outputs]
+    for output, log in zip(outputs, logs, strict=True):
+        checked_log(reader(log), len(log), output, f"output at {output.base_offset}")
+        if output.unchanged:
+            assert log == output.sources[0].segment.log
+    return list(outputs), logs
 
 
-def compare(partition: Partition, rules: CompactionRules, *, active: bool = True, **options: int) -> list[bytes]:
+def compare(partition: Partition, rules: CompactionRules, *, active: bool = True, **options: Any) -> list[bytes]:
     """Compact the rolled segments by both and compare; returns the outputs."""
     rolled = partition.segments[:-1] if active else partition.segments
     if not rolled:
@@ -84,13 +167,12 @@ def compare(partition: Partition, rules: CompactionRules, *, active: bool = True
     expected = clean(
         rolled,
         rules,
-        groups=[result.end_segment - result.first_segment for result in results],
+        groups=[len(result.sources) for result in results],
         last_batches=producers,
         aborted=partition.aborted,
     )
     for group, result, log in zip(expected.groups, results, logs, strict=True):
         assert log == group.log, (result, [len(log), len(group.log)])
         assert result.transactions == group.transactions
-        if result.indexes is not None:
-            assert result.indexes.size_bytes == len(log)
+        assert result.size_bytes == len(log)
     return logs

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.plan import SegmentSummary, grouped
+from sidecar.compaction.plan import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.config import CompactionPolicy
 from sidecar.logformat.batches import scan_bytes
@@ -107,7 +107,8 @@ def round_as(
     ]
     ends = [*(segment.base_offset for segment in segments[1:]), segments[-1].end_offset]
     sizes = [
-        SegmentSummary(segment.base_offset, end, len(segment.log)) for segment, end in zip(taken, ends, strict=False)
+        SegmentSize(segment.base_offset, end, len(segment.log), is_empty=not segment.log)
+        for segment, end in zip(taken, ends, strict=False)
     ]
     cleaned = clean_as_kafka(groups=grouped(sizes, rules))
     return (*(group.segment for group in cleaned.groups), *segments[len(taken) :]), cleaned

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.compaction.plan import SegmentSummary, grouped
+from sidecar.compaction.plan import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.errors import CorruptFile
 from sidecar.logformat.records import Record, build_batch, build_legacy_message, build_legacy_wrapper, read_records
@@ -200,7 +200,7 @@ def test_clean_corrupt_message_set(*, duplicates: bool, convert: bool) -> None:
 
 
 def test_segment_grouping() -> None:
-    segments = [SegmentSummary(base, base + 10, 100, index_bytes=16) for base in range(0, 100, 10)]
+    segments = [SegmentSize(base, base + 10, 100, index_bytes=16) for base in range(0, 100, 10)]
     rules = CompactionRules(0)
     assert grouped(segments, rules) == (10,)
     assert grouped(segments, replace(rules, segment_bytes=1)) == (1,) * 10
@@ -211,23 +211,27 @@ def test_segment_grouping() -> None:
 
 def test_segment_grouping_with_sparse_offsets() -> None:
     rules = CompactionRules(0)
-    first, second = SegmentSummary(0, 1, 100), SegmentSummary(1, LARGEST + 1, 100)
-    third = SegmentSummary(LARGEST + 1, LARGEST + 2, 100)
+    first, second = SegmentSize(0, 1, 100), SegmentSize(1, LARGEST + 1, 100)
+    third = SegmentSize(LARGEST + 1, LARGEST + 2, 100)
     assert grouped([first, second], rules) == (2,)
     assert grouped([first, second, third], rules) == (2, 1)
-    assert grouped([first, second, third, SegmentSummary(LARGEST + 2, LARGEST + 9, 100)], rules) == (2, 2)
+    assert grouped([first, second, third, SegmentSize(LARGEST + 2, LARGEST + 9, 100)], rules) == (2, 2)
 
 
 def test_segment_grouping_with_sparse_offsets_and_empty_segments() -> None:
     rules = CompactionRules(0)
-    sparse = [SegmentSummary(number * 2**31, (number + 1) * 2**31, 100) for number in range(3)]
+    sparse = [SegmentSize(number * 2**31, (number + 1) * 2**31, 100) for number in range(3)]
     assert grouped(sparse, rules) == (1, 1, 1)
-    emptied = [replace(sparse[0], size_bytes=0), replace(sparse[1], size_bytes=0), sparse[2]]
+    emptied = [
+        replace(sparse[0], size_bytes=0, is_empty=True),
+        replace(sparse[1], size_bytes=0, is_empty=True),
+        sparse[2],
+    ]
     assert grouped(emptied, rules) == (2, 1)
 
 
 def test_segment_grouping_following_load_of_zero_index() -> None:
-    sparse = [SegmentSummary(0, LARGEST + 10, 100, index_bytes=0), SegmentSummary(LARGEST + 10, LARGEST + 20, 100)]
+    sparse = [SegmentSize(0, LARGEST + 10, 100, index_bytes=0), SegmentSize(LARGEST + 10, LARGEST + 20, 100)]
     assert grouped(sparse, CompactionRules(0)) == (1, 1)
 
 

@@ -12,17 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.compaction.compact import bucket_bits, compact_partition, table_slots
-from sidecar.compaction.exchange import MemoryExchange
+from producer_state.replay import CompletedTransaction
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.kernels_batches import seal_buffer
 from sidecar.compaction.key_table import KeyTable, reduce_blobs
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.scan import scan_split
-from sidecar.compaction.segments import SegmentInput, Split, chunks, splits_of
-from sidecar.errors import CorruptFile, SegmentChanged, SettingsError
+from sidecar.compaction.segments import Split, chunks
+from sidecar.errors import CorruptFile, SegmentChanged, SettingsError, SidecarError
+from sidecar.logformat.headers import Codec
 from sidecar.logformat.records import Record, build_batch, build_empty_batch
-from tests.compaction.engine import HASH_KEY, as_input, compact
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.compaction.packing import bucket_bits, table_slots
+from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from tests.compaction.engine import HASH_KEY, Source, as_input, compact, job_of
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import Story
@@ -107,7 +110,7 @@ def test_the_largest_offsets() -> None:
 
 def test_an_empty_segment_and_no_segment() -> None:
     results, logs = compact([ReferenceSegment(0, 5, b""), ReferenceSegment(5, 7, b"")], RULES)
-    assert (logs, results[0].indexes.last_offset if results[0].indexes else 0) == ([b""], None)
+    assert (logs, results[0].end_offset) == ([b""], 7)
     assert compact([], RULES) == ([], [])
 
 
@@ -187,35 +190,26 @@ def test_a_segment_that_changes_between_scan_and_rewriting(codec: int) -> None:
     shorter = Story(codec=codec).put(1, 2, 1).roll().segments[0].log
     damaged = bytearray(logs[0])
     damaged[len(logs[0]) // 3] ^= 1
+    before = ReferenceSegment(0, 4, logs[0])
     for changed in (shorter, bytes(damaged)):
-        current = [logs[0]]
-
-        def read_at(position: int, buffer: memoryview, current: list[bytes] = current) -> int:
-            piece = current[0][position : position + len(buffer)]
-            buffer[: len(piece)] = piece
-            return len(piece)
-
-        class Swapping(MemoryExchange):
-            def put_ordinals(
-                self, split: int, ordinals: bytes, changed: bytes = changed, current: list[bytes] = current
-            ) -> None:
-                current[0] = changed
-                super().put_ordinals(split, ordinals)
-
-        segment = SegmentInput(0, 4, len(logs[0]), read_at, file="changing")
-        with pytest.raises((CorruptFile, SegmentChanged), match=r"changing|segment"):
-            compact_partition(
-                [segment], RULES, write=lambda _number, _batches: None, hash_key=HASH_KEY, exchange=Swapping()
-            )
+        job = job_of([before], RULES)
+        with scanned([job], LocalStages()) as run:
+            (found,) = run.results
+            assert not isinstance(found, SidecarError)
+            now = replace(found, job=replace(job, files=(Source(before, changed),)))
+            with pytest.raises((CorruptFile, SegmentChanged), match=r"0\.log|segment"):
+                only(rewritten(replace(run, results=(now,)), None))
 
 
-def test_a_split_that_begins_within_a_batch_names_the_index() -> None:
+def test_a_piece_that_ends_within_a_batch_is_told() -> None:
     log = Story().put(1).put(2).roll().segments[0].log
-    segment = replace(as_input(ReferenceSegment(0, 2, log)), positions=(len(log) // 2 + 5,))
-    with pytest.raises(CorruptFile, match="offset index is wrong"):
-        compact_partition(
-            [segment], RULES, write=lambda _number, _batches: None, hash_key=HASH_KEY, split_bytes=len(log) // 2 + 3
-        )
+    job = job_of([ReferenceSegment(0, 2, log)], RULES)
+    ((piece,),) = job.pieces
+    cut = replace(piece, end=len(log) // 2 + 5), replace(piece, begin=len(log) // 2 + 5)
+    with scanned([replace(job, pieces=(cut,))], LocalStages()) as run:
+        (found,) = run.results
+    assert isinstance(found, CorruptFile)
+    assert "ended when the segment was first read" in str(found)
 
 
 def test_small_windows_and_large_batches_give_the_same() -> None:
@@ -223,7 +217,7 @@ def test_small_windows_and_large_batches_give_the_same() -> None:
     for number in range(30):
         story.put(*range(number + 1))
     segment = as_input(story.roll().segments[0])
-    split = splits_of([segment])[0]
+    split = Split(0, 0, 0, segment.size_bytes)
     for window_bytes in (64, 1000, 1 << 20):
         found = [
             size for chunk in chunks(segment, split, window_bytes=window_bytes) for size in chunk.columns().size_bytes
@@ -258,3 +252,42 @@ def test_sizes_of_tables_and_buckets_follow_the_input() -> None:
 def test_impossible_rules_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(SettingsError):
         CompactionRules(0, **options)  # type: ignore[arg-type]
+
+
+def claiming(batch: bytes, count: int) -> bytes:
+    """The batch with another count of records, and offsets for so many."""
+    changed = bytearray(batch)
+    changed[57:61] = count.to_bytes(4, signed=True)
+    changed[23:27] = max(count - 1, 0).to_bytes(4, signed=True)
+    return sealed(bytes(changed))
+
+
+def gone_or_kept(kind: str, codec: int, base_offset: int) -> bytes:
+    records = [Record(base_offset + at, 5, b"k%d" % at, b"v" * 10) for at in range(3)]
+    transactional = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    return build_batch(records, codec=codec, **(transactional if kind == "aborted" else {}))
+
+
+@pytest.mark.parametrize("kind", ["data", "deleted", "aborted"])
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("count", [2**31 - 1, 2**20, 11])
+def test_a_count_that_cannot_fit_the_records_is_corruption(kind: str, codec: Codec, count: int) -> None:
+    """Before anything is allocated for it: a table for so many keys would take 128 GiB."""
+    first = build_batch([Record(0, 5, b"k", b"v")])
+    log = first + claiming(gone_or_kept(kind, codec, 1), count)
+    segment = ReferenceSegment(0, 2**31, log)
+    job = job_of([segment], RULES, start_offset=2**31 if kind == "deleted" else 0)
+    if kind == "aborted":
+        job = replace(job, completed=(CompletedTransaction(7, 1, 2**31 + 5, 0, aborted=True),))
+    with scanned([job], LocalStages()) as run:
+        (found,) = run.results
+    assert isinstance(found, CorruptFile)
+    assert f"{count} records claimed" in str(found) or "does not decode" in str(found)
+    assert (found.file, found.position, found.offset) == (as_input(segment).file, len(first), 1)
+
+
+def test_batches_with_as_many_records_as_fit_are_no_corruption() -> None:
+    records = [Record(at, 0, b"", b"") for at in range(50)]
+    for codec in Codec:
+        log = build_batch(records, codec=codec)
+        same_as_reference(log, 50)

@@ -15,6 +15,7 @@ from sidecar.compaction.segments import MIB, SegmentInput
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
 from sidecar.pipeline.compaction.directory import compaction_job, named_partition
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.joining import joined
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.packing import placed, scan_tasks
@@ -64,10 +65,8 @@ def ran(
         if isinstance(result, SidecarError):
             found.append(result)
             continue
-        logs = [
-            b"".join(bytes(piece) for number in output.parts for piece in written.pieces(number)) for output in result
-        ]
-        assert [len(log) for log in logs] == [0 if output.unchanged else output.size_bytes for output in result]
+        logs = [b"".join(map(bytes, joined(output, written))) for output in result]
+        assert [len(log) for log in logs] == [output.size_bytes for output in result]
         held = [(output.base_offset, output.unchanged, log) for output, log in zip(result, logs, strict=True)]
         found.append((held, [(output.counts, output.transactions) for output in result]))
     return found

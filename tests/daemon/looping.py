@@ -46,7 +46,7 @@ class Loop:
 
     def __init__(self, settings: Settings) -> None:
         clock = SystemClock()
-        self.health = Health(clock, conditions=round_signs.CONDITIONS)
+        self.health = Health(clock, conditions=round_signs.conditions_at_start(settings.store.url))
         self.metrics = Metrics(clock)
         self.stop, self.wake = threading.Event(), threading.Event()
         self.board = Board(clock)

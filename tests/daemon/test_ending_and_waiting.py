@@ -12,7 +12,7 @@ import structlog
 
 from sidecar import daemon
 from sidecar.clock import ManualClock
-from sidecar.errors import SettingsError, StoreUnavailable, StoreUnsafe
+from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.http import Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline import reload, round_loop, round_signs
@@ -62,6 +62,7 @@ def test_log_dirs_that_the_broker_formats_later_are_waited_for(
     monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
     with looping(over_log_dirs(settings_for(tmp_path), tmp_path / "logs")) as loop:
         eventually(lambda: "does not exist" in loop.health.not_ready().get("log_dirs", ""))
+        assert "not asked" in loop.health.not_ready()["store"]
         copy_partitions(tmp_path, "append-time-0")
         eventually(lambda: not loop.health.not_ready() and loop.row().get("segments_waiting") == 0)
     assert store.objects
@@ -154,22 +155,34 @@ def test_what_a_start_has_learned_is_told_once(tmp_path: Path, store: MemoryStor
     assert told > [0]
 
 
+@pytest.mark.parametrize(
+    ("error", "operation"),
+    [
+        (StoreUnavailable("not yet"), ""),
+        (StoreUnavailable("not yet"), "put_if_absent"),
+        (OutcomeUnknown("not yet"), ""),
+    ],
+)
 def test_a_store_that_comes_later_is_waited_for(
-    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    error: StoreError, operation: str, tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
     is_there = threading.Event()
 
-    def refuse(_operation: str, _key: str) -> None:
-        if not is_there.is_set():
-            raise StoreUnavailable("not yet")
+    def refuse(asked: str, _key: str) -> None:
+        if not is_there.is_set() and asked == (operation or asked):
+            raise error
 
     store.before = refuse
     with looping(settings_for(tmp_path)) as loop:
         eventually(lambda: "not yet" in loop.health.not_ready().get("store", ""))
+        assert set(loop.health.not_ready()) == {"store", "first_round"}
         assert loop.board.figures().archive == str(tmp_path / "archive")
+        assert loop.thread.is_alive()
+        assert "single_writer" not in loop.health.not_ready()["store"]
         is_there.set()
         eventually(lambda: not loop.health.not_ready())
+        assert not [key for key in store.objects if key.startswith("_probe/")]
 
 
 def test_a_queue_that_is_full_is_gone_on_with_at_once(tmp_path: Path, store: MemoryStore) -> None:

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from sidecar.clock import SystemClock
-from sidecar.errors import StoreDenied
+from sidecar.errors import StoreDenied, StoreUnavailable
+from sidecar.model import ObjectKey
+from sidecar.pipeline.doctor import store as doctor_store
 from sidecar.pipeline.doctor.bucket import bucket_rules
 from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.findings import Area, Outcome, Verdict
+from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
+from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.storage.s3_servers import ACCESS_KEY, SECRET_KEY, moto_server, new_bucket, plain_client
 
 
@@ -55,6 +59,9 @@ def test_without_the_right_to_delete_it_works_and_says_what_is_left(log_dir: Pat
     report = doctor(settings_for(log_dir), areas=[Area.STORE])
     assert set(troubles(report)) == {"delete", "cleared up"}
     assert report.exit_code == 0
+    (folder,) = {"/".join(key.split("/")[:2]) for key in memory.objects}
+    assert folder in found_in(report, "cleared up").outcome.detail
+    assert "s3:DeleteObject" in found_in(report, "delete").outcome.advice
 
 
 def test_a_store_that_lets_two_writers_win_is_a_problem(log_dir: Path, memory: MemoryStore) -> None:
@@ -65,7 +72,9 @@ def test_a_store_that_lets_two_writers_win_is_a_problem(log_dir: Path, memory: M
     assert found_in(report, "multipart upload with checksum").outcome.verdict is Verdict.OK
     assert report.exit_code == 6
     alone = doctor(settings_for(log_dir, store={"single_writer": True}), areas=[Area.STORE])
-    assert found_in(alone, "create-only put").outcome.verdict is Verdict.WARNING
+    promised = found_in(alone, "create-only put").outcome
+    assert promised.verdict is Verdict.WARNING
+    assert promised.advice.startswith("keep the promise of single_writer: true")
 
 
 class _Shifted(SystemClock):
@@ -84,6 +93,109 @@ class _Shifted(SystemClock):
 def test_a_wrong_clock_is_told(ahead_s: int, verdict: Verdict, log_dir: Path) -> None:
     report = doctor(settings_for(log_dir), areas=[Area.STORE], clock=_Shifted(ahead_s))
     assert found_in(report, "clock").outcome.verdict is verdict
+
+
+def test_a_store_without_times_is_a_warning(log_dir: Path, memory: MemoryStore) -> None:
+    memory.gives_times = False
+    report = doctor(settings_for(log_dir), areas=[Area.STORE])
+    assert set(troubles(report)) == {"clock", "modification times"}
+    assert "gc deletes nothing" in found_in(report, "clock").outcome.advice
+    assert report.exit_code == 0
+    assert memory.objects == {}
+
+
+def test_a_store_that_lists_no_uploads_gets_advice_on_that(log_dir: Path, memory: MemoryStore) -> None:
+    for kind, names_the_right in ((FaultKind.UNSUPPORTED, False), (FaultKind.DENIED, True)):
+        memory.faults = [Fault("unfinished_uploads", nth, kind) for nth in range(20)]
+        report = doctor(settings_for(log_dir), areas=[Area.STORE])
+        assert set(troubles(report)) == {"list unfinished uploads"}
+        advice = found_in(report, "list unfinished uploads").outcome.advice
+        assert "lifecycle rule" in advice
+        assert ("s3:ListBucketMultipartUploads" in advice) == names_the_right
+    assert report.exit_code == 0
+    assert memory.objects == {}
+
+
+def test_throttling_is_no_problem_of_create_only_puts(log_dir: Path, memory: MemoryStore) -> None:
+    """What the store did not answer is not known. It is one problem, of the store's answers, and no advice on writers."""
+    puts = 0
+
+    def throttle(operation: str, _key: str) -> None:
+        nonlocal puts
+        puts += operation == "put_if_absent"
+        if operation == "put_if_absent" and 1 < puts < 400:
+            raise StoreUnavailable("SlowDown (503): the store is busy").after(2)
+
+    memory.before = throttle
+    report = doctor(settings_for(log_dir), areas=[Area.STORE])
+    asked = found_in(report, "create-only put").outcome
+    assert (asked.verdict, asked.advice) == (Verdict.NOT_CHECKED, "")
+    assert "asked 2 times" in asked.detail
+    answers = found_in(report, "every question answered").outcome
+    assert (answers.verdict, answers.exit_code) == (Verdict.PROBLEM, 6)
+    assert "'create-only put'" in answers.detail
+    assert "single_writer" not in json.dumps(report.as_json())
+    assert report.exit_code == 6
+    assert memory.objects == {}
+
+
+@pytest.mark.parametrize(
+    ("operation", "key_part", "check"),
+    [
+        ("upload_in_parts", "broken-off", "abort of a multipart upload"),
+        ("put_if_absent", "clock", "clock"),
+        ("read", "latency", "latency"),
+    ],
+)
+def test_a_check_without_an_answer_is_not_checked_and_is_named(
+    operation: str, key_part: str, check: str, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = InParts(SystemClock())
+    monkeypatch.setattr(doctor_store, "open_store", lambda *_arguments: store)
+
+    def throttle(asked: str, key: str) -> None:
+        if asked == operation and key_part in key:
+            raise StoreUnavailable("UploadPart: SlowDown (503)")
+
+    store.before = throttle
+    report = doctor(settings_for(log_dir), areas=[Area.STORE])
+    assert found_in(report, check).outcome.verdict is Verdict.NOT_CHECKED
+    assert f"'{check}'" in found_in(report, "every question answered").outcome.detail
+    assert set(troubles(report)) == {"every question answered"}
+    assert report.exit_code == 6
+
+
+class InParts(MemoryStore):
+    """A store in memory that takes uploads in parts."""
+
+    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
+        """See `UploadsInParts`."""
+        self.before("upload_in_parts", key)
+        for position in range(0, source.size_bytes, part_bytes):
+            source.read_at(position, min(part_bytes, source.size_bytes - position))
+        return self.upload(key, source)
+
+
+def test_an_upload_whose_abort_was_throttled_is_aborted_again(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = InParts(SystemClock())
+    monkeypatch.setattr(doctor_store, "open_store", lambda *_arguments: store)
+
+    def leave(asked: str, key: str) -> None:
+        if asked == "upload_in_parts" and "broken-off" in key:
+            store.unfinished.append(UnfinishedUpload(ObjectKey(key), "begun", store.clock.now_ms()))
+
+    store.before = leave
+    report = doctor(settings_for(log_dir), areas=[Area.STORE])
+    assert found_in(report, "abort of a multipart upload").outcome.verdict is Verdict.OK
+    assert store.unfinished == []
+
+
+def test_the_flag_of_backfill_and_run_is_one_of_doctor_too(log_dir: Path, memory: MemoryStore) -> None:
+    memory.ignore_if_none_match = True
+    command = ["--json", "doctor", "--area", "store", "--assume-leader", "--log-dir", log_dir, "--archive", "/promised"]
+    for flags, verdict in ((["--single-writer"], "warning"), ([], "problem")):
+        (answer,) = in_this_process(*command, *flags).lines()
+        assert {check["check"]: check["verdict"] for check in answer["checks"]}["create-only put"] == verdict
 
 
 def test_what_a_killed_probe_left_is_removed_by_the_next_but_not_what_another_is_at(log_dir: Path) -> None:

@@ -5,15 +5,30 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from crc32c import crc32c
 
 from sidecar.clock import Clock, ManualClock
-from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreDenied, StoreUnavailable
+from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreDenied, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+
+watchers: list[Callable[[MemoryStore], None]] = []
+"""Called with each store that is made."""
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Stores that are made meanwhile are no part of a test."""
+    before = watchers[:]
+    watchers.clear()
+    try:
+        yield
+    finally:
+        watchers[:] = before
 
 
 class FaultKind(StrEnum):
@@ -21,6 +36,7 @@ class FaultKind(StrEnum):
 
     UNAVAILABLE = "StoreUnavailable, and nothing was done"
     DENIED = "StoreDenied, and nothing was done"
+    UNSUPPORTED = "StoreUnsupported, and nothing was done"
     LOST_REQUEST = "OutcomeUnknown, and nothing was done"
     LOST_ANSWER = "OutcomeUnknown, and it was done"
     LIE = "success, and nothing was done"
@@ -41,7 +57,8 @@ class MemoryStore:
 
     `ignore_if_none_match`: puts overwrite silently. `before`: called at the start of each operation, outside the lock,
     with its name and key, so that a test can let another writer run in between. `before` may raise. `lists_etags`: listings
-    tell ETags, as S3's do.
+    tell ETags, as S3's do. `gives_times`: objects have modification times, by `clock`, which is the store's and nobody else's.
+    `listings_stale_ms`: listings leave out objects that are younger; reads by key find them.
     """
 
     url = "memory://"
@@ -60,12 +77,16 @@ class MemoryStore:
         self.ignore_if_none_match = ignore_if_none_match
         self.before = before
         self.lists_etags = True
+        self.gives_times = True
+        self.listings_stale_ms = 0
         self.objects: dict[str, bytes] = {}
         self.modified_ms: dict[str, int] = {}
         self.calls: Counter[str] = Counter()
         self.unfinished: list[UnfinishedUpload] = []
         self._hits: Counter[Fault] = Counter()
         self._lock = threading.Lock()
+        for watch in watchers:
+            watch(self)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -85,6 +106,8 @@ class MemoryStore:
             raise StoreUnavailable(f"{key}: {operation} failed as told")
         if kind is FaultKind.DENIED:
             raise StoreDenied(f"{key}: {operation} denied as told")
+        if kind is FaultKind.UNSUPPORTED:
+            raise StoreUnsupported(f"{key}: {operation} not implemented as told")
         if kind is FaultKind.LOST_REQUEST:
             raise OutcomeUnknown(f"{key}: {operation} lost as told")
         return kind
@@ -111,7 +134,7 @@ class MemoryStore:
         self._create("upload", key, body)
         return UploadReceipt(key, len(body), crc32c(body), 1)
 
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`."""
         self._begin("read", key)
         body = self._body(key)
@@ -138,22 +161,30 @@ class MemoryStore:
 
     def _facts(self, key: str) -> ObjectFacts:
         body = self.objects[key]
-        return ObjectFacts(ObjectKey(key), len(body), self.modified_ms.get(key, self.clock.now_ms()), crc32c(body))
+        modified_ms = self.modified_ms.get(key, self.clock.now_ms()) if self.gives_times else None
+        return ObjectFacts(ObjectKey(key), len(body), modified_ms, crc32c(body))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`."""
         self._begin("list", prefix)
         with self._lock:
-            keys = sorted(key for key in self.objects if key.startswith(prefix) and key > start_after)
+            keys = sorted(key for key in self._listed(prefix) if key > start_after)
             found = [self._facts(key) for key in keys]
         for facts in found:
             yield replace(facts, etag=f'"{facts.crc32c:08x}"') if self.lists_etags else facts
+
+    def _listed(self, prefix: str) -> list[str]:
+        found = [key for key in self.objects if key.startswith(prefix)]
+        if not self.listings_stale_ms:
+            return found
+        shown_ms = self.clock.now_ms() - self.listings_stale_ms
+        return [key for key in found if self.modified_ms.get(key, shown_ms) <= shown_ms]
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """See `ObjectStore`."""
         self._begin("list_folders", prefix)
         with self._lock:
-            rests = [key.removeprefix(prefix) for key in self.objects if key.startswith(prefix)]
+            rests = [key.removeprefix(prefix) for key in self._listed(prefix)]
         yield from sorted({rest.split("/")[0] for rest in rests if "/" in rest})
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:

@@ -19,7 +19,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def health(clock: ManualClock) -> Health:
-    return Health(clock, conditions=("archive",))
+    return Health(clock, conditions={"archive": "not known yet"})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sidecar.metrics import Metrics
 
 
 def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:
-    health = Health(ManualClock(), conditions=("log_dirs",))
+    health = Health(ManualClock(), conditions={"log_dirs": "not known yet"})
     health.met("log_dirs")
     assert health.not_ready() == {}
     health.unmet("log_dirs", "unmounted")
@@ -21,7 +21,7 @@ def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:
 
 def test_an_unready_process_is_healthy() -> None:
     clock = ManualClock()
-    health = Health(clock, conditions=("archive",))
+    health = Health(clock, conditions={"archive": "not known yet"})
     pages = pages_of(HttpSettings(), health, Metrics(clock), clock, Board(clock))
     assert pages.answer(Request("/healthz")).status is HTTPStatus.OK
     assert pages.answer(Request("/readyz")).status is HTTPStatus.SERVICE_UNAVAILABLE

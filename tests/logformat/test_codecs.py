@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 from collections.abc import Callable
+from typing import Any
 
 import cramjam
 import lz4.frame
@@ -12,8 +13,10 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from isal import isal_zlib
 
 from sidecar.errors import CorruptFile
+from sidecar.logformat import codecs
 from sidecar.logformat.codecs import compress, decompress
 from sidecar.logformat.headers import Codec
 from sidecar.logformat.streams import xxh32_short
@@ -183,3 +186,55 @@ def test_a_zstd_header_of_an_unknown_kind_is_corrupt() -> None:
     frame[4] |= 0x08  # a reserved bit
     with pytest.raises(CorruptFile, match="zstd frame at byte 0"):
         decompress(4, bytes(frame), limit_bytes=1000)
+
+
+class CountedMembers:
+    """In the place of the gzip library: what it is given and what it hands back, which it copies."""
+
+    def __init__(self) -> None:
+        self.copied_bytes = 0
+
+    def decompressobj(self, wbits: int) -> CountedMember:
+        return CountedMember(self, isal_zlib.decompressobj(wbits=wbits))
+
+
+class CountedMember:
+    """One member."""
+
+    def __init__(self, counts: CountedMembers, member: Any) -> None:
+        self._counts = counts
+        self._member = member
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._member, name)
+
+    def decompress(self, data: bytes, max_bytes: int) -> bytes:
+        found: bytes = self._member.decompress(data, max_bytes)
+        self._counts.copied_bytes += len(data) + len(self._member.unused_data) + len(self._member.unconsumed_tail)
+        return found
+
+
+@pytest.mark.parametrize("member", [b"", b"x", NOISE], ids=["empty", "tiny", "large"])
+def test_gzip_copies_in_proportion_to_its_members(member: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied_bytes(count: int) -> int:
+        counts = CountedMembers()
+        monkeypatch.setattr(codecs, "isal_zlib", counts)
+        assert decompress(Codec.GZIP, gzip.compress(member, mtime=0) * count) == member * count
+        return counts.copied_bytes
+
+    enough = 3 + 100_000 // len(gzip.compress(member))
+    few, many = (copied_bytes(count) for count in (enough, 10 * enough))
+    assert many <= 20 * few
+
+
+@pytest.mark.parametrize("size_bytes", [1, 4095, 4096, 4097, 300_000])
+@pytest.mark.parametrize("cut_bytes", [0, 1, 8, 12])
+def test_gzip_members_end_wherever_a_step_ends(size_bytes: int, cut_bytes: int) -> None:
+    data = bytes(size_bytes * 400) + NOISE[:size_bytes]
+    stream = gzip.compress(data, mtime=0) * 2
+    if not cut_bytes:
+        assert decompress(Codec.GZIP, stream) == data * 2
+        assert decompress(Codec.GZIP, stream + b"not gzip") == data * 2
+    else:
+        with pytest.raises(CorruptFile, match="cut"):
+            decompress(Codec.GZIP, stream[:-cut_bytes])

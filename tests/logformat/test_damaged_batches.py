@@ -77,6 +77,7 @@ def test_a_cut_last_batch_is_a_partial_tail(cut: int) -> None:
         assert scanner.end is ScanEnd.PARTIAL_TAIL
     else:
         assert scanner.end is ScanEnd.ZERO_TAIL
+        assert "the beginning of a batch that was cut" in str(scanner.problem)
     assert scanner.valid_bytes == len(whole)
     assert scanner.problem is not None
 
@@ -85,6 +86,7 @@ def test_a_cut_last_batch_is_a_partial_tail(cut: int) -> None:
 def test_zeros_that_were_never_written_are_a_tail_of_their_own(zeros: int) -> None:
     scanner = finished(scan_bytes(batch_bytes(0) + bytes(zeros)))
     assert (scanner.end, scanner.valid_bytes) == (ScanEnd.ZERO_TAIL, len(batch_bytes(0)))
+    assert ("the beginning of a batch" in str(scanner.problem)) is (zeros < 12)
 
 
 def test_data_behind_zeros_is_damage() -> None:

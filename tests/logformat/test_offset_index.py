@@ -153,3 +153,10 @@ def test_a_rebuilt_index_is_accepted(sizes: list[int], rows: int) -> None:
     data = build(batches, rows=rows).offset_index
     # A different rebuilt index keeps the check from taking the short way.
     assert judged(OffsetIndexCheck(data, 0), batches, rows, b"other").state is IndexState.FINE
+
+
+@pytest.mark.parametrize("position", [-1, 2**31, 2**32])
+def test_positions_that_are_no_int32_are_refused(position: int) -> None:
+    index = OffsetIndex(5, np.array([5, 6]), np.array([0, position]))
+    with pytest.raises(CorruptFile, match=f"position {position} is not within"):
+        index.to_bytes()

@@ -150,6 +150,20 @@ def test_an_offset_too_far_above_the_base_is_refused_with_its_place() -> None:
     assert (caught.value.position, caught.value.offset) == (70, 2**31)
 
 
+@pytest.mark.parametrize("end_position", [2**31 - 1, 2**31, 2**31 + 100, 2**40])
+def test_a_position_that_is_no_int32_is_refused(end_position: int) -> None:
+    columns = columns_of([Placed(0, 70), Placed(1, 70)])
+    columns.position[1] = end_position - 70
+    builder = IndexBuilder(0)
+    if end_position < 2**31:
+        builder.add(columns)
+        builder.finish()
+        return
+    with pytest.raises(CorruptFile, match="holds at most 2147483647 bytes") as caught:
+        builder.add(columns)
+    assert (caught.value.position, caught.value.offset) == (end_position - 70, 1)
+
+
 def test_columns_are_not_kept() -> None:
     """The scanner may reuse nothing, but a chunk kept alive would cost memory in proportion to the segment."""
     builder = IndexBuilder(0)

@@ -14,6 +14,7 @@ from sidecar.http.page.charts import backlog, throughput
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import Summary, summary_of
 from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
+from sidecar.pipeline.round_signs import conditions_at_start
 from tests.page.made_up import HOUR_MS, NOW_MS, a_look, figures, waiting
 
 STALLED = {"stalled": [{"topic": "accounts", "partition": 0}]}
@@ -22,6 +23,9 @@ STALLED = {"stalled": [{"topic": "accounts", "partition": 0}]}
 def board(*partitions: PartitionFigures, **snapshots: int) -> BoardFigures:
     uploads = tuple(upload for partition in partitions for upload in partition.uploads)
     return BoardFigures("s3://bucket", "host/1", NOW_MS, partitions, uploads, (), Counter(snapshots), ())
+
+
+WAITS = "waiting for its first answer at s3://bucket"
 
 
 def summary(figures: BoardFigures, **changes: object) -> Summary:
@@ -34,7 +38,9 @@ def summary(figures: BoardFigures, **changes: object) -> Summary:
     ("found", "tone", "headline"),
     [
         (summary(board()), "busy", "No partitions"),
-        (summary(board(), not_ready={"first_round": "not known yet", "store": "not known yet"}), "busy", "Starting"),
+        (summary(board(), not_ready=conditions_at_start("s3://bucket")), "busy", f"Starting: store: {WAITS}"),
+        (summary(board(), not_ready={"first_round": "not over"}), "busy", "Starting: the first check"),
+        (summary(board(), not_ready={"first_round": "", "store": "no answer"}), "bad", "Needs attention"),
         (summary(board(figures(a_look()))), "good", "Every rolled segment is archived"),
         (summary(board(figures(a_look(archived_end_offset=None), segments=()))), "good", "No segment has rolled yet"),
         (summary(board(figures(waiting()))), "good", "1 partition has segments on the way"),

@@ -114,6 +114,7 @@ def reference_logs_of(
         groups=list(groups),
         last_batches=LastBatches.of(table),
         aborted=told.aborted,
+        log_start_offset=state.deleted_before_offset,
     )
     return [group.log for group in cleaned.groups]
 

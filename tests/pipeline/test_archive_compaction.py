@@ -121,6 +121,7 @@ def test_raw_segments_that_follow_are_compacted_with_all_that_lies_below(
     sound(store)
 
 
+@pytest.mark.leaves_damage("checkpoint", "checksum_mismatch")
 def test_one_damaged_partition_does_not_stop_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = archived(tmp_path, "orders-0")
     use(monkeypatch, store)

@@ -1,4 +1,4 @@
-"""Where compaction of an archive stops: open transactions, ends of ranges, holes, and the time it may take."""
+"""Where compaction of an archive stops: open transactions, ends of ranges, and holes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import pytest
 
 from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_bundle import table_at_end
-from sidecar.pipeline.compaction.archive_compactor import COMMIT_WITHIN_MS, ArchiveCompactor
 from sidecar.pipeline.compaction.archive_plan import plan_archive
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
-from sidecar.pipeline.compaction.local_stages import LocalStages
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,
-    SETTINGS,
     WRITER,
     archived,
     compact_one,
@@ -132,23 +128,3 @@ def test_nothing_from_a_transaction_on_whose_end_may_be_lost_is_touched(
     result = compact_one(store, before, RULES, tmp_path)
     assert (result.error, result.commit_number, result.left_alone) == (None, None, len(before.segments))
     assert store.objects == objects
-
-
-@pytest.mark.parametrize("late_ms", [0, 1])
-def test_what_took_longer_than_orphans_are_safe_is_not_committed(
-    late_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, clock = archived(tmp_path, "orders-0"), ManualClock(NOW_MS)
-    use(monkeypatch, store)
-    before = only_state(store)
-    objects = dict(store.objects)
-    slow = ArchiveCompactor(
-        SETTINGS, LocalStages(), clock, tmp_path, confirm=lambda _: clock.advance_ms(COMMIT_WITHIN_MS + late_ms)
-    )
-    (result,) = slow.compact([CompactionRequest(before.lineage.root, RULES, WRITER)])
-    if late_ms:
-        assert "took more than 12 hours; nothing was committed" in str(result.error)
-        assert store.objects == objects
-    else:
-        require_as_reference(store, before, result)
-        assert result.commit_number == before.next_number

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.archive.actions import Lost
+from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import Fenced
@@ -121,7 +122,7 @@ def test_a_compaction_that_was_overtaken_gives_up_and_leaves_nothing(
     rules = CompactionRules(NOW_MS)
     overtaken = []
 
-    def other(_request: CompactionRequest) -> None:
+    def other(_request: CompactionRequest, _decided: PartitionState) -> None:
         if not overtaken:
             overtaken.append(True)
             assert compact_one(store, state, rules, tmp_path).error is None

@@ -19,9 +19,9 @@ from sidecar.archive.extent import extent_of
 from sidecar.archive.keys import NO_TOPIC_ID
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.errors import LineageUnknown
+from sidecar.errors import CorruptFile, LineageUnknown
 from sidecar.logformat.batches import scan_file
-from sidecar.pipeline.archive_memory import SEGMENTS_KEPT
+from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
@@ -65,12 +65,59 @@ def test_a_last_commit_whose_mark_is_another_is_read(site: Site) -> None:
     assert site.run()[1] == {"list": 1}
 
 
+def _stopped(site: Site) -> CorruptFile:
+    """A process of one round changes nothing in the store, and says why."""
+    before = dict(site.store.objects)
+    (error,) = site.run()[0].errors
+    assert site.store.objects == before
+    assert isinstance(error, CorruptFile)
+    return error
+
+
+def _forget(site: Site) -> None:
+    (memory,) = site.state_dir.rglob("archives.sqlite")
+    memory.unlink()
+
+
+@pytest.mark.leaves_damage("commit_log")
 def test_a_last_commit_that_was_replaced_is_not_taken_for_the_one_that_was_seen(site: Site) -> None:
     site.run()
     site.run()
     site.store.objects[_last_commit(site)] += b" "
+    assert "damaged or was edited" in str(_stopped(site))
+
+
+def test_an_archive_that_lost_its_newest_commits_is_not_continued(site: Site) -> None:
+    """As after a bucket was rolled back. The checkpoint is gone, too: only what is remembered tells."""
     site.run()
-    assert site.is_read_anew
+    lost = {
+        key: body for key, body in site.store.objects.items() if "/checkpoints/" in key or key == _last_commit(site)
+    }
+    for key in lost:
+        del site.store.objects[key]
+    for _ in range(2):
+        assert "is missing, although it was seen before" in str(_stopped(site))
+    site.store.objects.update(lost)
+    assert site.run()[0].errors == []
+
+
+def test_nor_does_a_process_continue_it_that_forgot_what_it_knew(site: Site) -> None:
+    site.run()
+    (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
+    with site.process() as tools:
+        known = KnownArchive(replace(tools, memory=ArchiveMemory()), files)
+        known.open(files)
+        known.forget()
+        last = _last_commit(site)
+        commit = site.store.objects.pop(last)
+        for key in [key for key in site.store.objects if "/checkpoints/" in key]:
+            del site.store.objects[key]
+        for _ in range(2):
+            with pytest.raises(CorruptFile, match="is missing, although it was seen before"):
+                known.open(files)
+            known.forget()
+        site.store.objects[last] = commit
+        assert known.open(files).next_number == int(Path(last).stem) + 1
 
 
 def test_a_resumed_archive_goes_on_where_it_ended(site: Site) -> None:
@@ -97,19 +144,26 @@ def test_what_is_remembered_does_not_grow_with_the_archive(site: Site) -> None:
         assert remembered.largest_timestamp_ms == newest_ms
 
 
-def test_an_archive_that_was_emptied_is_begun_anew(site: Site) -> None:
+def test_an_archive_that_was_emptied_is_begun_again_once_a_person_says_so(site: Site) -> None:
     site.run()
     site.store.objects.clear()
+    (memory,) = site.state_dir.rglob("archives.sqlite")
+    said = str(_stopped(site))
+    assert f"stop the sidecar, delete {memory}, start it again. Otherwise this forks the history" in said
+    assert said.index("Restore it from a replica") < said.index("delete ")
+    _forget(site)
     assert site.run()[0].errors == []
     assert ranges(archived_states(site.store)[PARTITION]) == rolled_ranges(site.log_dir, PARTITION)
 
 
-def test_another_archive_in_its_place_is_read(site: Site, tmp_path: Path) -> None:
+def test_another_archive_in_its_place_is_read_once_a_person_says_so(site: Site, tmp_path: Path) -> None:
     site.run()
     site.store.objects.clear()
     other = Site(tmp_path / "other")
     other.store = site.store
     other.run()
+    assert "One of them was replaced" in str(_stopped(site))
+    _forget(site)
     site.run()
     with site.process() as tools:
         remembered = tools.memory.recall(NAME)

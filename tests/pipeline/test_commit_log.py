@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from structlog.testing import capture_logs
 
 from sidecar.archive.actions import Add
 from sidecar.archive.checkpoint import encode_checkpoint
-from sidecar.archive.commit import decode_commit, digest, encode_commit
+from sidecar.archive.commit import COMMIT_BYTES_MAX, decode_commit, digest, encode_commit
 from sidecar.archive.keys import below, checkpoint_key
 from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.state import empty_state
+from sidecar.clock import ManualClock
 from sidecar.errors import (
     CorruptFile,
 )
+from sidecar.model import ObjectKey
+from sidecar.pipeline import stored_commits
 from sidecar.pipeline.lineages import find_all_lineages, find_lineages
+from sidecar.pipeline.stored_commits import StoredCommits
 from tests.archive.builders import CLUSTER_ID, LINEAGE, NAMELESS, PARTITION, a_commit, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.commit_logs import CHECKPOINT_9, CHECKPOINT_19, ROOT, a_log, filled, key_of
@@ -39,13 +45,13 @@ def test_ten_thousand_requests_are_spared_by_checkpoints() -> None:
     assert {key for key in store.objects if "/checkpoints/" in key} == {CHECKPOINT_9, CHECKPOINT_19}
     store.calls.clear()
     assert a_log(store).read() == state
-    assert store.calls["read"] == 1 + 5
+    assert store.calls["read"] == 2 + 5, "the checkpoint, its commit, and those after it"
 
 
 def test_every_damaged_checkpoint_is_passed_over_with_a_warning() -> None:
     store = MemoryStore()
     state = filled(store, 25, checkpoint_every=10)
-    for damaged, reads in (([CHECKPOINT_19], 2 + 15), ([CHECKPOINT_9], 2 + 25)):
+    for damaged, reads in (([CHECKPOINT_19], 3 + 15), ([CHECKPOINT_9], 2 + 25)):
         for key in damaged:
             store.damage(key, lambda data: data[:-9] + b"!" + data[-8:])
         store.calls.clear()
@@ -55,14 +61,49 @@ def test_every_damaged_checkpoint_is_passed_over_with_a_warning() -> None:
         assert store.calls["read"] == reads
 
 
-def test_a_checkpoint_of_another_history_is_passed_over() -> None:
+@pytest.mark.parametrize("commits", [10, 12])
+def test_a_checkpoint_of_another_history_stops_readers(commits: int) -> None:
     store = MemoryStore()
-    state = filled(store, 12, checkpoint_every=10)
+    filled(store, commits, checkpoint_every=10)
     other = after(empty_state(LINEAGE), *[[Add(a_segment(number * 7, number * 7 + 7))] for number in range(10)])
     store.objects[CHECKPOINT_9] = encode_checkpoint(other)
-    with capture_logs() as logs:
-        assert a_log(store).read() == state
-    assert "contradicts itself" in logs[0]["reason"]
+    with pytest.raises(CorruptFile, match=r"One of them was replaced.*Nothing is appended until then") as caught:
+        a_log(store).read()
+    assert caught.value.file == key_of(9)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["valid", "damaged"])
+@pytest.mark.parametrize("commits", [20, 25])
+def test_nothing_is_read_above_a_checkpoint_whose_commit_is_missing(commits: int, is_damaged: bool) -> None:
+    """The key of a damaged checkpoint still tells that its commit was there: to go on would begin another history."""
+    store = MemoryStore()
+    filled(store, commits, checkpoint_every=10)
+    if is_damaged:
+        store.damage(CHECKPOINT_19, lambda data: data[:-9] + b"!" + data[-8:])
+    commit = store.objects.pop(key_of(19))
+    with pytest.raises(
+        CorruptFile, match=r"commit 19 is missing.*Restore it from a replica.*Nothing is appended"
+    ) as caught:
+        a_log(store).read()
+    assert caught.value.file == key_of(19)
+    store.objects[key_of(19)] = commit
+    assert a_log(store).read().next_number == commits
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_stale_listing_is_no_missing_commit(at_once: bool) -> None:
+    """Listings show the checkpoint, or later commits, but not all commits. These are read by key before an alarm."""
+    store = MemoryStore(ManualClock(1_700_000_000_000))
+    store.listings_stale_ms, store.lists_by_page = 10_000, at_once
+    state = filled(store, 25, checkpoint_every=10)
+    for hidden, shown in (([19], 25), ([19, 20, 22], 25), ([21], 25), ([0, 3], 25), ([24], 24), (range(25), 20)):
+        store.modified_ms = {key_of(number): store.clock.now_ms() for number in hidden}
+        log = a_log(store)
+        assert log.read().next_number == shown
+        assert log.refresh(state) == state
+        assert log.read() == state, "what was seen once is not forgotten"
+        # Nothing at all is listed: the first commit is asked for by key, and all that follow.
+        assert a_log(store).read_whole_chain().next_number == (25 if shown == 20 else shown)
 
 
 def test_a_checkpoint_that_fails_does_not_fail_the_commit() -> None:
@@ -88,11 +129,9 @@ def test_a_lost_end_shows_as_soon_as_it_was_seen_before() -> None:
     store = MemoryStore()
     state = filled(store, 10, checkpoint_every=10)
     del store.objects[key_of(9)]
-    with capture_logs() as logs:
-        assert a_log(store).read().next_number == 9
-    assert "commit 9 is missing, though it was seen before" in logs[0]["reason"]
-    with pytest.raises(CorruptFile, match="commit 9 is missing, though it was seen before"):
-        a_log(store).refresh(state)
+    for read in (a_log(store).read, partial(a_log(store).refresh, state)):
+        with pytest.raises(CorruptFile, match="commit 9 is missing, although it was seen before"):
+            read()
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(3, id="the newest vouches for itself")])
@@ -134,6 +173,40 @@ def test_a_huge_commit_is_not_even_read() -> None:
     with pytest.raises(CorruptFile, match="no writer of ours exceeds"):
         a_log(store).read()
     assert store.calls["read"] == 0
+
+
+class CountsBytes(MemoryStore):
+    """`most`: bytes of the largest answer to a read."""
+
+    most = 0
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        data = super().read(key, position, size_bytes, whole=whole)
+        self.most = max(self.most, len(data))
+        return data
+
+
+def test_a_huge_commit_that_no_listing_shows_is_not_read_whole() -> None:
+    store = CountsBytes()
+    stored = StoredCommits(store, ROOT)
+    store.objects[key_of(0)] = b" " * (2 * COMMIT_BYTES_MAX)
+    with pytest.raises(CorruptFile, match="no writer of ours exceeds") as caught:
+        stored.commit(0)
+    assert caught.value.file == key_of(0)
+    assert store.most == COMMIT_BYTES_MAX + 1
+
+
+def test_a_checkpoint_that_grew_since_it_was_listed_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CountsBytes()
+    filled(store, 10, checkpoint_every=10)
+    (listed,) = store.list(CHECKPOINT_9)
+    monkeypatch.setattr(stored_commits, "CHECKPOINT_BYTES_MAX", listed.size_bytes)
+    stored = StoredCommits(store, ROOT)
+    assert stored.checkpoint(9, listed).next_number == 10
+    store.objects[CHECKPOINT_9] += b" " * 1000
+    with pytest.raises(CorruptFile, match="no writer of ours exceeds"):
+        stored.checkpoint(9, listed)
+    assert store.most == listed.size_bytes + 1
 
 
 def test_a_commit_under_another_number_is_an_error() -> None:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
 from sidecar.archive.actions import Add, AdoptTopicId, Lost
 from sidecar.archive.commit import Writer
+from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
 from sidecar.errors import (
     CommitRefused,
     CoverageHole,
     Fenced,
+    ObjectDamaged,
+    ObjectExists,
+    ObjectMissing,
     OutcomeUnknown,
+    SettingsError,
+    SidecarError,
     StoreDenied,
+    StoreError,
+    StoreMissing,
+    StoreUnavailable,
     StoreUnsafe,
 )
+from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
 from tests.archive.builders import LINEAGE, NAMELESS, WRITER, a_segment
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
-from tests.pipeline.commit_logs import a_log, filled
+from tests.pipeline.commit_logs import ROOT, a_log, filled
 
 
 @pytest.mark.parametrize(
@@ -53,10 +63,11 @@ def test_an_answer_lost_to_another_writers_commit_is_a_conflict() -> None:
 def test_a_store_that_stays_silent_leaves_the_outcome_unknown() -> None:
     clock = ManualClock()
     store = MemoryStore(clock, faults=[Fault("put_if_absent", nth, FaultKind.LOST_REQUEST) for nth in range(4)])
-    with pytest.raises(OutcomeUnknown, match="it is not known whether this object stands") as caught:
+    with pytest.raises(OutcomeUnknown, match="the outcome of this write is unknown") as caught:
         filled(store, 1)
     assert caught.value.retryable
     assert store.objects == {}
+    assert not proves_not_committed(caught.value)
     assert 1 < clock.monotonic_s() < 10
 
 
@@ -98,17 +109,122 @@ def test_a_store_that_overwrites_is_unsafe() -> None:
         a_log(store).append([Add(a_segment(100, 200))], WRITER, state)
 
 
-def test_a_store_that_denies_says_so() -> None:
-    with pytest.raises(StoreDenied):
-        filled(MemoryStore(faults=[Fault("put_if_absent", 0, FaultKind.DENIED)]), 1)
+ERRORS = [
+    StoreError("418"),
+    StoreUnavailable("503"),
+    OutcomeUnknown("no answer"),
+    StoreDenied("403: expired credentials"),
+    SettingsError("301: another region"),
+    StoreMissing("no such bucket"),
+    StoreUnsafe("501"),
+    ObjectDamaged("another checksum"),
+    ObjectMissing("404"),
+    ObjectExists("412"),
+]
 
 
-def test_a_confirmed_commit_stands_even_if_it_cannot_be_read_back_now() -> None:
-    store = MemoryStore(faults=[Fault("read", 0, FaultKind.UNAVAILABLE)])
-    with capture_logs() as logs:
-        state = filled(store, 1)
-    assert logs[0]["event"] == "put_not_read_back"
-    assert a_log(store).read() == state
+class Failing(MemoryStore):
+    """From the first put on, `times` calls of one operation end with this error. A put may have taken hold all the same."""
+
+    def __init__(self, error: SidecarError, operation: str, times: int, *, is_done: bool) -> None:
+        super().__init__()
+        self.error, self.operation, self.left, self.is_done = error, operation, times, is_done
+        self.is_sent = False
+
+    def fail(self, operation: str) -> None:
+        if self.is_sent and operation == self.operation and self.left:
+            self.left -= 1
+            raise self.error
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        self.is_sent = True
+        if self.is_done and key not in self.objects:
+            super().put_if_absent(key, body)
+        self.fail("put_if_absent")
+        super().put_if_absent(key, body)
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        self.fail("read")
+        return super().read(key, position, size_bytes, whole=whole)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("times", [1, 3, 100])
+@pytest.mark.parametrize(("operation", "is_done"), [("put_if_absent", True), ("put_if_absent", False), ("read", False)])
+def test_after_the_put_was_sent_no_class_of_error_proves_an_outcome(
+    error: SidecarError, times: int, operation: str, is_done: bool
+) -> None:
+    store = Failing(error, operation, times, is_done=is_done)
+    is_contradiction = isinstance(error, ObjectExists) and operation == "put_if_absent" and not is_done
+    if is_contradiction or (times == 100 and not is_done):
+        with pytest.raises((OutcomeUnknown, StoreUnsafe), match="No object was deleted") as caught:
+            filled(store, 1)
+        assert not proves_not_committed(caught.value)
+    else:
+        assert filled(store, 1) == a_log(store).read()
+
+
+@pytest.mark.parametrize("times", [3, 100])
+def test_damaged_bytes_are_not_taken_for_another_writers_commit(times: int) -> None:
+    """A proxy flips a byte of our own commit while it is read back."""
+    store = MemoryStore()
+    read, left = store.read, [times]
+
+    def flipped(key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        data = read(key, position, size_bytes, whole=whole)
+        left[0] -= 1
+        return data if left[0] < 0 else data[:100] + bytes([data[100] ^ 1]) + data[101:]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "read", flipped)
+        if times == 3:
+            assert filled(store, 1).next_number == 1
+        else:
+            with pytest.raises(OutcomeUnknown, match="damaged or was edited"):
+                filled(store, 1)
+    assert a_log(store).read().next_number == 1
+
+
+def test_a_patient_writer_asks_for_a_minute() -> None:
+    clock = ManualClock()
+    store = Failing(StoreDenied("403"), "read", 9, is_done=False)
+    log = CommitLog(store, ROOT, clock, settle_s=SETTLE_S_PATIENT)
+    state = log.append([Add(a_segment(0))], WRITER, empty_state(LINEAGE))
+    assert state == a_log(store).read()
+    assert 30 < clock.monotonic_s() < 60
+
+
+def test_errors_before_the_put_and_lost_races_prove_that_nothing_was_committed() -> None:
+    store = MemoryStore()
+    stale = filled(store, 2)
+    filled(store, 1)
+    for actions, writer, kind in (
+        ([Add(a_segment(500))], WRITER, CoverageHole),
+        ([], WRITER, CommitRefused),
+        ([Add(a_segment(200))], Writer(1, 0, "old leader"), Fenced),
+        ([Add(a_segment(200))], WRITER, CommitConflict),
+    ):
+        with pytest.raises(kind) as caught:
+            a_log(store).append(actions, writer, stale)
+        assert proves_not_committed(caught.value)
+
+
+def test_who_loses_waits_longer_each_time_and_reads_the_winner_by_key() -> None:
+    """Listings are 10 s stale. Another writer commits before each put of ours."""
+    store = MemoryStore(ManualClock(1_700_000_000_000))
+    store.listings_stale_ms = 10_000
+    winner, log = a_log(store), a_log(store)
+    state, known, waits = log.read(), filled(store, 1), list[float]()
+    assert state.next_number == 0
+    for lost in range(6):
+        begun_s = store.clock.monotonic_s()
+        with pytest.raises(CommitConflict) as caught:
+            log.append([Add(a_segment(state.end_offset or 0, name=f"late {lost}"))], WRITER, state)
+        waits.append(round(store.clock.monotonic_s() - begun_s, 3))
+        state = caught.value.state
+        assert state == known, "decides on what the winner has committed, though no listing shows it"
+        known = winner.append([Add(a_segment(known.end_offset or 0))], WRITER, known)
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ class LosingAnswers(MemoryStore):
         if self.silent_on in key:
             raise OutcomeUnknown(f"{key}: no answer")
 
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
-        if self.silent_on in key:
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        if self.silent_on in key and key in self.objects:
             raise StoreUnavailable(f"{key}: no answer")
-        return super().read(key, position, size_bytes)
+        return super().read(key, position, size_bytes, whole=whole)
 
 
 @pytest.mark.parametrize("starts_again", [False, True])

@@ -14,12 +14,14 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.garbage import ORPHAN_MS, Collected, collect_garbage, collect_parts
+from sidecar.pipeline.commit_window import COMMIT_WITHIN_MS, ORPHAN_MS, AgeCheck
+from sidecar.pipeline.garbage import Collected, collect_garbage, collect_parts, orphaned_until_ms
 from sidecar.pipeline.journal import Attempt
-from sidecar.pipeline.upload import RESUMED_WITHIN_MS, resumable
+from sidecar.pipeline.upload import resumable
 from sidecar.pipeline.verify import verify_archive
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.store_at import StoreAt
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, remove_offsets, rounds_over, tools_for
 
@@ -86,9 +88,10 @@ def test_a_snapshot_that_was_compacted_and_cleared_away_since_is_read_where_it_i
         assert rounds.run_once().errors == []  # A restart: the archive is known, its producers are not yet.
         state = archived_states(store)[PARTITION]
         replace_segments(store, state, len(state.segments))
-        later = ManualClock(NOW_MS + DAY_MS)
+        writer = Writer(1, state.highest_leader_epoch, "t")
+        later_ms = max(store.clock.now_ms(), tools.clock.now_ms()) + DAY_MS
         found = collect_garbage(
-            store, state.lineage.root, later, Writer(1, state.highest_leader_epoch, "t"), grace_period_ms=0
+            store, state.lineage.root, tools.clock, writer, store_now_ms=later_ms, grace_period_ms=0
         )
         assert found == Collected(removed=len(state.segments), orphans=0)
         grow(log_dir, hidden, 868)
@@ -117,7 +120,8 @@ def collect(
 ) -> Collected:
     writer = Writer(1, state.highest_leader_epoch, "test")
     root = state.lineage.root
-    return collect_garbage(store, root, ManualClock(now_ms), writer, grace_period_ms=grace_ms, **more)  # type: ignore[arg-type]
+    now = {"store_now_ms": now_ms, "grace_period_ms": grace_ms}
+    return collect_garbage(store, root, ManualClock(NOW_MS), writer, **now, **more)  # type: ignore[arg-type]
 
 
 def test_garbage_goes_after_the_grace_period_and_nothing_else_does(tmp_path: Path) -> None:
@@ -175,8 +179,8 @@ def test_work_files_of_killed_compactions_go_after_a_day_and_nothing_that_is_non
     for key in (part, other):
         store.put_if_absent(ObjectKey(key), b"bytes")
         store.modified_ms[key] = NOW_MS
-    assert collect_parts(store, ManualClock(NOW_MS + ORPHAN_MS - 1), grace_period_ms=0) == 0
-    assert collect_parts(store, ManualClock(NOW_MS + ORPHAN_MS), grace_period_ms=0) == 1
+    assert collect_parts(store, orphaned_until_ms(NOW_MS + ORPHAN_MS - 1, 0)) == 0
+    assert collect_parts(store, orphaned_until_ms(NOW_MS + ORPHAN_MS, 0)) == 1
     assert set(store.objects) == {other}
 
 
@@ -187,6 +191,12 @@ def test_an_upload_that_may_be_cleared_away_is_not_gone_on_with(tmp_path: Path) 
         an_id("one"), "root", 0, 10, key, indexes_key(0, an_id("one")), 1, 5, 0, NOW_MS, log_crc32c=crc32c(b"bytes")
     )
     store.put_if_absent(below("root", key), b"bytes")
+    (stored_ms,) = store.modified_ms.values()
     with tools_for(log_dir, store, tmp_path / "state") as tools:
-        for age_ms, expected in ((RESUMED_WITHIN_MS, True), (RESUMED_WITHIN_MS + 1, False)):
-            assert resumable(replace(tools, clock=ManualClock(NOW_MS + age_ms)), attempt) is expected
+        for age_ms, expected in ((COMMIT_WITHIN_MS - 1, True), (COMMIT_WITHIN_MS, False)):
+            # By the store's clock, whatever this host's says.
+            for own_ms in (0, NOW_MS, NOW_MS + 100 * DAY_MS):
+                ages = AgeCheck.begin(StoreAt(store, stored_ms + age_ms), ManualClock(own_ms))
+                assert resumable(attempt, ages) is expected
+        store.gives_times = False
+        assert resumable(attempt, AgeCheck.begin(store, tools.clock)), "without times there is no gc"

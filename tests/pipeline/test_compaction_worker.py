@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+import pytest
 import structlog
 
+from sidecar.archive.state import PartitionState
+from sidecar.clock import ManualClock
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile, Fenced, PartitionError, SidecarError, StagingFull, StoreUnavailable
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting
-from sidecar.pipeline.compaction.policy import Assessment
-from sidecar.pipeline.compaction.waiting_list import LedPartition
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
+from sidecar.pipeline.compaction.policy import Assessment, Trigger
+from sidecar.pipeline.compaction.waiting_list import LedPartition, WaitingList
+from tests.archive.builders import LINEAGE
 from tests.pipeline.compaction_rig import NOW_MS, Rig, led, turns
 
 
@@ -241,3 +246,81 @@ def test_what_runs_is_told_while_it_runs() -> None:
         "due": None,
         "due_since_ms": None,
     }
+
+
+def test_a_partition_waits_while_a_deletion_is_not_noted_in_its_archive() -> None:
+    """A record that was deleted could win over a live one, which would be gone. To wait is no failure."""
+    rig = Rig({"a": 200, "b": 200})
+    rig.offer(led("a"), led("b"))
+    rig.worker.turn()
+    rig.jobs.clear()
+    rig.dirty["a"] = 200
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            rig.offer(replace(led("a"), unnoted_before_offset=50), led("b"))
+            turns(rig)
+            rig.clock.advance_ms(10**7)
+    assert rig.jobs == []
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("compaction_waits", "info")]
+    row = rig.row("a")
+    assert "50 look deleted" in row["waiting"]
+    assert "quarantined" not in row
+    assert rig.sample("partitions_total", result="failed") == 0
+    assert (rig.sample("quarantined_partitions"), rig.sample("oldest_due_age_seconds")) == (0, 0)
+    rig.offer(replace(led("a"), unnoted_before_offset=50, is_deletion_unknown=True), led("b"))
+    turns(rig)
+    assert "could not read whether" in rig.row("a")["waiting"]
+    rig.offer(led("a"), led("b"))
+    turns(rig)
+    assert rig.jobs == [["a"]]
+    assert "waiting" not in rig.row("a")
+
+
+def test_a_deletion_that_is_seen_during_a_job_is_waited_for_without_a_failure() -> None:
+    rig = Rig({"a": 200})
+    state = PartitionState(LINEAGE, None)
+
+    def offered_before(_topics: list[str]) -> None:
+        rig.offer(led("a", end_offset=101))  # a scan during the job, before it was seen
+
+    rig.job_ends = offered_before
+    rig.ends["a"] = DeletionUnnoted("records below offset 50 look deleted", state, 50)
+    rig.offer(led("a"))
+    turns(rig)
+    turns(rig)
+    assert rig.jobs == [["a"]]
+    assert "50 look deleted" in rig.row("a")["waiting"]
+    assert rig.sample("partitions_total", result="failed") == 0
+    assert rig.sample("quarantined_partitions") == 0
+    del rig.ends["a"]
+    rig.offer(led("a", end_offset=102))
+    turns(rig)
+    assert rig.jobs == [["a"], ["a"]]
+
+
+def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> None:
+    waiting, policy = WaitingList(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting.replace([(led("a"), policy)])
+    (entry,) = waiting.to_look_at()
+    waiting.assessed(entry, Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None))
+    waiting.replace([(led("a"), policy)])
+    assert len(waiting.due()) == 1
+    waiting.replace([(replace(led("a"), unnoted_before_offset=50), policy)])
+    assert not waiting.due()
+    assert waiting.to_look_at() == []
+    waiting.replace([(led("a"), policy)])
+    assert len(waiting.to_look_at()) == 1
+
+
+def test_a_partition_whose_compaction_was_undone_is_compacted_again() -> None:
+    waiting, policy = WaitingList(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting.replace([(led("a"), policy)])
+    (entry,) = waiting.to_look_at()
+    dirty = Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None)
+    waiting.assessed(entry, dirty)
+    waiting.compacted(led("a").topic_partition)
+    waiting.assessed(entry, replace(dirty, undone_by_commit=7))
+    assert len(waiting.due()) == 1
+    waiting.compacted(led("a").topic_partition)
+    with pytest.raises(PartitionError, match="first dirty offset"):
+        waiting.assessed(entry, replace(dirty, undone_by_commit=7))

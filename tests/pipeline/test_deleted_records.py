@@ -61,6 +61,49 @@ def recorded(
     return deleted_on_purpose(facts, state, starts, state.end_offset or 0, lambda: state)
 
 
+def test_a_deletion_that_no_commit_notes_yet_is_known_to_compaction(
+    seen: tuple[PartitionFiles, PartitionState],
+) -> None:
+    files, state = seen
+    starts, end_offset = LogStarts(), state.end_offset or 0
+    assert starts.unnoted_in(state) is None
+    starts.see(files, told(EPOCH_START_OFFSET + 1), TopicPolicy())
+    assert starts.unnoted_in(state) == EPOCH_START_OFFSET + 1
+    assert starts.unnoted_in(replace(state, deleted_before_offset=EPOCH_START_OFFSET)) == EPOCH_START_OFFSET + 1
+    assert starts.unnoted_in(replace(state, deleted_before_offset=EPOCH_START_OFFSET + 1)) is None
+    starts.inside = end_offset + 10
+    assert starts.unnoted_in(state) == end_offset
+    assert starts.unnoted_in(replace(state, deleted_before_offset=end_offset)) is None
+    starts.border = starts.inside
+    assert starts.unnoted_in(state) is None
+
+
+def test_a_deletion_after_the_last_look_is_known_to_compaction(
+    seen: tuple[PartitionFiles, PartitionState],
+) -> None:
+    files, state = seen
+    border = files.segments[1].base_offset
+    starts = LogStarts()
+    starts.see(files, told(0), TopicPolicy())
+
+    def unnoted(facts: PartitionFacts, policy: TopicPolicy = TopicPolicy()) -> int | None:  # noqa: B008 - frozen
+        return starts.unnoted_at(state, files, facts, policy)
+
+    assert unnoted(told(border + 5)) == border + 5
+    assert starts.inside is None  # That is the business of the next look.
+    assert [unnoted(told(offset)) for offset in (None, 0, border)] == [None] * 3  # retention ends at a border
+    assert unnoted(told(border + 5, EPOCH + 1)) is None
+    assert unnoted(told(border + 5), TIERED) is None
+    assert starts.unnoted_at(state, replace(files, directory_id=(9, 9)), told(border + 5), TopicPolicy()) is None
+    noted = replace(state, deleted_before_offset=border + 5)
+    assert starts.unnoted_at(noted, files, told(border + 5), TopicPolicy()) is None
+    starts.see(files, told(border + 5), TopicPolicy())
+    assert unnoted(told(files.segments[2].base_offset)) == border + 5  # retention came after it
+    assert not starts.is_unknown
+    starts.tell_unknown(told(border + 5), border + 5, PartitionError("damaged"))
+    assert starts.is_unknown
+
+
 def test_a_start_inside_a_segment_counts_above_what_this_leadership_has_written(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import compact_one, log_of, only_state, parts_of, records_of, reference_logs, use
 from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rig
+from tests.pipeline.made_logs import roll
 from tests.pipeline.rig import archive, tools_for
 
 PRODUCER: Final = 7
@@ -83,22 +83,6 @@ def abort(offset: int, *, horizon_ms: int | None = None) -> bytes:
     )
 
 
-def roll(held: Rig, segments: dict[int, tuple[bytes, ...]], end_offset: int) -> None:
-    """The broker's log: these segments, of which the last is active."""
-    directory = held.log_dir / "orders-0"
-    for path in directory.iterdir():
-        if path.name[:20].isdigit():
-            path.unlink()
-    for base_offset, batches in segments.items():
-        path = directory / f"{base_offset:020d}.log"
-        path.write_bytes(b"".join(batches))
-        os.utime(path, ns=((NOW_MS - 60_000) * 1_000_000,) * 2)
-    (directory / "leader-epoch-checkpoint").write_text("0\n1\n4 0\n")
-    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
-        (held.log_dir / name).write_text(f"0\n1\norders 0 {end_offset}\n")
-    (held.log_dir / "log-start-offset-checkpoint").write_text("0\n0\n")
-
-
 BELOW: Final = (written(0, b"k", b"aborted"), batch(1, b"k", b"old"))
 """What is archived as it is: offsets 0 and 1."""
 PASSED_MS: Final = NOW_MS - 1000
@@ -124,14 +108,14 @@ def held(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     """BELOW is archived raw, the segment behind it as a copy."""
     then, now = GROUPS[request.param]
     with rig(tmp_path, "orders-0") as found:
-        roll(found, {0: BELOW, 2: then}, 6)
+        roll(found.log_dir, {0: BELOW, 2: then}, 6)
         found.round()
         clock = found.tools.clock
         assert isinstance(clock, ManualClock)
         clock.advance_ms(DELAY_MS)
         assert found.round().errors == []
         # Its producer goes on behind, so that the marker is not kept for being its last batch.
-        roll(found, {0: BELOW, 2: now, 6: (written(6, b"w", b"1", epoch=1), commit(7)), 8: ()}, 8)
+        roll(found.log_dir, {0: BELOW, 2: now, 6: (written(6, b"w", b"1", epoch=1), commit(7)), 8: ()}, 8)
         found.round()
         assert found.compactor.turn()
         assert found.round().errors == []

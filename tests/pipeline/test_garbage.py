@@ -13,13 +13,24 @@ from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
+from sidecar.errors import StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.pipeline import garbage
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.stored_parts import STAGING
-from sidecar.pipeline.garbage import ORPHAN_MS, Collected, abort_uploads, collect_garbage, collect_parts
+from sidecar.pipeline.garbage import (
+    Collected,
+    abort_uploads,
+    collect_garbage,
+    collect_parts,
+    orphaned_until_ms,
+)
 from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import UnfinishedUpload
+from sidecar.storage.probe_folder import remove_leftovers
+from sidecar.storage.store_clock import read_store_clock
+from sidecar.storage.unfinished import list_uploads
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, only_state, use
@@ -43,10 +54,13 @@ def littered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 
 def clear(store: MemoryStore) -> tuple[Collected, int, Counter[str]]:
     """As the command does it, a day later."""
-    root, clock = ObjectKey(next(key for key in store.objects if "/commits/" in key).split("/commits/")[0]), store.clock
-    parts = collect_parts(store, clock, grace_period_ms=0)
-    uploads = abort_uploads(store, {root}, clock, grace_period_ms=0)
-    return collect_garbage(store, root, clock, WRITER, grace_period_ms=0), parts, uploads
+    root = ObjectKey(next(key for key in store.objects if "/commits/" in key).split("/commits/")[0])
+    now_ms = read_store_clock(store, store.clock).store_ms
+    until_ms = orphaned_until_ms(now_ms, 0)
+    parts = collect_parts(store, until_ms)
+    uploads = abort_uploads(store, list_uploads(store, "").uploads, {root}, until_ms)
+    found = collect_garbage(store, root, store.clock, WRITER, store_now_ms=now_ms, grace_period_ms=0)
+    return found, parts, uploads
 
 
 def live_keys(state: PartitionState) -> set[str]:
@@ -101,6 +115,7 @@ def test_death_at_any_call_leaves_all_that_is_live_and_a_second_run_finishes(
         assert clear(store) == (Collected(), 0, Counter())
 
 
+@pytest.mark.leaves_damage("corrupt_content")
 def test_who_commits_at_any_moment_meanwhile_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another writer appends, right before each call in turn: what it names stays, and the purge comes on top of it."""
     store = littered(tmp_path, monkeypatch)
@@ -134,6 +149,7 @@ def test_who_commits_at_any_moment_meanwhile_loses_nothing(tmp_path: Path, monke
         assert state.removed == ()
 
 
+@pytest.mark.leaves_damage("corrupt_content")
 def test_an_old_upload_that_is_committed_while_orphans_are_listed_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +191,7 @@ def append_copy(store: MemoryStore, name: str, modified_ms: int) -> None:
 
 
 def test_uploads_that_may_go_on_and_those_of_others_are_not_ended(tmp_path: Path) -> None:
-    store, clock = MemoryStore(), ManualClock(LATER_MS)
+    store = MemoryStore()
     root, other = (ObjectKey(f"cluster/{topic}/0/{an_id('topic')}") for topic in ("ours", "other"))
     part = ObjectKey(f"{STAGING}{an_id('job')}/00000007-{an_id('attempt')}.part")
     old, work_file = (UnfinishedUpload(key, key, NOW_MS) for key in (below(root, indexes_key(5, an_id("one"))), part))
@@ -185,10 +201,106 @@ def test_uploads_that_may_go_on_and_those_of_others_are_not_ended(tmp_path: Path
         UnfinishedUpload(below(root, "segments/readme.txt"), "no segment", NOW_MS),
         UnfinishedUpload(ObjectKey("backup.tar"), "not ours", NOW_MS),
     ]
+    kept.append(UnfinishedUpload(old.key, "of unknown age", None))
     store.unfinished = [old, *kept, work_file]
+    until_ms = orphaned_until_ms(LATER_MS, 0)
     expected = Counter({root: 1, STAGING: 1})
-    assert abort_uploads(store, {root}, clock, grace_period_ms=0, dry_run=True) == expected
-    assert len(store.unfinished) == 6
-    assert abort_uploads(store, {root}, clock, grace_period_ms=ORPHAN_MS + 1) == Counter()
-    assert abort_uploads(store, {root}, clock, grace_period_ms=0) == expected
+    assert abort_uploads(store, list(store.unfinished), {root}, until_ms, dry_run=True) == expected
+    assert len(store.unfinished) == 7
+    earlier_ms = orphaned_until_ms(LATER_MS, ORPHAN_MS + 1)
+    assert abort_uploads(store, list(store.unfinished), {root}, earlier_ms) == Counter()
+    assert abort_uploads(store, list(store.unfinished), {root}, until_ms) == expected
     assert store.unfinished == kept
+
+
+def only_removed(store: MemoryStore) -> tuple[int, ...]:
+    return tuple(found.removed_at_ms for found in only_state(store).removed)
+
+
+def test_an_object_without_a_time_is_never_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`modified_ms` 0 was read as "infinitely old": uploads in progress were deleted."""
+    store = littered(tmp_path, monkeypatch)
+    store.clock = ManualClock(LATER_MS)
+    before = set(store.objects)
+    until_ms, root = orphaned_until_ms(LATER_MS, 0), only_state(store).lineage.root
+    store.gives_times = False
+    assert collect_parts(store, until_ms) == 0
+    assert collect_garbage(store, root, store.clock, WRITER, store_now_ms=LATER_MS, grace_period_ms=0) == Collected()
+    with pytest.raises(StoreUnsupported, match="no modification times"):
+        clear(store)
+    assert set(store.objects) == before
+
+
+@pytest.mark.parametrize("ahead_ms", [-ORPHAN_MS * 365, ORPHAN_MS, ORPHAN_MS * 365])
+def test_a_clock_that_is_days_off_deletes_nothing_early(
+    ahead_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = littered(tmp_path, monkeypatch)
+    store.clock = ManualClock(NOW_MS + 1)
+    before = set(store.objects)
+    found = read_store_clock(store, ManualClock(NOW_MS + ahead_ms))
+    assert found.differs
+    root = only_state(store).lineage.root
+    own = ManualClock(NOW_MS + ahead_ms)
+    grace = {"store_now_ms": found.store_ms, "grace_period_ms": ORPHAN_MS}
+    assert collect_garbage(store, root, own, WRITER, **grace) == Collected()
+    assert set(store.objects) == before
+
+
+def test_a_writer_whose_clock_was_a_year_behind_does_not_end_the_grace_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`removed_at_ms` is by the writer's clock. Only the commit's own time in the store counts."""
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    assert compact_one(store, only_state(store), CompactionRules(NOW_MS), tmp_path).error is None
+    removed = len(only_removed(store))
+    assert removed > 3
+    committed_ms = max(only_removed(store)) + 365 * ORPHAN_MS  # by the store; the writer said a year earlier
+    newest = max(key for key in store.objects if "/commits/" in key)
+    for key in store.objects:
+        store.modified_ms[key] = committed_ms if key == newest else committed_ms - 1
+    root = only_state(store).lineage.root
+
+    def collect(now_ms: int) -> Collected:
+        return collect_garbage(store, root, store.clock, WRITER, store_now_ms=now_ms, grace_period_ms=ORPHAN_MS)
+
+    assert collect(committed_ms + ORPHAN_MS - 1) == Collected()
+    assert collect(committed_ms + ORPHAN_MS) == Collected(removed, 0)
+
+
+def test_a_writer_whose_clock_was_a_year_ahead_does_not_lengthen_the_grace_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One such commit also makes `committed_at_ms` of all later commits too late: it never falls."""
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    assert compact_one(store, only_state(store), CompactionRules(NOW_MS), tmp_path).error is None
+    committed_ms = max(only_removed(store)) - 365 * ORPHAN_MS  # by the store; the writer said a year later
+    for key in store.objects:
+        store.modified_ms[key] = committed_ms
+    root = only_state(store).lineage.root
+
+    def collect(now_ms: int) -> Collected:
+        return collect_garbage(store, root, store.clock, WRITER, store_now_ms=now_ms, grace_period_ms=ORPHAN_MS)
+
+    assert collect(committed_ms + ORPHAN_MS - 1) == Collected()
+    assert collect(committed_ms + ORPHAN_MS).removed > 3
+
+
+def test_what_probes_left_goes_after_a_day_and_a_probe_that_goes_on_stays() -> None:
+    store = MemoryStore()
+    for name, modified_ms in (("killed", NOW_MS), ("going-on", NOW_MS + 1)):
+        key = ObjectKey(f"_probe/{name}/small")
+        store.put_if_absent(key, b"probe")
+        store.modified_ms[key] = modified_ms
+    old, young, unknown = (
+        UnfinishedUpload(ObjectKey(f"_probe/{name}/large"), name, started_ms)
+        for name, started_ms in (("killed", NOW_MS), ("going-on", NOW_MS + 1), ("of unknown age", None))
+    )
+    store.unfinished = [old, young, unknown]
+    until_ms = orphaned_until_ms(LATER_MS, 0)
+    assert remove_leftovers(store, until_ms, dry_run=True) == 2
+    assert len(store.objects) == 2
+    assert remove_leftovers(store, until_ms) == 2
+    assert (set(store.objects), store.unfinished) == ({"_probe/going-on/small"}, [young, unknown])

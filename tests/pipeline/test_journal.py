@@ -52,7 +52,7 @@ def test_failed_uploads_and_what_they_leave_are_measured(tmp_path: Path) -> None
 
 def test_failed_commits_are_measured(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
-    store = MemoryStore(faults=[Fault("put_if_absent", 0, FaultKind.DENIED, "/commits/")])
+    store = MemoryStore(faults=[Fault("put_if_absent", nth, FaultKind.DENIED, "/commits/") for nth in range(4)])
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         report = archive(tools, log_dir)
         assert [isinstance(error, StoreError) for error in report.errors] == [True]

@@ -58,6 +58,10 @@ def test_what_is_regular_is_read_up_to_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     assert (read_regular(path), read_regular(path, 4)) == (b"0123456789", b"0123")
+    os.truncate(path, 2**40)
+    assert read_regular(path, 4) == b"0123"
+    with pytest.raises(OSError, match="larger than"):
+        read_regular(path)
     with pytest.raises(IsADirectoryError):
         read_regular(tmp_path)
     with pytest.raises(FileNotFoundError):

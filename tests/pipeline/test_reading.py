@@ -123,7 +123,7 @@ def test_objects_of_an_abandoned_attempt_go_even_where_uploads_may_not_be_listed
 
 def test_an_attempt_stays_in_the_journal_while_the_store_does_not_answer(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
-    store = MemoryStore(faults=[Fault("put_if_absent", 0, FaultKind.DENIED)])
+    store = MemoryStore(faults=[Fault("put_if_absent", nth, FaultKind.DENIED) for nth in range(4)])
     with tools_for(log_dir, store, tmp_path) as tools:
         archive(tools, log_dir, "append-time")
         delete = store.delete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,7 +15,7 @@ from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, Stagi
 from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.round_signs import RoundSigns
+from sidecar.pipeline.round_signs import RoundSigns, conditions_at_start
 from sidecar.ports import FactsState
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
@@ -92,7 +93,7 @@ def test_a_dead_disk_that_takes_the_broker_along_is_told_as_the_log_dirs() -> No
 class WatchedHealth(Health):
     """Keeps what a probe and `/status` could have shown in between, whenever a condition is met."""
 
-    def __init__(self, clock: ManualClock, conditions: tuple[str, ...]) -> None:
+    def __init__(self, clock: ManualClock, conditions: dict[str, str]) -> None:
         super().__init__(clock, conditions=conditions)
         self.seen: list[tuple[bool, bool]] = []
 
@@ -105,10 +106,9 @@ class WatchedHealth(Health):
 @pytest.mark.parametrize("away", ["", "the broker does not answer"])
 def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: str) -> None:
     clock = ManualClock(0)
-    health = WatchedHealth(clock, ("store", "log_dirs", "first_round"))
-    health.met("store")
-    health.met("log_dirs")
+    health = WatchedHealth(clock, conditions_at_start("s3://bucket"))
     signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs.store_usable()
     signs.round_ended(RoundReport(broker_away=away))
     # Ready never without a status, and with a broker that is away not for a moment.
     assert (True, False) not in health.seen
@@ -119,6 +119,8 @@ def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_
     clock = ManualClock(0)
     health, board = Health(clock), Board(clock)
     signs = RoundSigns(clock, Metrics(clock), health, board)
+    signs.store_usable()
+    signs.round_ended(RoundReport())
     with capture_logs() as logs:
         signs.store_silent("PutObject: read timeout")
         assert health.not_ready() == {"store": "PutObject: read timeout"}
@@ -131,3 +133,25 @@ def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_
         ("info", "store_answers_again"),
     ]
     assert [error.text for error in board.figures().errors] == ["PutObject: read timeout"]
+    assert "planned and pinned" in logs[0]["effect"]
+
+
+def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
+    clock = ManualClock(0)
+    health = Health(clock, conditions=conditions_at_start("s3://bucket/archive"))
+    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    waits = {"store": "waiting for its first answer at s3://bucket/archive", "first_round": ANY}
+    assert health.not_ready() == waits
+    with capture_logs() as logs:
+        signs.store_silent("PutObject: read timeout")
+        signs.not_usable("store", StoreUnavailable("PutObject: read timeout"), 4.0)
+        assert health.not_ready() == {"store": "PutObject: read timeout", "first_round": ANY}
+        signs.store_silent("")
+        assert health.not_ready()["store"] == "it answers again; the sidecar checks what it can do"
+        signs.store_usable()
+    assert health.not_ready() == {"first_round": "the first check of all partitions is not over"}
+    assert [line["event"] for line in logs] == ["store_silent", "store_not_usable", "store_answers_again"]
+    for line in logs[:2]:
+        assert "nothing is pinned until the store has answered once" in line["effect"]
+        assert "nothing in the archive changed" in line["effect"]
+    assert logs[1]["next_try_s"] == 4.0

@@ -40,6 +40,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> StoreSetti
     return StoreSettings(url="memory://here")
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_the_same_findings_as_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     store = many_partitions(20)
     broken = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=15))

@@ -17,6 +17,7 @@ from tests.archive.example import FIRST, LINEAGE, SECOND, WRITER, many_partition
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 
 
+@pytest.mark.leaves_damage("commit_log")
 def test_status_has_a_row_for_every_lineage_with_commits() -> None:
     store = many_partitions(3)
     nameless = Lineage(LINEAGE.cluster_id, replace(LINEAGE.topic_partition, topic="old"), NO_TOPIC_ID)
@@ -52,6 +53,7 @@ def test_status_has_a_row_for_every_lineage_with_commits() -> None:
         "clean_end_offset": None,
         "clean_strategy": None,
         "deleted_before_offset": None,
+        "undo_until_ms": None,
         "raw_bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes,
         "compacted_bytes": 0,
         "problem": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from sidecar.archive.commit import digest
 from sidecar.archive.keys import below, checkpoint_key, commit_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.archive.strict_json import canonical
+from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
 from sidecar.pipeline.commit_log import CommitLog
@@ -87,8 +89,13 @@ def test_a_whole_archive_is_sound(deep: bool) -> None:
     ],
 )
 def test_damaged_objects_are_lost(
-    key: ObjectKey, change: Callable[[bytes], bytes] | None, kind: str, deep: bool
+    key: ObjectKey,
+    change: Callable[[bytes], bytes] | None,
+    kind: str,
+    deep: bool,
+    expect_damage: Callable[[str], None],
 ) -> None:
+    expect_damage(kind)
     store = example()
     if change:
         store.damage(key, change)
@@ -108,6 +115,7 @@ class NoChecksums(MemoryStore):
         return facts and replace(facts, crc32c=None)
 
 
+@pytest.mark.leaves_damage("checksum_mismatch")
 def test_only_deep_reads_the_log_where_the_store_keeps_no_checksum() -> None:
     store = NoChecksums()
     write_example(store)
@@ -118,6 +126,7 @@ def test_only_deep_reads_the_log_where_the_store_keeps_no_checksum() -> None:
     assert any("at byte" in problem.what for problem in found.problems)
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_a_vanished_object_is_missing_even_between_two_requests() -> None:
     store = NoChecksums()
     write_example(store)
@@ -149,6 +158,7 @@ def committed(bundle: Bundle, **changes: object) -> MemoryStore:
     ],
     ids=str,
 )
+@pytest.mark.leaves_damage("corrupt_content")
 def test_a_log_that_is_not_the_committed_one_is_found_by_reading_its_batches(changes: dict[str, object]) -> None:
     store = committed(FIRST, **changes)
     assert verified(store, deep=False).is_sound
@@ -156,6 +166,7 @@ def test_a_log_that_is_not_the_committed_one_is_found_by_reading_its_batches(cha
     assert findings(found) == {("corrupt_content", FIRST_LOG)}
 
 
+@pytest.mark.leaves_damage("corrupt_content")
 def test_a_committed_tail_that_is_no_batch_is_found() -> None:
     log = FIRST.log + bytes(5)
     bundle = replace(FIRST, log=log)
@@ -175,6 +186,7 @@ def test_a_committed_tail_that_is_no_batch_is_found() -> None:
         (PartName.TRANSACTION_INDEX, b"\1" * 34),
     ],
 )
+@pytest.mark.leaves_damage("corrupt_content")
 def test_parts_that_do_not_parse_are_found(name: PartName, content: bytes) -> None:
     contents = {
         PartName.OFFSET_INDEX: b"",
@@ -191,7 +203,34 @@ def test_parts_that_do_not_parse_are_found(name: PartName, content: bytes) -> No
     assert name.value in found.problems[0].what
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (PartName.OFFSET_INDEX, struct.pack(">ii", 1, 3)),
+        (PartName.OFFSET_INDEX, struct.pack(">iiii", 1, 70, 2, -(2**31))),
+        (PartName.TIME_INDEX, struct.pack(">qi", 2**60, 1)),
+        (PartName.TRANSACTION_INDEX, struct.pack(">hqqqq", 0, 7, 0, 1, 1)),
+    ],
+)
+@pytest.mark.leaves_damage("corrupt_content")
+def test_indexes_that_contradict_the_batches_are_found_by_reading_these(name: PartName, content: bytes) -> None:
+    contents = {
+        PartName.OFFSET_INDEX: b"",
+        PartName.TIME_INDEX: b"",
+        PartName.PRODUCER_SNAPSHOT: bytes.fromhex("000148674bc700000000"),
+        PartName.LEADER_EPOCHS: b"0\n1\n0 0\n",
+        PartName.TRANSACTION_INDEX: b"",
+    } | {name: content}
+    indexes, parts = assemble_indexes(*contents.values())
+    store = committed(replace(FIRST, indexes=indexes), parts=(FIRST.segment.parts[0], *parts))
+    assert verified(store, deep=False).is_sound
+    found = verified(store, deep=True)
+    assert findings(found) == {("corrupt_content", FIRST_INDEXES)}
+    assert f"part {name.value} contradicts the batches" in found.problems[0].what
+
+
 @pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.leaves_damage("commit_log")
 def test_a_broken_commit_log_is_the_one_problem(deep: bool) -> None:
     store = example()
     store.delete([CHECKPOINT])
@@ -202,14 +241,32 @@ def test_a_broken_commit_log_is_the_one_problem(deep: bool) -> None:
     assert "damaged or was edited" in found.row.problem
 
 
-def test_only_deep_looks_at_commits_before_the_checkpoint() -> None:
+@pytest.mark.leaves_damage("commit_log")
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_missing_commit_below_the_checkpoint_is_a_problem(deep: bool) -> None:
     store = example()
     store.delete([below(ROOT, commit_key(0))])
+    assert findings(verified(store, deep=deep)) == {("commit_log", below(ROOT, commit_key(0)))}
+
+
+@pytest.mark.leaves_damage("commit_log")
+def test_only_deep_reads_the_commits_below_the_checkpoint() -> None:
+    store = example()
+    store.damage(below(ROOT, commit_key(0)), flip(100))
     assert verified(store, deep=False).is_sound
     assert findings(verified(store, deep=True)) == {("commit_log", below(ROOT, commit_key(0)))}
 
 
+def test_a_commit_that_a_stale_listing_leaves_out_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = example()
+    listing, left_out = store.list, below(ROOT, commit_key(0))
+    monkeypatch.setattr(store, "list", lambda *a, **k: (f for f in listing(*a, **k) if f.key != left_out))
+    assert left_out in {facts.key for facts in listing(ROOT)}
+    assert verified(store, deep=False).is_sound
+
+
 @pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.leaves_damage("checkpoint")
 def test_a_damaged_checkpoint_is_a_problem_but_hides_nothing(deep: bool) -> None:
     store = example()
     store.damage(CHECKPOINT, flip(100))
@@ -219,6 +276,16 @@ def test_a_damaged_checkpoint_is_a_problem_but_hides_nothing(deep: bool) -> None
     assert [state for _, _, state in states(found)] == ["FOUND", "LOST", "FOUND"]
 
 
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.leaves_damage("commit_log")
+def test_a_checkpoint_without_its_commit_is_a_problem(deep: bool) -> None:
+    """Deep, the chain of the commits that are left looks whole."""
+    store = example()
+    store.delete([below(ROOT, commit_key(2))])
+    assert findings(verified(store, deep=deep)) == {("commit_log", below(ROOT, commit_key(2)))}
+
+
+@pytest.mark.leaves_damage("checkpoint")
 def test_a_checkpoint_that_tells_another_story_is_found_by_deep() -> None:
     other = MemoryStore()
     write_example(other)
@@ -255,9 +322,40 @@ def test_what_lies_beside_is_counted_with_its_age() -> None:
     assert found.unfinished_uploads == 1
 
 
-def test_a_store_that_hides_unfinished_uploads_is_no_problem() -> None:
+@pytest.mark.parametrize("own_ms", [0, 1_700_000_000_000 + 400 * 86_400_000])
+def test_ages_are_by_the_stores_clock_and_not_by_ours(own_ms: int) -> None:
     store = example()
-    store.faults = [Fault("unfinished_uploads", 0, FaultKind.DENIED)]
+    key = below(ROOT, log_key(9, an_id("young")))
+    store.put_if_absent(key, b"abc")
+    store.clock.sleep_s(60)
+    objects = set(store.objects)
+    found = verify_partition(store, ROOT, ManualClock(own_ms))
+    assert [orphan.age_ms for orphan in found.orphans] == [MINUTE_MS]
+    assert [segment.state for segment in found.segments if segment.end_offset is None] == [SegmentState.UPLOADING]
+    assert set(store.objects) == objects
+    store.gives_times = False
+    found = verify_partition(store, ROOT, ManualClock(own_ms))
+    assert [orphan.age_ms for orphan in found.orphans] == [None]
+    assert [segment.state for segment in found.segments if segment.end_offset is None] == [SegmentState.UPLOADING]
+
+
+def test_without_orphans_nothing_is_written_and_where_that_is_denied_our_clock_shows_the_ages() -> None:
+    store = example()
+    puts = store.calls["put_if_absent"]
+    assert verified(store, deep=False).is_sound
+    assert store.calls["put_if_absent"] == puts
+    store.put_if_absent(below(ROOT, log_key(9, an_id("young"))), b"abc")
+    store.faults = [Fault("put_if_absent", nth, FaultKind.DENIED) for nth in range(9)]
+    with capture_logs() as logs:
+        found = verify_partition(store, ROOT, ManualClock(store.clock.now_ms() + MINUTE_MS))
+    assert [orphan.age_ms for orphan in found.orphans] == [MINUTE_MS]
+    assert [entry["event"] for entry in logs] == ["ages_by_own_clock"]
+
+
+@pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.UNSUPPORTED])
+def test_a_store_that_lists_no_unfinished_uploads_is_no_problem(kind: FaultKind) -> None:
+    store = example()
+    store.faults = [Fault("unfinished_uploads", 0, kind)]
     found = verified(store, deep=False)
     assert found.is_sound
     assert found.unfinished_uploads is None
@@ -307,6 +405,7 @@ def test_the_json_form() -> None:
     assert row["bytes"] == FIRST.segment.size_bytes + SECOND.segment.size_bytes
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_every_partition_of_an_archive_is_verified() -> None:
     store = many_partitions(20)
     broken = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=15))
@@ -318,7 +417,7 @@ def test_every_partition_of_an_archive_is_verified() -> None:
 
 
 def test_a_deep_check_of_a_larger_log_reads_it_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.pipeline.verify_segment.WINDOW_BYTES", 4096)
+    monkeypatch.setattr("sidecar.pipeline.log_check.WINDOW_BYTES", 4096)
     bundle = a_bundle(0, 2000, [a_batch(offset, 10) for offset in range(0, 2000, 10)], [(0, 0)])
     store = committed(bundle)
     store.calls.clear()

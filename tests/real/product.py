@@ -18,7 +18,7 @@ from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
-from tests.servers.versitygw import VersityGateway
+from tests.servers.s3_server import S3Server
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
 PREFIX = "TIERED_SIDECAR__"
@@ -38,14 +38,14 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
     return {**own, **{PREFIX + path.upper().replace(".", "__"): value for path, value in settings.items()}}
 
 
-def s3_settings(gateway: VersityGateway, endpoint: str | None = None) -> dict[str, str]:
-    """Settings, by path, with which the program reaches a gateway; `endpoint` names a proxy in front of it."""
+def s3_settings(server: S3Server, endpoint: str | None = None) -> dict[str, str]:
+    """Settings, by path, with which the program reaches a server; `endpoint` names a proxy in front of it."""
     return {
-        "store.s3.endpoint_url": endpoint or gateway.endpoint,
-        "store.s3.region": gateway.region,
+        "store.s3.endpoint_url": endpoint or server.endpoint,
+        "store.s3.region": server.region,
         "store.s3.addressing_style": "path",
-        "store.s3.access_key_id": gateway.access_key,
-        "store.s3.secret_access_key": gateway.secret_key,
+        "store.s3.access_key_id": server.access_key,
+        "store.s3.secret_access_key": server.secret_key,
     }
 
 

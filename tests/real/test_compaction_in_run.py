@@ -64,6 +64,7 @@ def damage(archive: Path, state: PartitionState) -> str:
     return key
 
 
+@pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
 def test_compaction_beside_uploads(tmp_path: Path) -> None:
     log_dir, archive = tmp_path / "logs", tmp_path / "archive"
     log = GrowingLog(LOGS, log_dir, GROWING)

@@ -33,7 +33,7 @@ from tests.real.soak_producers import PARTITIONS, LiveProducers
 from tests.real.soak_sleepers import RATE_KB_PER_S, Sleeper
 from tests.real.soak_sleepers import SEGMENT_BYTES as SLEEPERS_SEGMENT_BYTES
 from tests.real.topics import wait_until
-from tests.servers.holding_proxy import HoldingProxy
+from tests.servers.fault_proxy import FaultProxy, fault_proxy
 from tests.servers.kafka_cluster import KafkaCluster
 from tests.servers.toxiproxy import Proxy, Toxiproxy
 from tests.servers.versitygw import VersityGateway
@@ -109,7 +109,7 @@ class SleepyArchive:
 
     gateway: VersityGateway
     proxy: Proxy
-    holding: HoldingProxy
+    holding: FaultProxy
     sidecars: list[Daemon]
     state_dirs: list[Path]
 
@@ -124,7 +124,7 @@ def sleepy(
     directory = tmp_path_factory.mktemp("sleepers")
     with (
         VersityGateway(directory / "versitygw", options=["--quiet"]) as gateway,
-        HoldingProxy(gateway.port) as holding,
+        fault_proxy(gateway.endpoint) as holding,
         ExitStack() as resources,
     ):
         proxy = toxiproxy.proxy("sleeper", holding.port)

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.segments import CLUSTER_ID, MIB, TOPIC, write_log_dir
 from tests.real.product import PROGRAM, environment, json_lines, run_program, s3_settings
-from tests.servers.holding_proxy import HoldingProxy
+from tests.servers.fault_proxy import fault_proxy
 from tests.servers.toxiproxy import Toxiproxy
 from tests.servers.versitygw import VersityGateway
 
@@ -33,7 +33,7 @@ def test_killed_at_random_points_it_ends_with_what_was_archived(tmp_path: Path) 
     source = write_log_dir(tmp_path / "source", SEGMENTS, SEGMENT_BYTES)
     with (
         VersityGateway(tmp_path, options=["--quiet"]) as gateway,
-        HoldingProxy(gateway.port) as holding,
+        fault_proxy(gateway.endpoint) as holding,
         Toxiproxy(tmp_path) as proxies,
     ):
         settings = {**s3_settings(gateway), "store.url": f"s3://{gateway.bucket}/kills"}

@@ -37,12 +37,13 @@ from tests.real.restored_source import (
 )
 from tests.real.stored_batches import last_data_batch, send_again
 from tests.real.topics import create_topics, end_offset, set_topic, wait_for_directories, wait_until, write
+from tests.servers.dist import NEWEST_KAFKA
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-VERSIONS = os.environ.get("RESTORE_MATRIX", "4.3.0").split(",")
+VERSIONS = os.environ.get("RESTORE_MATRIX", NEWEST_KAFKA).split(",")
 # Nothing is deleted by age; the cleaner and retention look often.
 PROPERTIES = {
     "log.retention.ms": "-1",

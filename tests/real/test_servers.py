@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, Producer
 
-from tests.golden import dump_text, golden, split_dumps
+from tests.golden import VERSIONS, dump_text, golden, split_dumps
 from tests.servers import ServerError
 from tests.servers.dist import KAFKA_VERSIONS, kafka_libs, tool
 from tests.servers.kafka import KafkaBroker
@@ -208,7 +208,7 @@ def test_toxiproxy_delays_and_cuts(tmp_path: Path) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("version", KAFKA_VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_stored_dumps_are_what_the_tool_prints_today(version: str) -> None:
     name = "logs/orders-1/00000000000000000000.log"
     printed = dump_log_segments(version, golden(version), [name], "--deep-iteration", "--print-data-log")

@@ -22,10 +22,11 @@ from tests.real.soak_beside import Archived, active_bases, archive_settings, sid
 from tests.real.soak_equality import assert_whole, unfinished_attempts, wait_until_archived
 from tests.real.soak_producers import PARTITIONS, LiveProducers
 from tests.real.topics import end_offset
+from tests.servers.dist import NEWEST_KAFKA
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
-VERSIONS = os.environ.get("SOAK_VERSIONS", "4.3.0").split()
+VERSIONS = os.environ.get("SOAK_VERSIONS", NEWEST_KAFKA).split()
 BOUNCES = int(os.environ.get("SOAK_BOUNCES", "1"))
 
 pytestmark = pytest.mark.real

@@ -119,6 +119,7 @@ def test_a_mistyped_topic_is_looked_for_in_the_archive_before_a_cluster_is_asked
     assert "did you mean orders" in done.err
 
 
+@pytest.mark.leaves_damage("size_mismatch")
 def test_a_partition_that_stopped_is_told(archive: Path, tmp_path: Path) -> None:
     copy = tmp_path / "archive"
     for path in archive.rglob("*"):

@@ -62,6 +62,7 @@ def all_but_the_end_deleted(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [segments_deleted, segments_appended, all_but_the_end_deleted])
+@pytest.mark.leaves_damage("missing_object")
 def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Path) -> None:
     change(half / "orders-0")
     before = files_of(half / "orders-0")
@@ -84,6 +85,7 @@ def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Pa
         ({"producer_state": ProducerStateMode.DROP}, "with --producer-state keep"),
     ],
 )
+@pytest.mark.leaves_damage("missing_object")
 def test_another_wish_is_not_done(wish: dict[str, Any], told: str, half: Path) -> None:
     with pytest.raises(LogDirRefused, match=told):
         run(archived(), half, **wish)
@@ -91,6 +93,7 @@ def test_another_wish_is_not_done(wish: dict[str, Any], told: str, half: Path) -
     assert [outcome.state for outcome in run(archived(), half).outcomes] == ["done before", "restored"]
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_another_topic_id_is_not_done(tmp_path: Path) -> None:
     log_dir = tmp_path / "fresh"
     log_dir.mkdir()
@@ -99,6 +102,7 @@ def test_another_topic_id_is_not_done(tmp_path: Path) -> None:
         run(archived(), log_dir, topic_id=OTHER_ID)
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_a_combination_that_is_refused_is_refused_for_what_is_done_too(tmp_path: Path) -> None:
     log_dir = tmp_path / "fresh"
     log_dir.mkdir()
@@ -108,6 +112,7 @@ def test_a_combination_that_is_refused_is_refused_for_what_is_done_too(tmp_path:
         run(archived(), log_dir)
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_epochs_that_the_replaced_empty_log_decided_stay_decided(tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
     new_topic(log_dir, "orders-0", str(ID), "0\n1\n3 0\n")
@@ -119,6 +124,7 @@ def test_epochs_that_the_replaced_empty_log_decided_stay_decided(tmp_path: Path)
     assert first.decisions.leader_epochs is again.decisions.leader_epochs is LeaderEpochMode.FLATTEN
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_what_was_archived_since_is_not_said_to_be_restored(tmp_path: Path) -> None:
     log_dir, less = own_log_dir(tmp_path), damaged()
     last = max(key for key in less.objects if "/orders/0/" in key and "/commits/" in key)
@@ -133,6 +139,7 @@ def test_what_was_archived_since_is_not_said_to_be_restored(tmp_path: Path) -> N
     assert again.to_json()["end_offset"] == first.log.end_offset
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_another_commands_end_leaves_the_first_one_its_note(half: Path) -> None:
     shutil.rmtree(half / "orders-1.restoring")
     interrupted = damaged()

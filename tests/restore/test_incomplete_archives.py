@@ -130,6 +130,7 @@ def test_a_damaged_commit_stops_only_its_partition(tmp_path: Path, capsys: pytes
     assert not list(log_dir.rglob(".restore*"))
 
 
+@pytest.mark.leaves_damage("commit_log")
 def test_a_missing_commit_stops_only_its_partition(tmp_path: Path) -> None:
     store = without_checkpoints()
     del store.objects[first_commit(store)]
@@ -137,6 +138,7 @@ def test_a_missing_commit_stops_only_its_partition(tmp_path: Path) -> None:
     assert [row["state"] for row in as_json(report)["partitions"]] == ["restored", "stopped"]
 
 
+@pytest.mark.leaves_damage("commit_log")
 def test_where_no_partition_can_be_read_the_command_ends(tmp_path: Path) -> None:
     store, log_dir = without_checkpoints(), own_log_dir(tmp_path)
     for partition in (0, 1):

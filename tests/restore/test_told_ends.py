@@ -47,6 +47,7 @@ def test_how_many_were_ended_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
 
 
+@pytest.mark.leaves_damage("size_mismatch")
 def test_an_end_that_cannot_be_read_stops_its_partition_as_ever(tmp_path: Path) -> None:
     store, log_dir = archived(), other_log_dir(tmp_path)
     indexes = max(key for key in store.objects if "/transactions/0/" in key and "indexes" in key)

@@ -86,6 +86,7 @@ def test_a_name_that_cannot_be_given_at_the_end_stops_only_that_one(
     assert [outcome.state for outcome in again.outcomes] == ["restored", "done before"]
 
 
+@pytest.mark.leaves_damage("missing_object")
 def test_an_object_that_vanishes_in_the_middle_stops_only_its_partition(tmp_path: Path) -> None:
     key = [key for key in segment_keys(archived()) if key.endswith(".log")][4]
     store = archived(before=lambda operation, _: store.objects.pop(key, None) if operation == "stream" else None)

@@ -1,4 +1,4 @@
-"""Real servers for tests: Kafka brokers, versitygw and toxiproxy, started on loopback with free ports.
+"""Real servers for tests: Kafka brokers, S3 servers and proxies, started on loopback with free ports.
 
 Each server is a context manager that owns its process by process id, keeps its files below the directory it is given,
 and raises `ServerError` with the tail of its log when it does not come up.

@@ -1,4 +1,4 @@
-"""Brings the servers' files, once, by the ordinary clients of Maven and Go, into a cache below the repository root.
+"""Brings the servers' files, once, by the ordinary clients of Maven, Go, Cargo and pip, into a cache below the repository root.
 
 The cache is `.cache/` (git-ignored); the environment variable SIDECAR_TEST_CACHE names another directory. (Of variables that
 begin with its own name the program takes settings only.)
@@ -10,15 +10,17 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from tests.servers.process import ServerError
 
-KAFKA_VERSIONS = ("2.7.2", "3.9.1", "4.3.0")
+KAFKA_VERSIONS = ("2.7.2", "3.9.1", "4.3.0", "4.4.0")
+NEWEST_KAFKA = KAFKA_VERSIONS[-1]
 POMS = Path(__file__).parent / "poms"
 _BRING_TIMEOUT_S = 1200.0
 _GO_PACKAGES = {
@@ -26,8 +28,18 @@ _GO_PACKAGES = {
     # The last version whose create-only puts are not atomic: of two at once both may succeed.
     "versitygw-racy": "github.com/versity/versitygw/cmd/versitygw@v1.7.0",
     "toxiproxy-server": "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0",
+    "gofakes3": "github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0",
+    "minio": "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c",
+    "rclone": "github.com/rclone/rclone@v1.76.0",
 }
-_DEBIAN_PACKAGES = {"java": "openjdk-17-jdk-headless", "mvn": "maven", "go": "golang-go (1.25 or newer)"}
+_CARGO_PACKAGES = {"s3s-fs": ["s3s-fs@0.14.1", "--features", "binary"]}
+_PYTHON_PACKAGES = {"ministack": "ministack==1.5.33"}
+_DEBIAN_PACKAGES = {
+    "java": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+    "go": "golang-go (1.25 or newer)",
+    "cargo": "cargo (1.85 or newer, or rustup)",
+}
 
 
 def cache_directory() -> Path:
@@ -39,7 +51,7 @@ def cache_directory() -> Path:
 
 
 def tool(name: str) -> str:
-    """The path of java, mvn or go. Raises ServerError that names the package to install."""
+    """The path of java, mvn, go or cargo. Raises ServerError that names the package to install."""
     found = shutil.which(name)
     if found is None:
         raise ServerError(f"'{name}' is not on PATH; on Debian or Ubuntu install the package {_DEBIAN_PACKAGES[name]}")
@@ -49,34 +61,82 @@ def tool(name: str) -> str:
 @cache
 def kafka_libs(version: str) -> Path:
     """The directory with the jars of a broker, its tools and clients. Raises ServerError."""
-    pom = POMS / f"{version}.xml"
-    if not pom.exists():
+    if version not in KAFKA_VERSIONS:
         raise ServerError(f"no pom for Kafka {version}; known: {', '.join(KAFKA_VERSIONS)}")
-    libs = cache_directory() / "kafka" / version / "libs"
-    with locked(f"kafka-{version}"):
+    return _maven_libs(f"kafka-{version}", POMS / f"{version}.xml", cache_directory() / "kafka" / version / "libs")
+
+
+@cache
+def server_libs(name: str) -> Path:
+    """The directory with the jars of `s3proxy` or `s3mock`. Raises ServerError."""
+    return _maven_libs(name, POMS / f"{name}.xml", cache_directory() / name / "libs")
+
+
+def _maven_libs(name: str, pom: Path, libs: Path) -> Path:
+    """The directory with the dependencies of a pom."""
+    with locked(name):
         # The marker is a copy of the pom: jars of an older pom, or of an interrupted run, are brought again.
         marker = libs / "pom.xml"
         if not marker.exists() or marker.read_bytes() != pom.read_bytes():
             shutil.rmtree(libs, ignore_errors=True)
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
-            bring(f"Kafka {version}", [tool("mvn"), "-q", "-B", "-f", str(pom), *goal])
+            bring(name, [tool("mvn"), "-q", "-B", "-f", str(pom), *goal])
             shutil.copyfile(pom, marker)
     return libs
 
 
 @cache
 def go_binary(name: str) -> Path:
-    """The path of `versitygw` or `toxiproxy-server`. Raises ServerError."""
+    """The path of a program of `_GO_PACKAGES`, for example `versitygw`. Raises ServerError."""
     package = _GO_PACKAGES[name]
-    target = cache_directory() / "bin" / f"{name}-{package.rpartition('@')[2]}"
+
+    def install(directory: Path) -> None:
+        bring(package, [tool("go"), "install", package], {"GOBIN": str(directory)})
+
+    return _binary(f"{name}-{package.rpartition('@')[2]}", install, "*")
+
+
+@cache
+def cargo_binary(name: str) -> Path:
+    """The path of a program of `_CARGO_PACKAGES`. Raises ServerError."""
+    package, *options = _CARGO_PACKAGES[name]
+
+    def install(directory: Path) -> None:
+        where = ["--root", str(directory), "--target-dir", str(directory / "target")]
+        bring(package, [tool("cargo"), "install", package, "--locked", *options, *where])
+
+    return _binary(package.replace("@", "-"), install, "bin/*")
+
+
+def _binary(name: str, install: Callable[[Path], None], pattern: str) -> Path:
+    """`bin/<name>` of the cache. `install` leaves it in a directory, as the one file that matches."""
+    target = cache_directory() / "bin" / name
     with locked(name):
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=target.parent) as gobin:
-                bring(package, [tool("go"), "install", package], {"GOBIN": gobin})
-                (built,) = Path(gobin).iterdir()
+            with tempfile.TemporaryDirectory(dir=target.parent) as directory:
+                install(Path(directory))
+                (built,) = Path(directory).glob(pattern)
                 built.rename(target)
     return target
+
+
+@cache
+def python_program(name: str) -> Path:
+    """The path of a program of `_PYTHON_PACKAGES`, in a virtual environment of its own. Raises ServerError.
+
+    Not a dev dependency: it would tie our versions of botocore and others to what it needs.
+    """
+    package = _PYTHON_PACKAGES[name]
+    directory = cache_directory() / package.replace("==", "-")
+    marker = directory / "installed"
+    with locked(directory.name):
+        if not marker.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            bring(package, [sys.executable, "-m", "venv", str(directory)])
+            bring(package, [str(directory / "bin" / "pip"), "install", "--quiet", package])
+            marker.touch()
+    return directory / "bin" / name
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Real Kafka brokers: 2.7.2 (ZooKeeper), 3.9.1 (KRaft or ZooKeeper) and 4.3.0 (KRaft), alone or as nodes of a cluster.
+"""Real Kafka brokers: 2.7.2 (ZooKeeper), 3.9.1 (KRaft or ZooKeeper), 4.3.0 and 4.4.0 (KRaft), alone or as nodes of a cluster.
 
     with KafkaBroker("4.3.0", directory) as broker:
         ...  # broker.bootstrap, broker.log_dirs, broker.stop(), broker.kill(), broker.start()

@@ -62,6 +62,7 @@ def test_rebuilt_from_the_archive_is_what_is_rebuilt_from_the_directories(archiv
     assert len(tree(tmp_path / "local")) >= 12
 
 
+@pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
 def test_a_damaged_object_ends_its_partition_only(archive: Settings, tmp_path: Path) -> None:
     (log,) = [
         path

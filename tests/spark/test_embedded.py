@@ -47,3 +47,31 @@ def test_the_jvm_ends_when_idle_and_starts_again(tmp_path: Path) -> None:
     done = python("-c", _PROGRAM, str(tmp_path / "local"))
     assert done.stdout == "ended\n", done.stderr
     assert "WARN" not in done.stderr.replace("WARNING: Using incubator modules", "")
+
+
+_SECRET = "geheim: ä=\\\U0001f511#! x"
+_WITH_A_SECRET = """
+import os, sys
+from pathlib import Path
+from sidecar.config import SparkSettings
+from sidecar.spark.embedded import EmbeddedSpark
+
+name, secret, scratch = sys.argv[1:]
+settings = SparkSettings(master="local[1]", driver_memory_bytes=512 << 20, local_dir=scratch, options=(f"{name}={secret}",))
+with EmbeddedSpark(settings).context() as context:
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    everything = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+    ours = [arguments for arguments in everything if b"java" in arguments and scratch.encode() in arguments]
+    assert ours and not [arguments for arguments in ours if b"geheim" in arguments]
+    assert context.getConf().get(name) == secret
+    assert context.getConf().get("spark.app.name") == "tiered-sidecar"
+    assert not [path for path in Path(scratch).rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]
+assert "PYSPARK_SUBMIT_ARGS" not in os.environ
+print("ended")
+"""
+
+
+def test_secrets_are_no_arguments_of_the_jvm(tmp_path: Path) -> None:
+    done = python("-c", _WITH_A_SECRET, "spark.hadoop.fs.s3a.secret.key", _SECRET, str(tmp_path / "local"))
+    assert done.stdout == "ended\n", done.stderr
+    assert "geheim" not in done.stderr

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
 
+from tests.servers.stores import StoreKind
 from tests.storage.s3_servers import moto_server, versitygw_server
 
 
@@ -19,6 +22,18 @@ def moto_endpoint() -> Iterator[str]:
 def versitygw_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with versitygw_server(tmp_path_factory.mktemp("versitygw")) as endpoint_url:
         yield endpoint_url
+
+
+@pytest.fixture(scope="session")
+def endpoint_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[StoreKind], str]]:
+    """The endpoint of a server of this kind, which is started when it is first asked for."""
+    with ExitStack() as servers:
+
+        @cache
+        def started(kind: StoreKind) -> str:
+            return servers.enter_context(kind.start(tmp_path_factory.mktemp(kind.name))).endpoint
+
+        yield started
 
 
 @pytest.fixture(params=["moto", pytest.param("versitygw", marks=pytest.mark.real)])

@@ -4,35 +4,49 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 from botocore.config import Config
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from sidecar.clock import Clock, ManualClock
 from sidecar.storage.s3 import S3Store
 from sidecar.store_settings import AddressingStyle, RetrySettings, S3Settings, StoreSettings
 from tests.servers.dist import go_binary
+from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.versitygw import VersityGateway
-
-ACCESS_KEY = "test-access-key"
-SECRET_KEY = "test-secret-key"
-REGION = "us-east-1"
 
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """The endpoint of a moto server in this process."""
+    """The endpoint of a moto server in this process.
+
+    moto checks If-None-Match and creates the object in two steps; the probe finds that. One put at a time makes it one step.
+    """
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
-        yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+        with patch.object(S3Response, "put_object", _one_at_a_time(S3Response.put_object)):
+            yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
     finally:
         server.stop()
+
+
+def _one_at_a_time(handle: Callable[..., Any]) -> Callable[..., Any]:
+    lock = threading.Lock()
+
+    def handle_one(*arguments: Any) -> Any:
+        with lock:
+            return handle(*arguments)
+
+    return handle_one
 
 
 @contextmanager

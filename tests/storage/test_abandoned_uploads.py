@@ -10,20 +10,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from sidecar.archive.keys import below, indexes_key, log_key
-from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey, TopicPartition
+from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.compaction.stored_parts import STAGING
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.garbage import ORPHAN_MS
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import ObjectStore, UnfinishedUpload
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.fakes.store_at import StoreAt
 from tests.golden import golden
 from tests.pipeline.rig import tools_for
 from tests.storage.s3_servers import new_bucket, s3_store
@@ -53,7 +54,8 @@ with s3_store(endpoint, bucket, concurrency=1) as store:
 def a_day_later(store: ObjectStore, upload: UnfinishedUpload, tmp_path: Path, more_ms: int = 0) -> Iterator[Tools]:
     """What `run` has with a new journal, so long after an upload began that nobody can be at it any more."""
     with tools_for(golden("4.3.0") / "logs", store, tmp_path / "state") as tools:
-        yield replace(tools, clock=ManualClock(upload.started_ms + ORPHAN_MS + more_ms))
+        # By the store's clock: this host's stays where it was.
+        yield replace(tools, store=StoreAt(store, (upload.started_ms or 0) + ORPHAN_MS + more_ms))
 
 
 def aborted(tools: Tools) -> float | None:
@@ -104,14 +106,19 @@ def test_an_upload_that_the_journal_knows_goes_on(tmp_path: Path) -> None:
     assert store.unfinished == []
 
 
-def test_a_store_that_hides_uploads_is_told_of_and_the_other_garbage_goes(tmp_path: Path) -> None:
-    store = MemoryStore(faults=[Fault("unfinished_uploads", 0, FaultKind.DENIED)])
+@pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.UNSUPPORTED])
+def test_a_store_that_lists_no_uploads_is_reported_once_and_the_other_garbage_goes(
+    kind: FaultKind, tmp_path: Path
+) -> None:
+    store = MemoryStore(faults=[Fault("unfinished_uploads", nth, kind) for nth in range(9)])
     with a_day_later(store, UnfinishedUpload(KEY, "", 0), tmp_path) as tools:
         part = ObjectKey(f"{STAGING}{an_id('job')}/00000001-{an_id('attempt')}.part")
         store.put_if_absent(part, b"part")
         store.modified_ms[part] = 0
+        clearing = ClearingUp(tools, 0)
         with capture_logs() as logs:
-            clear_up(tools)
+            clearing()
+            clearing()
         assert [entry["event"] for entry in logs] == ["unfinished_uploads_not_listed"]
         assert part not in store.objects
         assert aborted(tools) == 0

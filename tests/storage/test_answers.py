@@ -60,6 +60,16 @@ def test_a_store_that_throttles_answers_however_long_the_bytes_flowed() -> None:
     assert requests.told == ["read timeout", ""]
 
 
+def test_the_first_request_without_an_answer_is_told_and_not_the_clean_up_after_it() -> None:
+    requests = Requests()
+    requests.send(LONG_MS - 1, StoreUnavailable("PutObject: read timeout"))
+    requests.send(1, StoreUnavailable("DeleteObject: read timeout"))
+    assert requests.told == ["PutObject: read timeout"]
+    requests.send(1)
+    requests.send(2 * LONG_MS, StoreUnavailable("ListObjectsV2: read timeout"))
+    assert requests.told[2:] == ["ListObjectsV2: read timeout"]
+
+
 def test_what_failed_long_ago_is_no_silence() -> None:
     requests = Requests()
     for _ in range(2):

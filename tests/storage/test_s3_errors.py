@@ -26,7 +26,7 @@ from sidecar.errors import (
     StoreError,
     StoreMissing,
     StoreUnavailable,
-    StoreUnsafe,
+    StoreUnsupported,
 )
 from sidecar.storage.s3_errors import StoreRequest, failure, refusal, translating
 
@@ -76,7 +76,9 @@ def answer(status: int, code: str) -> ClientError:
         (400, "AuthorizationHeaderMalformed", GET, SettingsError),
         (400, "BadDigest", PUT, ObjectDamaged),
         (400, "XAmzContentChecksumMismatch", PUT, ObjectDamaged),
-        (501, "NotImplemented", PUT, StoreUnsafe),
+        (501, "NotImplemented", PUT, StoreUnsupported),
+        (405, "MethodNotAllowed", LIST, StoreUnsupported),
+        (501, "", LIST, StoreUnsupported),
         (400, "InvalidArgument", PUT, StoreError),
     ],
 )

@@ -27,7 +27,7 @@ from sidecar.storage import BytesSource, FileSource, probe_store
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.s3 import S3Store
 from sidecar.store_settings import StoreSettings
-from tests.storage.fault_proxy import Break, Fault, FaultProxy, fault_proxy
+from tests.servers.fault_proxy import Break, Fault, FaultProxy, fault_proxy
 from tests.storage.s3_servers import new_bucket, plain_client, s3_settings, s3_store, versitygw_server
 
 KEY = ObjectKey("cluster/topic/0/x/segments/00000000000000000000-aaaaaaaaaaaaaaaaaaaaaa.log")
@@ -99,6 +99,31 @@ def test_a_put_that_went_through_despite_a_refusal_is_in_doubt_not_lost(store: S
     assert store.read(KEY) == BODY
 
 
+def test_a_refusal_of_a_later_attempt_leaves_a_put_in_doubt(store: S3Store, proxy: FaultProxy) -> None:
+    """The first attempt took hold, and was answered with 503. Before the second one the credentials expired."""
+    proxy.faults = [
+        Fault("PUT", Break.STATUS_INSTEAD_OF_ANSWER, status=503),
+        Fault("PUT", Break.STATUS, status=403, code="ExpiredToken"),
+    ]
+    with pytest.raises(OutcomeUnknown, match=r"ExpiredToken \(403\).*an earlier attempt of ours"):
+        store.put_if_absent(KEY, BODY)
+    assert store.read(KEY) == BODY
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_multipart_upload_is_complete_whatever_a_repeated_completion_is_told(
+    store: S3Store, proxy: FaultProxy, status: int
+) -> None:
+    proxy.faults = [
+        Fault("POST", Break.STATUS_INSTEAD_OF_ANSWER, "uploadId", status=503),
+        Fault("POST", Break.STATUS, "uploadId", status=status, code="InvalidPart" if status == 400 else "AccessDenied"),
+    ]
+    body = secrets.token_bytes(12 * MIB)
+    receipt = store.upload(KEY, BytesSource(body))
+    assert receipt.crc32c == crc32c(body)
+    assert store.read(KEY) == body
+
+
 def test_a_key_taken_by_another_is_said_to_be_taken(store: S3Store, proxy: FaultProxy) -> None:
     store.put_if_absent(KEY, b"another's")
     with pytest.raises(ObjectExists, match="the key is taken"):
@@ -159,6 +184,12 @@ def test_an_upload_whose_abort_fails_too_is_listed_and_can_be_aborted(store: S3S
     assert list(store.unfinished_uploads("")) == []
 
 
+def test_a_bucket_that_never_had_a_multipart_upload_has_none(store: S3Store, proxy: FaultProxy) -> None:
+    proxy.faults = [Fault("GET", Break.STATUS, "uploads", status=404, code="NoSuchUpload")]
+    assert list(store.unfinished_uploads("cluster/")) == []
+    assert proxy.broken == 1
+
+
 def test_a_source_that_shrinks_stops_the_upload(store: S3Store, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(BIG[: 11 * MIB])
@@ -212,6 +243,9 @@ def test_bytes_changed_in_the_store_or_on_the_way_back_are_noticed(versitygw_end
         proxy.faults = [Fault("GET", Break.FLIP_BIT_OF_ANSWER, "segments")]
         with pytest.raises(ObjectDamaged, match="verify the archive"):
             list(store.stream(KEY))
+        proxy.faults = [Fault("GET", Break.FLIP_BIT_OF_ANSWER, "segments")]
+        with pytest.raises(ObjectDamaged, match="verify the archive"):
+            store.read(KEY, 0, len(BIG) + 1, whole=True)
 
 
 @pytest.mark.real
@@ -320,7 +354,7 @@ def test_a_store_that_knows_only_checksums_of_checksums_is_compared_all_the_same
         assert (facts.size_bytes, facts.crc32c) == (len(BIG), None)
         assert b"".join(store.stream(KEY)) == BIG
         monkeypatch.setattr("sidecar.storage.s3_multipart.composite_text", lambda crcs: f"AAAAAA==-{len(crcs)}")
-        with pytest.raises(ObjectDamaged, match="sent was AAAAAA==-3"):
+        with pytest.raises(ObjectDamaged, match="sent was 00000000-3"):
             store.upload(ObjectKey("other"), BytesSource(BIG))
 
 
@@ -347,3 +381,22 @@ def test_many_unfinished_uploads_are_listed_page_by_page(moto_endpoint: str) -> 
         )
         found = list(store.unfinished_uploads("topic/"))
         assert [upload.key for upload in found] == [f"topic/{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("says_range", [True, False])
+def test_a_range_that_is_answered_with_more_is_not_read(moto_endpoint: str, says_range: bool) -> None:
+    with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
+        store.put_if_absent(KEY, BODY)
+        client = store._s3.client
+        get, reads = client.get_object, []
+
+        def whole(**arguments: object) -> dict[str, object]:
+            arguments.pop("Range")
+            answer = get(**arguments)
+            answer["Body"].read = reads.append
+            return {**answer, "ContentRange": "bytes 0-9/99"} if says_range else {**answer}
+
+        client.get_object = whole
+        with pytest.raises(StoreUnsafe, match="ignores range"):
+            store.read(KEY, 0, 10)
+        assert reads == []

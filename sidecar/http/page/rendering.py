@@ -149,6 +149,7 @@ def _variables(moment: _Moment, query: Query) -> dict[str, Any]:
         "cleaner": status.get("broker_cleaner"),
         "compacting": [row for row in compaction if row["running"]],
         "due": sum(row.get("due") is not None for row in compaction),
+        "held_back": [row for row in compaction if "waiting" in row],
         "quarantined": [row for row in compaction if "quarantined" in row],
         "compaction": compaction,
         "snapshots": {

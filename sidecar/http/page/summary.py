@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidecar.http.figures import BoardFigures
+from sidecar.http.health import FIRST_ANSWER
 from sidecar.http.page.rows import TROUBLE, Row, State
 from sidecar.http.page.wording import bytes_text, count_text, duration_text, plural
 
@@ -58,10 +59,9 @@ def summary_of(
     not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
     is_starting = "first_round" in not_ready
-    waits_for = {} if is_starting and len(not_ready) == 1 else dict(not_ready)
-    waits_for.pop("first_round", None)
+    first_answer = next((f"{name}: {why}" for name, why in not_ready.items() if why.startswith(FIRST_ANSWER)), "")
     troubles = [
-        *_process_troubles(waits_for, stalled_s, is_starting=is_starting),
+        *_process_troubles(not_ready, stalled_s),
         *_partition_troubles(states),
         *_late(rows, now_ms),
         *_broker_troubles(figures, status),
@@ -70,20 +70,21 @@ def summary_of(
     quarantined = sum("quarantined" in row for row in status.get("compaction", {}).get("partitions", ()))
     if quarantined:
         troubles.append(Trouble(f"{plural(quarantined, 'partition')} not compacted", "#compaction", is_grave=False))
-    tone, headline = _headline(states, troubles, is_starting=is_starting)
+    waits_for = first_answer or ("the first check of all partitions is not over" if is_starting else "")
+    tone, headline = _headline(states, troubles, waits_for)
     nothing_chosen = status.get("topics", {}).get("nothing_chosen")
     if tone == "busy" and nothing_chosen and not states:
         headline = f"Nothing to do: {nothing_chosen}"
     return Summary(tone, headline, tuple(troubles), _tiles(rows, states, figures, now_ms))
 
 
-def _headline(states: Counter[State], troubles: Sequence[Trouble], *, is_starting: bool) -> tuple[str, str]:
+def _headline(states: Counter[State], troubles: Sequence[Trouble], waits_for: str) -> tuple[str, str]:
     if any(trouble.is_grave for trouble in troubles):
         return "bad", "Needs attention"
     if troubles:
         return "warn", "Archiving goes on, but look at this"
-    if is_starting:
-        return "busy", "Starting: the first look at the log directories is not over"
+    if waits_for:
+        return "busy", f"Starting: {waits_for}"
     if not states:
         return "busy", "No partitions in the log directories yet"
     busy = states[State.UPLOADING] + states[State.WAITING]
@@ -96,12 +97,12 @@ def _headline(states: Counter[State], troubles: Sequence[Trouble], *, is_startin
     return "good", "All is well. Every rolled segment is archived"
 
 
-def _process_troubles(waits_for: Mapping[str, str], stalled_s: float | None, *, is_starting: bool) -> list[Trouble]:
+def _process_troubles(not_ready: Mapping[str, str], stalled_s: float | None) -> list[Trouble]:
     troubles = []
     if stalled_s is not None:
         troubles.append(Trouble(f"the loop has not come round for {duration_text(stalled_s)}", "#errors"))
-    for condition, reason in sorted(waits_for.items()):
-        if not (is_starting and reason == "not known yet"):
+    for condition, reason in sorted(not_ready.items()):
+        if condition != "first_round" and not reason.startswith(FIRST_ANSWER):
             troubles.append(Trouble(f"{condition.replace('_', ' ')}: {reason}", "#errors"))
     return troubles
 

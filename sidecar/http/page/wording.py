@@ -19,8 +19,8 @@ REMEDIES = {
     "LineageUnknown": "Let the broker lead whose segments were archived before, or set store.url to another prefix.",
     "ObjectExists": "Nothing, if it passes: another sidecar wrote the same object first.",
     "ObjectMissing": "Create the place that store.url names. If an object of the archive is gone: tiered-sidecar verify lists all.",
-    "ObjectDamaged": "Something between here and the store changes bytes, or the store lost some: verify --deep tells which.",
-    "OutcomeUnknown": "Nothing, if it passes: what was written is read back before anything is decided.",
+    "ObjectDamaged": "Bytes changed on the way, or the store lost some: verify --deep tells which.",
+    "OutcomeUnknown": "Nothing, if it passes: the next turn reads the commit log. Else do what the text says of the store.",
     "PartitionError": "Do what the text says: the other partitions go on, this one is tried again after a while.",
     "RightMissing": "Give the right with the command in the text; docs/broker.md lists all that are needed.",
     "OffsetsLost": "Find out why uploads were late, or who removed files. The archive goes on, and says what it lacks.",
@@ -33,7 +33,9 @@ REMEDIES = {
     "StoreMissing": "Create the bucket or directory, or correct store.url.",
     "StoreUnavailable": "Look at the network, the store's health and its limits; uploads go on by themselves.",
     "VerificationMismatch": "Stored objects differ from their commit: tiered-sidecar verify --deep names them all.",
-    "StoreUnsafe": "This store cannot fence two writers: use another, or promise single_writer.",
+    "StoreUnsafe": "The store cannot do what an archive needs: the text names it. Use another store.",
+    "StoreUnsupported": "The store does not offer this function: tiered-sidecar doctor --area store says what needs it.",
+    "TwoWriters": "Writers would overwrite each other's commits: use another store.",
 }
 """What to do, by the class of an error; what its text says comes first."""
 

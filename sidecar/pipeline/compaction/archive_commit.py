@@ -7,10 +7,12 @@ from typing import Final
 
 from sidecar.archive.actions import Action, Add, Clean, Remove
 from sidecar.archive.commit import Writer
+from sidecar.archive.replacement import COMPACTED_BY
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.archive_finishing import strategy_parameters
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 
@@ -25,22 +27,27 @@ def commit(
     sources: Sequence[ArchivedSegment],
     replaced: Sequence[ArchivedSegment],
     added: Sequence[ArchivedSegment],
+    window: CommitWindow,
 ) -> int | None:
     """Commit, and say under which number; None where the archive says so already.
 
     Args:
         state: of which the sources were taken.
         sources: all that was compacted. `replaced`: those of them that go, for `added`.
+        window: of the uploads of `added`.
 
-    An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more, Fenced, and
-    what `CommitLog.append` raises.
+    An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more or records of
+    them were deleted meanwhile, Fenced, and what `CommitWindow.require_open` and `CommitLog.append` raise.
     """
     actions = _actions(request, sources, replaced, added)
+    decided_from_offset = state.deleted_before_offset
     for _ in range(_TRIES):
         state = log.refresh(state)
         _require_live(state, sources)
+        _require_none_deleted(state, sources, decided_from_offset)
         if not added and _is_said(state, sources[-1].end_offset, request):
             return None
+        window.require_open(state.lineage.root, added)
         try:
             return log.append(actions, writer, state).next_number - 1
         except CommitConflict as error:
@@ -55,7 +62,7 @@ def _actions(
     added: Sequence[ArchivedSegment],
 ) -> list[Action]:
     strategy = request.rules.effective_strategy
-    reason = f"compacted by {strategy}"
+    reason = f"{COMPACTED_BY}{strategy}"
     removes = [
         Remove(
             old.segment_id,
@@ -77,6 +84,17 @@ def _require_live(state: PartitionState, sources: Sequence[ArchivedSegment]) -> 
         raise CommitConflict(
             f"{state.lineage.root}: other segments are live below offset {sources[-1].end_offset} than those that were compacted: "
             f"another compaction came first; nothing was committed",
+            state,
+        )
+
+
+def _require_none_deleted(state: PartitionState, sources: Sequence[ArchivedSegment], decided_from_offset: int) -> None:
+    """Records that are deleted by now must not have won over others."""
+    deleted_before_offset = min(state.deleted_before_offset, sources[-1].end_offset)
+    if deleted_before_offset > max(decided_from_offset, sources[0].base_offset):
+        raise CommitConflict(
+            f"{state.lineage.root}: records below offset {deleted_before_offset} were deleted on the broker (DeleteRecords) while "
+            f"the partition was compacted; nothing was committed, and no record was lost: compact it again",
             state,
         )
 

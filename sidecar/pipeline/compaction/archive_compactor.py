@@ -10,33 +10,33 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.archive.keys import fresh_id
+from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import OutcomeUnknown, PartitionError, SidecarError, StoreError
+from sidecar.errors import SidecarError
 from sidecar.pipeline import process_store
 from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.archive_commit import commit
 from sidecar.pipeline.compaction.archive_finishing import FinishTask, discard, finish_all
 from sidecar.pipeline.compaction.archive_look import Looked, look_at
 from sidecar.pipeline.compaction.archive_plan import plan_archive
-from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction, stays
+from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.archive_work import Job, PartitionInWork, results, unsettled
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
 from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.stored_parts import StoredParts
 from sidecar.pipeline.compaction.work_files import WorkFiles
+from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
 from sidecar.store_settings import StoreSettings
-
-COMMIT_WITHIN_MS: Final = 12 * 3_600_000
-"""Uploads that are not committed so long after a run began never are: the garbage collection takes older ones."""
 
 _THREADS: Final = 8
 
 __all__ = ["ArchiveCompactor", "CompactionRequest", "PartitionCompaction"]
 
-Confirm = Callable[[CompactionRequest], None]
+Confirm = Callable[[CompactionRequest, PartitionState], None]
 
 
 class ArchiveCompactor:
@@ -50,7 +50,7 @@ class ArchiveCompactor:
         staging: Path | None = None,
         *,
         is_shared: bool = True,
-        confirm: Confirm = lambda _: None,
+        confirm: Confirm = lambda _request, _decided: None,
         split_bytes: int = SPLIT_BYTES,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -58,8 +58,8 @@ class ArchiveCompactor:
 
         Args:
             staging: a directory for work files. None, or not `is_shared` by all tasks: these lie in the store, as on a cluster.
-            confirm: called right before the commit of a partition, by several threads; if it raises a SidecarError, nothing of
-                that partition is committed.
+            confirm: called right before the commit of a partition, by several threads, with the state that was compacted. If
+                it raises a SidecarError, nothing of that partition is committed.
             tell: told of each step, for people.
         """
         self._settings = store
@@ -74,7 +74,6 @@ class ArchiveCompactor:
         self, requests: Sequence[CompactionRequest], *, dry_run: bool = False
     ) -> tuple[PartitionCompaction, ...]:
         """By request, how it ended. Raises only what ends all of them: StagingFull, and what the engine raises."""
-        begun_s = self._clock.monotonic_s()
         partitions = [PartitionInWork(request) for request in requests]
         running = self._jobs(partitions)
         if not running:
@@ -83,6 +82,7 @@ class ArchiveCompactor:
             self._tell("comparing keys")
             with scanned([found.job for found in running if found.job is not None], self._engine) as run:
                 self._rewrite(running, run, None if dry_run else parts)
+            window = CommitWindow.begin(process_store.store_of(self._settings), self._clock)
             if not dry_run:
                 self._finish(running, parts, place)
         if dry_run:
@@ -91,7 +91,7 @@ class ArchiveCompactor:
         else:
             self._tell("committing")
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
-                for _ in pool.map(lambda found: self._commit(found, begun_s), unsettled(running)):
+                for _ in pool.map(lambda found: self._commit(found, window), unsettled(running)):
                     continue
         return results(partitions)
 
@@ -148,7 +148,7 @@ class ArchiveCompactor:
             for job, found in enumerate(running)
             if found.result is None
             for number, output in enumerate(found.outputs)
-            if not stays(output)
+            if not output.unchanged
         ]
         for answer in finish_all(tasks, self._engine):
             if answer.segment is not None:
@@ -159,19 +159,15 @@ class ArchiveCompactor:
             if found.result is not None and found.result.error is not None:
                 self._discard(found)
 
-    def _commit(self, found: PartitionInWork, begun_s: float) -> None:
+    def _commit(self, found: PartitionInWork, window: CommitWindow) -> None:
         request, plan = found.request, found.plan
         if plan is None:
             return
-        log = CommitLog(process_store.store_of(self._settings), request.root, self._clock)
-        gone = [output for output in found.outputs if not stays(output)]
+        store = process_store.store_of(self._settings)
+        log = CommitLog(store, request.root, self._clock, settle_s=SETTLE_S_PATIENT)
+        gone = [output for output in found.outputs if not output.unchanged]
         try:
-            self._confirm(request)
-            if (self._clock.monotonic_s() - begun_s) * 1000 > COMMIT_WITHIN_MS:
-                raise PartitionError(
-                    f"{request.root}: compacting took more than {COMMIT_WITHIN_MS // 3_600_000} hours; nothing was "
-                    f"committed: compact fewer partitions at once, or on more cores"
-                )
+            self._confirm(request, plan.state)
             number = commit(
                 log,
                 request,
@@ -180,12 +176,12 @@ class ArchiveCompactor:
                 [source.segment for output in found.outputs for source in output.sources],
                 [source.segment for output in gone for source in output.sources],
                 [found.finished[number] for number in sorted(found.finished)],
+                window,
             )
-        except OutcomeUnknown as error:
-            found.fail(error)  # It may stand: what it names must too.
         except SidecarError as error:
             found.fail(error)
-            self._discard(found)
+            if proves_not_committed(error):
+                self._discard(found)
         else:
             found.succeed(number)
 
@@ -201,7 +197,7 @@ class ArchiveCompactor:
             try:
                 yield stored, None
             finally:
-                with suppress(StoreError):
+                with suppress(SidecarError):
                     stored.forget_all()
             return
         with WorkFiles(self._staging, "compaction") as files:

@@ -13,21 +13,22 @@ from typing import IO
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
 from sidecar.compaction.rules import CompactionRules, Strategy
-from sidecar.compaction.segments import SegmentInput, Split, chunks
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
-from sidecar.errors import PartitionError, SidecarError, StoreError
+from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.logformat.positional import PositionalFile
-from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
 from sidecar.pipeline import process_store
-from sidecar.pipeline.checked_upload import send, send_bytes
+from sidecar.pipeline.checked_upload import send_bytes, send_checked
 from sidecar.pipeline.compaction.archive_bundle import small_parts
 from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED, ArchivedLog
+from sidecar.pipeline.compaction.checked_log import checked_log
 from sidecar.pipeline.compaction.job import CompactedOutput
+from sidecar.pipeline.compaction.joining import joined
 from sidecar.pipeline.compaction.output_files import cannot_be_written, write_all
 from sidecar.pipeline.compaction.parts import Parts
 from sidecar.pipeline.compaction.tasks import on_engine
+from sidecar.pipeline.log_check import unreadable_parts
 from sidecar.ports import ObjectStore
 from sidecar.storage import FileSource
 
@@ -80,7 +81,7 @@ def strategy_parameters(rules: CompactionRules) -> dict[str, str]:
 
 def discard(store: ObjectStore, root: str, segments: Sequence[ArchivedSegment]) -> None:
     """Take uploaded segments away that no commit names. What cannot be deleted now is left to the garbage collection."""
-    with suppress(StoreError):
+    with suppress(SidecarError):
         store.delete([below(root, key) for segment in segments for key in (segment.log_key, segment.indexes_key)])
 
 
@@ -90,41 +91,65 @@ def _finish(task: FinishTask) -> ArchivedSegment:
         file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115  closed below
     with file:
         size_bytes = _join(task, place, file)
-        built = _indexes(task.output, file, size_bytes)
-        segment_id = fresh_id(os.urandom)
+        with cannot_be_written(place):  # a disk that fails may refuse to read, too
+            segment, indexes = _segment(task, file, size_bytes)
         last = task.output.sources[-1]
-        store, root = process_store.store_of(last.store), last.root
-        old = small_parts(store, root, last.segment)
-        indexes, parts = assemble_indexes(
-            built.offset_index,
-            built.time_index,
-            # Of the log before compaction, both: what was compacted away still counts for them.
-            old[PartName.PRODUCER_SNAPSHOT],
-            old[PartName.LEADER_EPOCHS],
-            built.transaction_index or None,
+        store, log_at, indexes_at = (
+            process_store.store_of(last.store),
+            below(last.root, segment.log_key),
+            below(last.root, segment.indexes_key),
         )
-        if len(indexes) > INDEXES_BYTES_MAX:
-            raise PartitionError(
-                f"{root}: indexes and snapshot of [{task.output.base_offset}, {task.output.end_offset}) would take {len(indexes)} "
-                f"bytes, readers take {INDEXES_BYTES_MAX}; compact with a smaller segment_bytes"
-            )
-        log_at = log_key(task.output.base_offset, segment_id)
-        indexes_at = indexes_key(task.output.base_offset, segment_id)
         try:
-            checksum = send(store, below(root, log_at), FileSource(file.fileno(), size_bytes, below(root, log_at)))
-            send_bytes(store, below(root, indexes_at), indexes)
+            send_checked(store, log_at, FileSource(file.fileno(), size_bytes, log_at), segment.parts[0].crc32c)
+            send_bytes(store, indexes_at, indexes)
         except SidecarError:
-            with suppress(StoreError):
-                store.delete([below(root, log_at), below(root, indexes_at)])
+            with suppress(SidecarError):
+                store.delete([log_at, indexes_at])
             raise
-    sources = [source.segment for source in task.output.sources]
-    return ArchivedSegment(
+    return segment
+
+
+def _join(task: FinishTask, place: Path, file: IO[bytes]) -> int:
+    size_bytes = 0
+    for piece in joined(task.output, task.parts):
+        with cannot_be_written(place):
+            write_all(file, piece)
+        size_bytes += len(piece)
+    return size_bytes
+
+
+def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[ArchivedSegment, bytes]:
+    """What is to be committed of the joined log, which has been checked; and its `.indexes`."""
+    output, sources = task.output, [source.segment for source in task.output.sources]
+    root = output.sources[-1].root
+    checked = checked_log(
+        PositionalFile(file.fileno()), size_bytes, output, f"{root}: compacted segment at {output.base_offset}"
+    )
+    built = checked.built
+    old = small_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
+    indexes, parts = assemble_indexes(
+        built.offset_index,
+        built.time_index,
+        # Of the log before compaction, both: what was compacted away still counts for them.
+        old[PartName.PRODUCER_SNAPSHOT],
+        old[PartName.LEADER_EPOCHS],
+        built.transaction_index or None,
+    )
+    if len(indexes) > INDEXES_BYTES_MAX:
+        raise PartitionError(
+            f"{root}: indexes and snapshot of [{output.base_offset}, {output.end_offset}) would take {len(indexes)} "
+            f"bytes, readers take {INDEXES_BYTES_MAX}; compact with a smaller segment_bytes"
+        )
+    for name, error in unreadable_parts(old, sources[-1].base_offset):
+        raise CorruptFile(f"part {name}: {error}", file=below(root, sources[-1].indexes_key)) from error
+    segment_id = fresh_id(os.urandom)
+    segment = ArchivedSegment(
         segment_id=segment_id,
-        base_offset=task.output.base_offset,
-        end_offset=task.output.end_offset,
-        log_key=log_at,
-        indexes_key=indexes_at,
-        parts=(log_part(size_bytes, checksum), *parts),
+        base_offset=output.base_offset,
+        end_offset=output.end_offset,
+        log_key=log_key(output.base_offset, segment_id),
+        indexes_key=indexes_key(output.base_offset, segment_id),
+        parts=(log_part(size_bytes, checked.crc32c), *parts),
         leader_epochs=_epochs(sources),
         highest_batch_leader_epoch=built.leader_epochs.latest_epoch,
         max_timestamp_ms=built.max_timestamp_ms,
@@ -134,38 +159,14 @@ def _finish(task: FinishTask) -> ArchivedSegment:
         strategy=str(task.rules.effective_strategy),
         strategy_parameters={
             **strategy_parameters(task.rules),
-            LAST_MODIFIED: str(max(source.last_modified_ms for source in task.output.sources)),
+            LAST_MODIFIED: str(max(source.last_modified_ms for source in output.sources)),
         },
         first_batch_crc=built.first_batch_crc,
         last_batch_crc=built.last_batch_crc,
         # Another broker's log is known by the batches that the log had, not by those that were made of them.
         compacted_from=next((raw for source in reversed(sources) if (raw := source.raw_batches)), None),
     )
-
-
-def _join(task: FinishTask, place: Path, file: IO[bytes]) -> int:
-    size_bytes = 0
-    for number in task.output.parts:
-        for piece in task.parts.pieces(number):
-            with cannot_be_written(place):
-                write_all(file, piece)
-            size_bytes += len(piece)
-    return size_bytes
-
-
-def _indexes(output: CompactedOutput[ArchivedLog], file: IO[bytes], size_bytes: int) -> BuiltIndexes:
-    """Read back what was written, every checksum, and build its indexes."""
-    builder = IndexBuilder(output.base_offset)
-    written = SegmentInput(
-        output.base_offset,
-        output.end_offset,
-        size_bytes,
-        PositionalFile(file.fileno()),
-        file=f"compacted segment at {output.base_offset}",
-    )
-    for chunk in chunks(written, Split(0, 0, 0, size_bytes)):
-        builder.add(chunk.columns())
-    return builder.finish(output.transactions)
+    return segment, indexes
 
 
 def _epochs(sources: Sequence[ArchivedSegment]) -> tuple[LeaderEpoch, ...]:

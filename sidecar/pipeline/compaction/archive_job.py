@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
+from sidecar.archive.state import PartitionState
 from sidecar.config import Settings
 from sidecar.errors import Fenced
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.compaction.waiting_list import LedPartition
@@ -35,7 +36,7 @@ class ArchiveJobs:
             self.tools.clock,
             self.settings.compaction.staging_path,
             is_shared=self.settings.spark.is_local,
-            confirm=lambda request: self._confirm(led[request.root]),
+            confirm=lambda request, decided: self._confirm(led[request.root], decided),
         )
         now_ms = self.tools.clock.now_ms()
         for result in compactor.compact([self._request(one, now_ms) for one in work]):
@@ -58,8 +59,11 @@ class ArchiveJobs:
             one.policy.keep_raw_ms,
         )
 
-    def _confirm(self, led: LedPartition) -> None:
-        """Leadership is asked for anew: hours may have passed since the look. Raises Fenced, BrokerUnavailable."""
+    def _confirm(self, led: LedPartition, decided: PartitionState) -> None:
+        """Ask the broker again: hours may have passed since the job began. `decided`: the archive that the job compacted.
+
+        Raises Fenced, BrokerUnavailable, DeletionUnnoted.
+        """
         if led.files is None:
             return
         now = self.tools.facts.confirm(led.files)
@@ -67,4 +71,15 @@ class ArchiveJobs:
             raise Fenced(
                 f"{led.topic_partition}: leadership changed during the compaction (leader epoch {led.leader_epoch} then, "
                 f"{now.leader_epoch if now.leads else 'not leading'} now); nothing was committed"
+            )
+        if led.log_starts is None:
+            return
+        policy = self.tools.facts.policy(led.topic_partition.topic)
+        deleted = led.log_starts.unnoted_at(decided, led.files, now, policy)
+        if deleted is not None and deleted > (decided.start_offset or 0):
+            raise DeletionUnnoted(
+                f"{led.topic_partition}: records below offset {deleted} look deleted on the broker (DeleteRecords) while the "
+                f"partition was compacted; nothing was committed, and no record was lost: it is compacted again later",
+                decided,
+                deleted,
             )

@@ -10,7 +10,7 @@ from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
 from sidecar.pipeline.compaction.figures import CompactionFigures
-from sidecar.pipeline.compaction.job import CompactedOutput
+from sidecar.pipeline.put_once import proves_not_committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,9 @@ class CompactionRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompaction(CompactionFigures[ArchivedLog]):
-    """How it ended: with an error, for which nothing was committed; or with outputs, of which those that are `unchanged` stay.
+    """How it ended: with an error, or with outputs, of which those that are `unchanged` stay.
+
+    After an error nothing was committed, unless `is_unknown`.
 
     `left_alone`: live segments above what may be compacted. `commit_number`: None where there was nothing to commit, and in
     a dry run.
@@ -41,7 +43,7 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
     left_alone: int = 0
     commit_number: int | None = None
 
-
-def stays(output: CompactedOutput[ArchivedLog]) -> bool:
-    """Whether the source is its own result: nothing is lost, or what was written is the same, byte by byte."""
-    return output.unchanged or (len(output.sources) == 1 and output.counts.identical)
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the commit was sent and its outcome is unknown. The objects that it names stay in the store."""
+        return self.error is not None and not proves_not_committed(self.error)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.compaction.archive_look import Looked
 from sidecar.pipeline.compaction.archive_plan import ArchivePlan
-from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction, stays
+from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.run import Scanned
@@ -24,14 +24,15 @@ Job: TypeAlias = CompactionJob[ArchivedLog]
 class PartitionInWork:
     """A partition on its way. `result` is set as soon as it is settled.
 
-    `figures`: records, records without key, and malformed versions before. `finished`: uploaded outputs by their number.
+    `figures`: before the compaction, records, records without key, malformed versions, and records below the log start.
+    `finished`: uploaded outputs by their number.
     """
 
     request: CompactionRequest
     plan: ArchivePlan | None = None
     job: Job | None = None
     outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
-    figures: tuple[int, int, int] = (0, 0, 0)
+    figures: tuple[int, int, int, int] = (0, 0, 0, 0)
     finished: dict[int, ArchivedSegment] = field(default_factory=dict)
     result: PartitionCompaction | None = None
 
@@ -49,13 +50,14 @@ class PartitionInWork:
             self.request.rules,
             plan.last_batches,
             secrets.token_bytes(16),
+            start_offset=state.deleted_before_offset,
             first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
         )
 
     def take(self, found: Scanned[ArchivedLog], outputs: Sequence[CompactedOutput[ArchivedLog]]) -> None:
-        """What is to come of it. An output that is its own source counts as unchanged from here on."""
-        self.outputs = tuple(replace(out, unchanged=True, parts=()) if stays(out) else out for out in outputs)
-        self.figures = (found.record_count, found.unkeyed, found.malformed_versions)
+        """What is to come of it."""
+        self.outputs = tuple(outputs)
+        self.figures = (found.record_count, found.unkeyed, found.malformed_versions, found.deleted)
 
     def fail(self, error: SidecarError) -> None:
         """Nothing comes of it."""
@@ -64,7 +66,7 @@ class PartitionInWork:
     def succeed(self, commit_number: int | None) -> None:
         """It is done, by that commit where one was needed."""
         left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
-        records_before, unkeyed, malformed_versions = self.figures
+        records_before, unkeyed, malformed_versions, deleted = self.figures
         self.result = PartitionCompaction(
             self.request,
             None,
@@ -74,6 +76,7 @@ class PartitionInWork:
             records_before=records_before,
             unkeyed=unkeyed,
             malformed_versions=malformed_versions,
+            deleted=deleted,
         )
 
 

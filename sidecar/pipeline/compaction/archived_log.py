@@ -21,6 +21,8 @@ LAST_MODIFIED: Final = "last_modified_ms"
 """Strategy parameter of compacted segments: the file time of the newest source, as a cleaner passes it on."""
 
 _NS_PER_MS = 1_000_000
+_TIME_DIGITS_MAX = 18
+"""Such times fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class ArchivedLog:
         if self.segment.source_mtime_ns is not None:
             return self.segment.source_mtime_ns // _NS_PER_MS
         text = self.segment.strategy_parameters.get(LAST_MODIFIED, "")
-        return int(text) if text.isdecimal() else -1
+        return int(text) if text.isdecimal() and len(text) <= _TIME_DIGITS_MAX else -1
 
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:

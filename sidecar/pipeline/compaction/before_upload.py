@@ -1,4 +1,7 @@
-"""`before_upload`: rolled segments wait a while for a compacted copy of theirs; who has waited for too long goes as it is."""
+"""`before_upload`: rolled segments wait a while to be compacted as a group, which one commit archives.
+
+A segment that has waited for too long is archived as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,18 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, TypeAlias
 
+import structlog
+
+from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline.compaction.copies import CompactedCopy, discard_copy
+from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
 from sidecar.pipeline.producer_snapshot import KnownState
+from sidecar.ports import PartitionFacts
+
+_log = structlog.get_logger(__name__)
 
 AT_RISK_SHARE: Final = 0.5
 """A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
@@ -49,11 +58,11 @@ class RolledGroup:
 
 @dataclass(slots=True)
 class _Held:
-    """`is_raw`: it goes as it is, since there is no copy and there will be none."""
+    """`is_raw`: it goes as it is. `group`: it goes with these, in their commit."""
 
     since_ms: int
     is_raw: bool = False
-    copy: CompactedCopy | None = None
+    group: CopyGroup | None = None
 
 
 @dataclass(slots=True)
@@ -73,13 +82,19 @@ class BeforeUpload:
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
 
     def hold_back(
-        self, plan: PartitionPlan, known: Callable[[], KnownState], local_limit_ms: int | None = None
+        self,
+        plan: PartitionPlan,
+        known: Callable[[], KnownState],
+        local_limit_ms: int | None = None,
+        *,
+        start_offset: int = 0,
     ) -> PartitionPlan:
         """The plan with those segments that may go; the others wait, and are offered for compaction.
 
         Args:
             known: gives the producers at the base of the plan's first segment. May raise SidecarError.
             local_limit_ms: how long the broker keeps a segment, None if it is not known.
+            start_offset: see `effective_log_start`. A segment that begins below goes as it is, and takes part in no decision.
         """
         topic_partition = plan.files.topic_partition
         policy = (self.policy_of or self.settings.of_topic)(topic_partition.topic)
@@ -87,8 +102,8 @@ class BeforeUpload:
             return plan
         ready = 0
         with self._lock:
-            self._keep_only(plan)
-            while ready < len(plan.segments) and self._may_go(plan.segments[ready], local_limit_ms):
+            self._keep_only(plan, start_offset)
+            while ready < len(plan.segments) and self._may_go(plan.segments[ready], local_limit_ms, start_offset):
                 ready += 1
         if ready == len(plan.segments):
             return plan
@@ -113,23 +128,31 @@ class BeforeUpload:
             is_on_purpose=True,
         )
 
-    def _keep_only(self, plan: PartitionPlan) -> None:
-        """Begin to hold what is new, and forget what is not on the disk any more."""
+    def _keep_only(self, plan: PartitionPlan, start_offset: int) -> None:
+        """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
         before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
         now_ms = self.clock.now_ms()
         names = map(_name, plan.segments)
         held = {name: before.pop(name) if name in before else _Held(now_ms) for name in names}
         self._held[plan.files.topic_partition] = held
-        for left in before.values():
-            if left.copy is not None:
-                discard_copy(left.copy)
+        broken = {
+            left.group: "a segment of it is archived or gone, or has changed" for left in before.values() if left.group
+        }
+        for found in held.values():
+            if found.group is not None and found.group.base_offset < start_offset:
+                broken[found.group] = f"records below offset {start_offset} were deleted since it was compacted"
+        for group, reason in broken.items():
+            self._break_up(group, reason)
 
     def _find(self, segment: SegmentFiles) -> _Held | None:
         return self._held.get(segment.topic_partition, {}).get(_name(segment))
 
-    def _may_go(self, segment: SegmentFiles, local_limit_ms: int | None) -> bool:
+    def _may_go(self, segment: SegmentFiles, local_limit_ms: int | None, start_offset: int) -> bool:
         held = self._find(segment)
-        if held is None or held.copy is not None or held.is_raw or segment.start_position:
+        if held is None or held.group is not None or held.is_raw or segment.start_position:
+            return True
+        if segment.base_offset < start_offset:
+            held.is_raw = True
             return True
         age_ms = self.clock.now_ms() - newest_change_ms(segment)
         at_risk = local_limit_ms is not None and age_ms > AT_RISK_SHARE * local_limit_ms
@@ -144,10 +167,8 @@ class BeforeUpload:
         taken: list[RolledGroup] = []
         with self._lock:
             groups, self._groups = tuple(self._groups.values()), {}
-            copies = [
-                held.copy for all_held in self._held.values() for held in all_held.values() if held.copy is not None
-            ]
-            room = self.settings.max_job_bytes - sum(copy.size_bytes for copy in copies)
+            ready = {held.group for all_held in self._held.values() for held in all_held.values() if held.group}
+            room = self.settings.max_job_bytes - sum(group.size_bytes for group in ready)
             for group in groups:
                 # It may have been offered again while it was compacted.
                 if all(map(self._still_waits, group.segments)):
@@ -158,41 +179,75 @@ class BeforeUpload:
 
     def _still_waits(self, segment: SegmentFiles) -> bool:
         held = self._find(segment)
-        return held is not None and held.copy is None and not held.is_raw
+        return held is not None and held.group is None and not held.is_raw
 
-    def compacted(self, segment: SegmentFiles, copy: CompactedCopy) -> None:
-        """A copy is ready. Where the segment did not wait for it, it is of no use any more."""
+    def compacted(self, group: CopyGroup) -> None:
+        """All copies of a group are ready. They are of no use unless every segment still waits for its own."""
         with self._lock:
-            held = self._find(segment)
-            is_wanted = held is not None and held.copy is None and not held.is_raw
-            if held is not None and is_wanted:
-                held.copy = copy
+            is_wanted = all(map(self._still_waits, group.segments))
+            if is_wanted:
+                for held in filter(None, map(self._find, group.segments)):
+                    held.group = group
         if not is_wanted:
-            discard_copy(copy)
+            group.discard()
 
     def goes_raw(self, segments: Sequence[SegmentFiles]) -> None:
-        """There will be no copy of these, unless there is one already."""
+        """These go as they are, unless they go with a group."""
         with self._lock:
             for held in filter(None, map(self._find, segments)):
-                held.is_raw = held.copy is None
+                held.is_raw = held.group is None
 
-    def copy_of(self, segment: SegmentFiles) -> CompactedCopy | None:
-        """The copy to be archived instead, None for the segment as it is."""
+    def group_from(self, segments: Sequence[SegmentFiles]) -> CopyGroup | None:
+        """The group that the first of these segments goes with, None if it goes as it is.
+
+        A group of which these are not the first segments goes as it is, too: none of its copies may go without the others.
+        """
         with self._lock:
+            held = self._find(segments[0])
+            group = None if held is None else held.group
+            if group is None:
+                return None
+            first = segments[: len(group.segments)]
+            if list(map(_name, first)) == list(map(_name, group.segments)):
+                return group
+            self._break_up(group, "not all of its segments can be archived now")
+            return None
+
+    def break_up(self, group: CopyGroup, reason: str) -> None:
+        """All segments of the group go as they are. What is archived or gone already is passed over."""
+        with self._lock:
+            self._break_up(group, reason)
+
+    def _break_up(self, group: CopyGroup, reason: str) -> None:
+        for segment in group.segments:
             held = self._find(segment)
-            return None if held is None else held.copy
+            if held is not None and held.group is group:
+                held.group, held.is_raw = None, True
+        group.discard()
+        _log.info(
+            "group_goes_raw",
+            partition=str(group.segments[0].topic_partition),
+            base_offset=group.base_offset,
+            segments=len(group.segments),
+            reason=reason,
+        )
 
-    def archived(self, segment: SegmentFiles) -> None:
-        """It is done: its copy can go."""
+    def archived(self, segments: Sequence[SegmentFiles]) -> None:
+        """One commit has archived these: their copies can go."""
         with self._lock:
-            held = self._held.get(segment.topic_partition, {}).pop(_name(segment), None)
-        if held is not None and held.copy is not None:
-            discard_copy(held.copy)
+            held = [self._held.get(s.topic_partition, {}).pop(_name(s), None) for s in segments]
+        for group in {found.group for found in held if found is not None and found.group is not None}:
+            group.discard()
+
+
+def effective_log_start(facts: PartitionFacts, state: PartitionState) -> int:
+    """The log start below which records must win over no other: the leader's, or that of the archive if it is higher."""
+    return max(facts.log_start_offset, facts.cluster_start_offset or 0, state.deleted_before_offset)
 
 
 def _first_of(group: RolledGroup, size_bytes_max: int) -> RolledGroup:
-    """Its first segments, as many as there is room for."""
-    sizes = accumulate(segment.size_bytes for segment in group.segments)
+    """Its first segments, as many as there is room for and one commit takes."""
+    sizes = accumulate(segment.size_bytes for segment in group.segments[:GROUP_SEGMENTS_MAX])
     return replace(group, segments=group.segments[: sum(size_bytes <= size_bytes_max for size_bytes in sizes)])
 
 

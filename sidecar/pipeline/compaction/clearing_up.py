@@ -8,10 +8,13 @@ import structlog
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
-from sidecar.errors import Fenced, PartitionError, StoreDenied
+from sidecar.errors import Fenced, PartitionError, StoreUnsupported
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts
+from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts, orphaned_until_ms
 from sidecar.pipeline.tools import Tools
+from sidecar.storage.probe_folder import remove_leftovers
+from sidecar.storage.store_clock import read_store_clock
+from sidecar.storage.unfinished import list_uploads
 
 _log = structlog.get_logger(__name__)
 
@@ -25,43 +28,54 @@ class ClearingUp:
         self._grace_period_ms = grace_period_ms
         self._is_stopping = is_stopping
         self._led: Sequence[LedPartition] = ()
+        self._reported: set[str] = set()
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now."""
         self._led = tuple(partitions)
 
     def __call__(self) -> None:
-        """Once through all. A partition that cannot be read is passed over, and told. Raises StoreError."""
+        """Once through all. A partition that cannot be read is left out, and logged. Raises StoreError."""
         tools = self._tools
-        objects = collect_parts(tools.store, tools.clock, grace_period_ms=self._grace_period_ms)
-        self._abort_uploads()
+        try:
+            store_now_ms = read_store_clock(tools.store, tools.clock).store_ms
+        except StoreUnsupported as error:
+            self._report_once("garbage_not_removed", str(error), "unused objects stay, and cost money")
+            return
+        until_ms = orphaned_until_ms(store_now_ms, self._grace_period_ms)
+        objects = collect_parts(tools.store, until_ms) + remove_leftovers(tools.store, until_ms)
+        self._abort_uploads(until_ms)
         for led in self._led:
             if self._is_stopping():
                 return
             try:
-                objects += self._clear(led)
+                objects += self._clear(led, store_now_ms)
             except (PartitionError, Fenced) as error:
                 tools.metrics.failed(type(error).__name__)
                 _log.error("garbage_not_removed", partition=str(led.topic_partition), error=str(error))
         tools.metrics.compaction.garbage_removed(objects)
 
-    def _abort_uploads(self) -> None:
+    def _report_once(self, event: str, reason: str, effect: str) -> None:
+        """What the store does not offer, it will not offer an hour later."""
+        if event not in self._reported:
+            self._reported.add(event)
+            _log.warning(event, reason=reason, effect=effect)
+
+    def _abort_uploads(self, until_ms: int) -> None:
         """Of which the journal knows nothing: it was lost, or another broker began them and leads no more."""
         tools, roots = self._tools, {led.root for led in self._led}
-        known = {attempt.segment_id for root in roots for attempt in tools.journal.attempts(root)}
-        try:
-            aborted = abort_uploads(
-                tools.store, roots, tools.clock, grace_period_ms=self._grace_period_ms, in_progress=known
-            ).total()
-        except StoreDenied as error:
-            # Whoever may not list uploads has a lifecycle rule that ends them; the rest of the garbage goes all the same.
-            _log.warning("unfinished_uploads_not_listed", reason=str(error))
+        listed = list_uploads(tools.store, "")
+        if listed.not_listed:
+            effect = f"abandoned multipart uploads stay, and cost money: {listed.advice}"
+            self._report_once("unfinished_uploads_not_listed", listed.not_listed, effect)
             return
+        known = {attempt.segment_id for root in roots for attempt in tools.journal.attempts(root)}
+        aborted = abort_uploads(tools.store, listed.uploads, roots, until_ms, in_progress=known).total()
         if aborted:
             _log.info("unfinished_uploads_aborted", uploads=aborted)
         tools.metrics.compaction.uploads_aborted(aborted)
 
-    def _clear(self, led: LedPartition) -> int:
+    def _clear(self, led: LedPartition, store_now_ms: int) -> int:
         tools = self._tools
         writer = Writer(tools.facts.broker_id(), led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
         found = collect_garbage(
@@ -69,6 +83,7 @@ class ClearingUp:
             led.root,
             tools.clock,
             writer,
+            store_now_ms=store_now_ms,
             grace_period_ms=self._grace_period_ms,
             in_progress={attempt.segment_id for attempt in tools.journal.attempts(led.root)},
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sidecar.archive.state import PartitionState
 from sidecar.config import CompactionPolicy
 from sidecar.errors import SidecarError
 from sidecar.model import TopicPartition
+from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.policy import Assessment
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 
@@ -22,7 +24,7 @@ class Compacting:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How that ended: figures of what was committed, or the error for which nothing was."""
+    """How that ended: figures of what was committed, or an error. See `PartitionCompaction.is_unknown`."""
 
     topic_partition: TopicPartition
     error: SidecarError | None = None
@@ -30,6 +32,14 @@ class Compacted:
     bytes_after: int = 0
     records_before: int = 0
     records_after: int = 0
+
+
+class DeletionUnnoted(CommitConflict):
+    """Records below `before_offset` look deleted on the broker since the job began; nothing was committed."""
+
+    def __init__(self, message: str, state: PartitionState, before_offset: int) -> None:
+        super().__init__(message, state)
+        self.before_offset = before_offset
 
 
 class CompactionCrashed(SidecarError):

@@ -166,6 +166,7 @@ def _compacted(
         records_before=found.record_count,
         unkeyed=found.unkeyed,
         malformed_versions=found.malformed_versions,
+        deleted=found.deleted,
     )
 
 

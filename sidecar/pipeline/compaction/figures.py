@@ -15,12 +15,14 @@ class CompactionFigures(Generic[SourceT]):
     """Bytes are those of `.log` files or objects; records count markers.
 
     `unkeyed`: records without key, which compaction drops. `malformed_versions`: records whose version header is unusable.
+    `deleted`: records below the log start (DeleteRecords), which compaction drops without comparing them.
     """
 
     outputs: tuple[CompactedOutput[SourceT], ...] = ()
     records_before: int = 0
     unkeyed: int = 0
     malformed_versions: int = 0
+    deleted: int = 0
 
     @property
     def bytes_before(self) -> int:
@@ -51,4 +53,5 @@ class CompactionFigures(Generic[SourceT]):
             "records_after": self.records_after,
             "unkeyed_records": self.unkeyed,
             "malformed_versions": self.malformed_versions,
+            "deleted_records": self.deleted,
         }

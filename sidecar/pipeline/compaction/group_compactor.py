@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
 from sidecar.pipeline.compaction.compacting import CompactionCrashed
-from sidecar.pipeline.compaction.copies import CompactedCopy, remove_if_empty
+from sidecar.pipeline.compaction.copies import CompactedCopy, CopyGroup, remove_if_empty
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.log_file import LogFile
@@ -30,7 +31,7 @@ from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.policy_rules import LAST_MODIFIED, parameters_of, rules_of
 from sidecar.pipeline.compaction.run import rewritten, scanned
-from sidecar.pipeline.compaction.segment_files import indexes_of, write_log
+from sidecar.pipeline.compaction.segment_files import checked_file, write_log
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -193,8 +194,11 @@ class GroupCompactor:
             if isinstance(result, SidecarError):
                 self._give_up([group], result)
                 continue
-            for segment, output in zip(group.segments, result, strict=False):
-                self._stage(segment, output, job, parts)
+            try:
+                self._stage(group.segments[: len(result)], result, job, parts)
+            except SidecarError as error:
+                self._give_up([group], error)
+                continue
             _log.info(
                 "group_compacted",
                 partition=str(group.topic_partition),
@@ -204,16 +208,26 @@ class GroupCompactor:
             )
 
     def _stage(
-        self, segment: SegmentFiles, output: CompactedOutput[LogFile], job: CompactionJob[LogFile], parts: LocalParts
+        self,
+        segments: Sequence[SegmentFiles],
+        outputs: Sequence[CompactedOutput[LogFile]],
+        job: CompactionJob[LogFile],
+        parts: LocalParts,
     ) -> None:
-        if output.unchanged or (output.base_offset, output.end_offset) != (segment.base_offset, segment.end_offset):
+        """Hand all copies of a group over at once, so that none is archived without the others."""
+        if all(output.unchanged for output in outputs):
             return
-        path = parts.directory / f"{segment.topic_partition}-{segment.base_offset:020d}.log"
-        write_log(path, parts, output)
-        built = indexes_of(path, output)
-        parameters = {**parameters_of(job.rules), LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
-        copy = CompactedCopy(path, output.size_bytes, built, str(job.rules.effective_strategy), parameters)
-        self._waiting.compacted(segment, copy)
+        copies: list[CompactedCopy | None] = []
+        with ExitStack() as unless_whole:
+            for segment, output in zip(segments, outputs, strict=True):
+                if output.unchanged:
+                    copies.append(None)
+                    continue
+                path = parts.directory / f"{segment.topic_partition}-{segment.base_offset:020d}.log"
+                unless_whole.callback(path.unlink, missing_ok=True)
+                copies.append(_copy(path, segment, output, job, parts))
+            unless_whole.pop_all()
+        self._waiting.compacted(CopyGroup(tuple(segments), tuple(copies)))
 
     def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
         if self._is_stopping():
@@ -227,6 +241,22 @@ class GroupCompactor:
                 error=str(error),
                 remedy="archived as it is",
             )
+
+
+def _copy(
+    path: Path,
+    segment: SegmentFiles,
+    output: CompactedOutput[LogFile],
+    job: CompactionJob[LogFile],
+    parts: LocalParts,
+) -> CompactedCopy:
+    """Write the copy of a segment. Raises StagingFull, SegmentChanged, CorruptFile, PartitionError."""
+    if (output.base_offset, output.end_offset) != (segment.base_offset, segment.end_offset):
+        raise PartitionError(f"{segment}: its copy would cover [{output.base_offset}, {output.end_offset})")
+    write_log(path, parts, output)
+    checked = checked_file(path, output)
+    parameters = {**parameters_of(job.rules), LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
+    return CompactedCopy(path, output.size_bytes, checked, str(job.rules.effective_strategy), parameters)
 
 
 def _replayed(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar.config import Settings
+from sidecar.pipeline.clock_watch import CHECK_S, ClockWatch
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
@@ -70,6 +71,7 @@ def compaction_in_run(
     *,
     wake: Callable[[], None] = lambda: None,
     compact: Compact | None = None,
+    clocks: ClockWatch | None = None,
 ) -> Iterator[CompactionInRun]:
     """Compact and clear up in a thread of its own while the context lasts; no thread where there is nothing to do.
 
@@ -77,6 +79,7 @@ def compaction_in_run(
         tell: takes what `/status` shows.
         wake: called when segments that were held back may be archived.
         compact: default: in the archive, on an engine for the size of the work.
+        clocks: compared every hour, where there is a thread.
 
     What killed processes left where work files lie is removed. A place that cannot be written to stops no upload.
     """
@@ -98,7 +101,11 @@ def compaction_in_run(
     )
     waiting = BeforeUpload(settings.compaction, tools.clock, wake, rules.policy_of)
     clearing = ClearingUp(tools, settings.gc.grace_period_ms, is_stopping)
-    chores = (Chore("gc", settings.gc.interval_s, clearing, tools.clock),) if settings.gc.enabled else ()
+    chores: tuple[Chore, ...] = ()
+    if settings.gc.enabled:
+        chores += (Chore("gc", settings.gc.interval_s, clearing, tools.clock),)
+    if clocks is not None and (chores or settings.compaction.is_active):
+        chores += (Chore("clock", CHECK_S, clocks.look, tools.clock),)
     if not settings.compaction.is_active and not chores:
         yield CompactionInRun(worker, waiting, clearing, None)
         return

@@ -62,15 +62,23 @@ class CompactionJob(Generic[SourceT]):
 
 
 @dataclass(frozen=True, slots=True)
-class CompactedOutput(Generic[SourceT]):
-    """One output segment `[base_offset, end_offset)`, made of `sources`. `parts`: the numbers of its parts, in order.
+class RewrittenPiece:
+    """The first `size_bytes` bytes of a part. Behind them the part may hold an ending that this output does not need."""
 
-    `unchanged`: it is its one source, byte by byte, and there are no parts.
-    `transactions`: the aborted ones whose marker it still holds.
+    number: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedOutput(Generic[SourceT]):
+    """One output segment `[base_offset, end_offset)`, made of `sources`.
+
+    `pieces`: its bytes, in order: pieces of parts, and sources of which nothing is lost. `unchanged`: it is its one source,
+    byte by byte. `transactions`: the aborted ones whose marker it still holds.
     """
 
     sources: tuple[SourceT, ...]
-    parts: tuple[int, ...]
+    pieces: tuple[RewrittenPiece | SourceT, ...]
     unchanged: bool
     size_bytes: int
     counts: RewriteCounts

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 from producer_state.wire import Layout
 from sidecar.archive.keys import below
+from sidecar.archive.replacement import undone_by_commit
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy
@@ -49,7 +51,7 @@ class Look:
             for segment in dirty_segments(state.segments, clean_end_offset):
                 if _has_batches(segment):
                     timestamps_ms[segment.base_offset] = self._timestamp_of(below(led.root, segment.log_key))
-        return assess(
+        assessment = assess(
             state.segments,
             clean_end_offset,
             policy,
@@ -57,6 +59,7 @@ class Look:
             first_batch_timestamps_ms=timestamps_ms,
             stable_end_offset=self._stable_end_offset(state),
         )
+        return replace(assessment, undone_by_commit=undone_by_commit(state))
 
     def _stable_end_offset(self, state: PartitionState) -> int:
         """The first offset of a transaction without an end: at the archive's end, or where a hole may have swallowed it."""

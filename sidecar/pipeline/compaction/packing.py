@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from sidecar.compaction.compact import bucket_bits, table_slots
+from sidecar.compaction.key_table import DEFAULT_SLOTS, SMALLEST_SLOTS
 from sidecar.compaction.segments import MIB, Split
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.pipeline.compaction.job import CompactionJob
@@ -19,6 +19,20 @@ TASK_BYTES: Final = 1024 * MIB
 
 WHOLE_BYTES: Final = 16 * MIB
 """Partitions up to this size are scanned by one task, which then decides on their winners itself."""
+
+_BYTES_PER_BUCKET: Final = 64 * MIB
+_BYTES_PER_KEY: Final = 48
+_MOST_BUCKET_BITS: Final = 12
+
+
+def bucket_bits(size_bytes: int) -> int:
+    """How many buckets a job of so many log bytes needs, as a power of two: a reduction then takes about 200 MB at most."""
+    return min((max(size_bytes - 1, 0) // _BYTES_PER_BUCKET).bit_length(), _MOST_BUCKET_BITS)
+
+
+def table_slots(size_bytes: int) -> int:
+    """Slots for a task that scans so many bytes. A table that gets full is emitted, so any number is enough."""
+    return min(max(SMALLEST_SLOTS, 1 << (size_bytes // _BYTES_PER_KEY).bit_length()), DEFAULT_SLOTS)
 
 
 @dataclass(frozen=True, slots=True)

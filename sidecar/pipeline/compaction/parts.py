@@ -32,8 +32,8 @@ class Parts(Protocol):
         """A writer of a part, which is there when the context has ended without an error. Raises StagingFull, StoreError."""
         ...
 
-    def pieces(self, number: int) -> Iterator[memoryview]:
-        """The bytes of a part in order, each piece void when the next is asked for."""
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
+        """The first bytes of a part in order; each piece is void when the next is asked for."""
         ...
 
     def forget(self, number: int) -> None:
@@ -62,9 +62,9 @@ class LocalParts:
             # Without an error it has another name by now.
             Path(name).unlink(missing_ok=True)
 
-    def pieces(self, number: int) -> Iterator[memoryview]:
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
         """See Parts."""
-        return bytes_of(self._path(number))
+        return bytes_of(self._path(number), size_bytes)
 
     def forget(self, number: int) -> None:
         """See Parts."""

@@ -34,6 +34,7 @@ class Assessment:
     `cleanable_bytes`: of whole `.log` objects from the one that holds the first dirty offset up to there; `clean_bytes`:
     of those that begin below the first dirty offset. A segment that the first dirty offset lies in is in both.
     `trigger`: None if it is not due. `look_again_ms`: when time alone may change the answer, None if it cannot.
+    `undone_by_commit`: the newest commit that undid a compaction, -1 for none.
     """
 
     first_dirty_offset: int
@@ -42,6 +43,7 @@ class Assessment:
     cleanable_bytes: int
     trigger: Trigger | None
     look_again_ms: int | None
+    undone_by_commit: int = -1
 
     @property
     def dirty_ratio(self) -> float:

@@ -2,32 +2,83 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from sidecar.compaction.compact import compact_partition
+from producer_state.replay import CompletedTransaction
+from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compaction.segments import SegmentInput
-from sidecar.logformat.building import build_batch
+from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.building import build_batch, build_marker
+from sidecar.logformat.headers import Codec
+from sidecar.logformat.legacy import build_legacy_wrapper
 from sidecar.logformat.record import Record
-from sidecar.pipeline.compaction import stages
+from sidecar.pipeline.compaction.job import CompactionJob
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.compaction.pieces import Cutter
+from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from sidecar.pipeline.compaction.sources import input_of
 
-__all__ = ["stages", "warm_up"]
+__all__ = ["warm_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A source in memory."""
+
+    log: bytes
+    end_offset: int
+    name: str = "sample"
+    base_offset: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.log)
+
+    @contextmanager
+    def opened(self) -> Iterator[SegmentInput]:
+        yield self.unread()
+
+    def unread(self) -> SegmentInput:
+        return input_of(self, self._read_at, 0)
+
+    def _read_at(self, position: int, buffer: memoryview) -> int:
+        piece = self.log[position : position + len(buffer)]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _sample() -> tuple[_Sample, CompletedTransaction]:
+    """A batch of each kind that has kernels of its own; and the aborted transaction among them."""
+
+    def records(base_offset: int) -> list[Record]:
+        return [Record(base_offset + at, 0, key, b"") for at, key in enumerate((b"k", b"%d" % base_offset))]
+
+    # Each of these batches loses a record to the next one; the wrapper loses its only one.
+    batches = [build_legacy_wrapper(records(0)[:1], codec=Codec.GZIP)]
+    batches += [build_batch(records(2 * at), codec=codec) for at, codec in enumerate(reversed(Codec), start=1)]
+    first = 2 * len(batches)
+    batches += [
+        build_batch(records(first), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+        build_marker(first + 2, commit=False, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0),
+    ]
+    return _Sample(b"".join(batches), first + 3), CompletedTransaction(1, first, first + 2, first + 2, aborted=True)
 
 
 def warm_up() -> None:
     """Call every kernel of a compaction once."""
-    records = [Record(offset, 0, b"k", b"%d" % offset) for offset in range(3)]
-    log = memoryview(b"".join(chain((build_batch(records),), (build_batch([Record(3, 0, b"k", b"")]),))))
-
-    def read_at(position: int, buffer: memoryview) -> int:
-        piece = log[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
+    source, aborted = _sample()
+    cutter = Cutter(source.size_bytes)
+    for columns in scan_bytes(source.log):
+        cutter.add(columns)
+    pieces = (cutter.finish(),)
     for strategy in Strategy:
         rules = CompactionRules(0, strategy=strategy, header="v")
-        segment = SegmentInput(0, 4, len(log), read_at)
-        compact_partition([segment], rules, write=lambda _number, _batches: None, hash_key=bytes(16))
+        job = CompactionJob((source,), pieces, (aborted,), rules, LastBatches(), bytes(16))
+        with scanned([job], LocalStages()) as run:
+            only(rewritten(run, None))
 
 
 warm_up()

@@ -21,7 +21,7 @@ class Quarantined:
 
 
 class Quarantine:
-    """Who is to be left alone, and why. A partition leaves it by success, or when it is not ours any more."""
+    """Partitions that compaction leaves alone, and why. A success, or the loss of leadership, ends it."""
 
     def __init__(self, clock: Clock, *, wait_s: float, wait_max_s: float) -> None:
         """Args: wait_s: after the first failure, on the monotonic clock; wait_max_s: after many."""

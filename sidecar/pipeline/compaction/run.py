@@ -10,13 +10,12 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from sidecar.compaction.outputs import PlannedOutput, legacy_tombstones_kept, plan_outputs
-from sidecar.compaction.rewrite_counts import RewriteCounts
+from sidecar.compaction.outputs import DecidedSplits, PlannedOutput, legacy_tombstones_kept
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
-from sidecar.errors import SidecarError
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.errors import PartitionError, SidecarError
+from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob, RewrittenPiece
 from sidecar.pipeline.compaction.packing import placed, scan_tasks
 from sidecar.pipeline.compaction.parts import Parts
 from sidecar.pipeline.compaction.sources import SourceT
@@ -26,10 +25,10 @@ from sidecar.pipeline.compaction.stages import (
     Reduction,
     RewriteTask,
     Rewriting,
-    RewrittenSplit,
     ScannedShare,
     SplitRewriting,
     WinnerCounts,
+    WrittenPart,
     scan,
 )
 
@@ -56,6 +55,12 @@ class Scanned(Generic[SourceT]):
     winner_counts: tuple[int, ...]
 
     @property
+    def decided(self) -> DecidedSplits:
+        """The same for planning, where nothing is read."""
+        segments = [file.unread() for file in self.job.files]
+        return DecidedSplits(segments, self.scans, self.verdicts, self.winner_counts, self.job.rules)
+
+    @property
     def record_count(self) -> int:
         """Markers included."""
         return sum(scan.record_count for scan in self.scans)
@@ -69,6 +74,11 @@ class Scanned(Generic[SourceT]):
     def malformed_versions(self) -> int:
         """Records whose version header is not there, or is none."""
         return sum(scan.malformed_versions for scan in self.scans)
+
+    @property
+    def deleted(self) -> int:
+        """Records below the log start."""
+        return sum(scan.deleted for scan in self.scans)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,19 +133,19 @@ def rewritten(
     By job, its outputs or the error that ended it, here or before. Raises what the engine raises.
     """
     tasks: list[list[JobRewriting]] = [[] for _ in range(found.stages.third_tasks)]
-    planned: list[tuple[PlannedOutput, ...]] = []
     for number, result in enumerate(found.results):
-        planned.append(() if isinstance(result, SidecarError) else _plan(found.stages, number, result, tasks))
+        if not isinstance(result, SidecarError):
+            _assign(found.stages, number, result, tasks)
     plans: list[RewriteTask] = [tuple(task) for task in tasks]
     answers = found.run.third(Rewriting(parts), plans)
     failures = _failures(answers)
-    written = {answer.number: answer for answer in answers if isinstance(answer, RewrittenSplit)}
+    written = {answer.number: answer for answer in answers if isinstance(answer, WrittenPart)}
     ended: list[tuple[CompactedOutput[SourceT], ...] | SidecarError] = []
-    for number, (result, outputs) in enumerate(zip(found.results, planned, strict=True)):
+    for number, result in enumerate(found.results):
         if isinstance(result, SidecarError):
             ended.append(result)
         else:
-            ended.append(failures.get(number) or tuple(_output(result, output, written) for output in outputs))
+            ended.append(failures.get(number) or _outputs(result, written))
     return tuple(ended)
 
 
@@ -147,54 +157,57 @@ def only(results: Sequence[ResultT | SidecarError]) -> ResultT:
     return result
 
 
-def _plan(
-    stages: Stages, number: int, found: Scanned[SourceT], tasks: Sequence[list[JobRewriting]]
-) -> tuple[PlannedOutput, ...]:
-    """Plan a job's outputs, and give their splits to the tasks where their winners will be."""
-    job = found.job
-    segments = [file.unread() for file in job.files]
-    if not segments:
-        return ()
-    outputs = plan_outputs(segments, found.scans, found.verdicts, found.winner_counts, job.rules)
+def _assign(stages: Stages, number: int, found: Scanned[SourceT], tasks: Sequence[list[JobRewriting]]) -> None:
+    """Give the splits of a job that must be rewritten to the tasks where their winners will be."""
+    job, decided = found.job, found.decided
+    if not job.files:
+        return
     first_dirty = job.files[0].base_offset if job.first_dirty_offset is None else job.first_dirty_offset
-    protected = legacy_tombstones_kept(segments, job.rules, first_dirty)
+    protected = legacy_tombstones_kept(decided.segments, job.rules, first_dirty)
     splits: defaultdict[int, list[SplitRewriting]] = defaultdict(list)
-    for output in outputs:
-        for local in range(output.first_split, 0 if output.unchanged else output.end_split):
-            split_scan, ending = found.scans[local], output.endings[local - output.first_split]
-            segment = split_scan.split.segment
-            splits[stages.third_task_of(found.first_split + local)].append(
-                SplitRewriting(
-                    found.first_split + local,
-                    job.files[segment],
-                    split_scan,
-                    ending,
-                    found.verdicts[local].by_batch,
-                    protected[segment],
-                )
+    for local, ending in decided.endings().items():
+        split_scan = found.scans[local]
+        segment = split_scan.split.segment
+        splits[stages.third_task_of(found.first_split + local)].append(
+            SplitRewriting(
+                found.first_split + local,
+                job.files[segment],
+                split_scan,
+                ending,
+                found.verdicts[local].by_batch,
+                protected[segment],
             )
+        )
     for task, held in splits.items():
         tasks[task].append(JobRewriting(number, job.rules, job.last_batches, tuple(held)))
-    return outputs
 
 
-def _output(
-    found: Scanned[SourceT], output: PlannedOutput, written: dict[int, RewrittenSplit]
-) -> CompactedOutput[SourceT]:
-    sources = found.job.files[output.first_segment : output.end_segment]
-    held = found.verdicts[output.first_split : output.end_split]
-    transactions = tuple(transaction for verdict in held for transaction in verdict.kept)
-    if output.unchanged:
-        kept = RewriteCounts(kept_records=sum(found.winner_counts[output.first_split : output.end_split]))
-        return CompactedOutput(sources, (), True, sources[0].size_bytes, kept, transactions)
-    pieces = [written[found.first_split + local] for local in range(output.first_split, output.end_split)]
+def _outputs(
+    found: Scanned[SourceT], written: dict[int, WrittenPart]
+) -> tuple[CompactedOutput[SourceT], ...] | SidecarError:
+    """Join a job's segments by the sizes that they have now; the error if that cannot be."""
+    decided, first = found.decided, found.first_split
+    splits = {at: written[first + at].split for at in range(len(found.scans)) if first + at in written}
+    try:
+        return tuple(_output(found, output) for output in decided.outputs(splits))
+    except PartitionError as error:
+        return error
+
+
+def _output(found: Scanned[SourceT], output: PlannedOutput) -> CompactedOutput[SourceT]:
+    files = found.job.files
+    sources = files[output.first_segment : output.end_segment]
+    pieces = tuple(
+        files[part.segment] if part.split is None else RewrittenPiece(found.first_split + part.split, part.size_bytes)
+        for part in output.parts
+    )
     return CompactedOutput(
         sources,
-        tuple(piece.number for piece in pieces if piece.size_bytes),
-        False,
-        sum(piece.size_bytes for piece in pieces),
-        sum((piece.counts for piece in pieces), RewriteCounts()),
-        transactions,
+        sources if output.unchanged else pieces,
+        output.unchanged,
+        output.size_bytes,
+        output.counts,
+        output.transactions,
     )
 
 

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, reduce_blobs
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rewrite import Ending, rewrite_split
-from sidecar.compaction.rewrite_counts import RewriteCounts
+from sidecar.compaction.rewrite import Ending, RewrittenSplit, rewrite_split
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
@@ -182,12 +181,11 @@ RewriteTask = tuple[JobRewriting, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RewrittenSplit:
-    """An answer of stage three: the part of split `number` has so many bytes."""
+class WrittenPart:
+    """An answer of stage three: part `number`, that of a split, holds what was written of it, the ending last."""
 
     number: int
-    counts: RewriteCounts
-    size_bytes: int
+    split: RewrittenSplit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +200,7 @@ class Rewriting:
         return Rewriting, (self.parts,)
 
     def __call__(self, rows: Iterable[Row], task: RewriteTask) -> Iterator[Any]:
-        """See StagedRun.third; `RewrittenSplit`s, and a `JobFailure` for each job that ends here."""
+        """See StagedRun.third; `WrittenPart`s, and a `JobFailure` for each job that ends here."""
         winners: defaultdict[int, list[bytes]] = defaultdict(list)
         for number, ordinals in rows:
             winners[number].append(ordinals)
@@ -213,28 +211,24 @@ class Rewriting:
             except SidecarError as error:
                 yield JobFailure(todo.job, error)
 
-    def _rewrite(self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes]) -> RewrittenSplit:
-        size_bytes = 0
+    def _rewrite(self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes]) -> WrittenPart:
         writing: AbstractContextManager[PartWriter | None]
         writing = nullcontext() if self.parts is None else self.parts.writing(split.number)
         with split.source.opened() as segment, writing as part:
-
-            def sink(batches: memoryview) -> None:
-                nonlocal size_bytes
-                size_bytes += len(batches)
-                if part is not None:
-                    part.write(batches)
-
-            counts = rewrite_split(
+            found = rewrite_split(
                 segment,
                 split.scan,
                 winners,
                 todo.rules,
-                sink,
+                _discard if part is None else part.write,
                 ending=split.ending,
                 inflater=self.inflater,
                 verdicts=split.verdicts,
                 last_batches=todo.last_batches,
                 keeps_legacy_tombstones=split.keeps_legacy_tombstones,
             )
-        return RewrittenSplit(split.number, counts, size_bytes)
+        return WrittenPart(split.number, found)
+
+
+def _discard(_batches: memoryview) -> None:
+    """Where parts are only measured."""

@@ -58,12 +58,19 @@ class StoredParts:
             source = FileSource(file.fileno(), waiting.size_bytes, key)
             process_store.store_of(self.store).upload(key, source)
 
-    def pieces(self, number: int) -> Iterator[memoryview]:
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
         """See Parts. Raises StoreError."""
         keys = self._keys(number)
         if not keys:
             raise PartitionError(f"{self.prefix}{number:08d}: a part of this job is gone; compact again")
-        return (memoryview(piece) for piece in process_store.store_of(self.store).stream(keys[0]))
+        left = size_bytes
+        for content in process_store.store_of(self.store).stream(keys[0]):
+            piece = memoryview(content)[:left]
+            yield piece
+            left -= len(piece)
+            if not left:
+                return
+        raise PartitionError(f"{keys[0]}: this part of the job ends {left} bytes too early; compact again")
 
     def forget(self, number: int) -> None:
         """See Parts."""

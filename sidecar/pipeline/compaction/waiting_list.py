@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy
 from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.pipeline.compaction.policy import Assessment, most_dirty_first
+from sidecar.pipeline.log_starts import LogStarts
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,9 @@ class LedPartition:
     """A partition that this broker leads under `leader_epoch`, and whose archive below `root` ends at `end_offset`.
 
     `files`: its directory as it was listed, by which leadership is asked for again; None where nobody asks.
+    `log_starts`: what is seen of its log start, also after this; None with `files`. `unnoted_before_offset`: records below it
+    look deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the archive could not be
+    read to tell whether they were.
     """
 
     topic_partition: TopicPartition
@@ -24,20 +28,41 @@ class LedPartition:
     leader_epoch: int
     end_offset: int
     files: PartitionFiles | None = None
+    log_starts: LogStarts | None = None
+    unnoted_before_offset: int | None = None
+    is_deletion_unknown: bool = False
+
+    @property
+    def waits_because(self) -> str:
+        """Why it must not be compacted now, "" if it may be."""
+        if self.unnoted_before_offset is None:
+            return ""
+        known = (
+            f"the sidecar could not read whether records below offset {self.unnoted_before_offset} were deleted on the broker "
+            f"(DeleteRecords); the log has the error as deleted_records_unknown"
+            if self.is_deletion_unknown
+            else f"records below offset {self.unnoted_before_offset} look deleted on the broker (DeleteRecords), and the archive "
+            f"does not note that yet"
+        )
+        return (
+            f"{known}. Compaction waits, because a deleted record could win over a live one. The sidecar decides when it archives "
+            f"the partition's next segment"
+        )
 
 
 @dataclass(slots=True)
 class Waiting:
     """`assessment`: None until it was looked at. `due_since_ms`: None while it is not due.
 
-    `compacted_from`: the first dirty offset when it was last compacted; the next one must lie above it.
+    `compacted`: how it was assessed when it was last compacted. The next first dirty offset must be higher, unless somebody
+    undid that compaction.
     """
 
     led: LedPartition
     policy: CompactionPolicy
     assessment: Assessment | None = None
     due_since_ms: int | None = None
-    compacted_from: int | None = None
+    compacted: Assessment | None = None
 
 
 class WaitingList:
@@ -58,15 +83,31 @@ class WaitingList:
             known = before.get(led.topic_partition)
             entry = Waiting(led, policy)
             if known is not None and known.led.root == led.root:
-                entry.due_since_ms, entry.compacted_from = known.due_since_ms, known.compacted_from
-                if known.led.end_offset == led.end_offset and known.policy == policy:
+                entry.compacted = known.compacted
+                entry.due_since_ms = None if led.waits_because else known.due_since_ms
+                is_noted = known.led.unnoted_before_offset == led.unnoted_before_offset
+                if known.led.end_offset == led.end_offset and known.policy == policy and is_noted:
                     entry.assessment = known.assessment
             self._waiting[led.topic_partition] = entry
 
     def to_look_at(self) -> list[Waiting]:
-        """Those whose assessment is not there, or may have changed with time."""
+        """Those whose assessment is not there, or may have changed with time, and that may be compacted."""
         now_ms = self._clock.now_ms()
-        return [entry for entry in self._waiting.values() if _is_stale(entry.assessment, now_ms)]
+        return [
+            entry
+            for entry in self._waiting.values()
+            if not entry.led.waits_because and _is_stale(entry.assessment, now_ms)
+        ]
+
+    def held_back(self) -> dict[TopicPartition, str]:
+        """Those that must not be compacted now, and why."""
+        return {name: entry.led.waits_because for name, entry in self._waiting.items() if entry.led.waits_because}
+
+    def hold_back(self, partition: TopicPartition, unnoted_before_offset: int) -> None:
+        """A deletion was seen that no commit notes yet. It waits until it is offered again without one."""
+        if (entry := self._waiting.get(partition)) is not None:
+            entry.led = replace(entry.led, unnoted_before_offset=unnoted_before_offset)
+            entry.assessment, entry.due_since_ms = None, None
 
     def assessed(self, entry: Waiting, assessment: Assessment) -> None:
         """A look is over. Raises PartitionError where the last compaction has changed nothing: the next would not either."""
@@ -76,8 +117,10 @@ class WaitingList:
             return
         if entry.due_since_ms is None:
             entry.due_since_ms = self._clock.now_ms()
-        stuck, entry.compacted_from = entry.compacted_from, None
-        if stuck is not None and assessment.first_dirty_offset <= stuck:
+        last, entry.compacted = entry.compacted, None
+        if last is None or assessment.undone_by_commit > last.undone_by_commit:
+            return
+        if assessment.first_dirty_offset <= last.first_dirty_offset:
             raise PartitionError(
                 f"{entry.led.topic_partition}: was compacted, but its first dirty offset is {assessment.first_dirty_offset} "
                 f"still: an open transaction, or a fault"
@@ -86,7 +129,7 @@ class WaitingList:
     def compacted(self, partition: TopicPartition) -> None:
         """What it was due for is done."""
         if (entry := self._waiting.get(partition)) is not None and entry.assessment is not None:
-            entry.compacted_from = entry.assessment.first_dirty_offset
+            entry.compacted = entry.assessment
             entry.assessment, entry.due_since_ms = None, None
 
     def changed(self, partition: TopicPartition) -> None:

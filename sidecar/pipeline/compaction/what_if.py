@@ -53,6 +53,7 @@ class Outlook(CompactionFigures[CompactionSource]):
             "records_saved": self.records_before - self.records_after,
             "unkeyed_records": self.unkeyed,
             "malformed_versions": self.malformed_versions,
+            "deleted_records": self.deleted,
             "keys_with_another_winner": len(self.others),
             "samples": [other.to_json() for other in self.samples],
         }
@@ -80,6 +81,7 @@ def what_if(
             records_before=found.record_count,
             unkeyed=found.unkeyed,
             malformed_versions=found.malformed_versions,
+            deleted=found.deleted,
         )
 
 

@@ -15,11 +15,12 @@ from sidecar.errors import Fenced, PartitionError, SidecarError, StagingFull, St
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCrashed
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCrashed, DeletionUnnoted
 from sidecar.pipeline.compaction.policy import Assessment, one_job
 from sidecar.pipeline.compaction.quarantine import Quarantine
 from sidecar.pipeline.compaction.waiting_list import LedPartition, Waiting, WaitingList
 from sidecar.pipeline.compaction.worker_status import status_rows
+from sidecar.pipeline.put_once import proves_not_committed
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +73,7 @@ class CompactionWorker:
         self._together = TOGETHER_MAX
         self._lone_failures = 0
         self._resting_until_s = 0.0
+        self._held_back: Mapping[TopicPartition, str] = {}
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now. Returns at once."""
@@ -81,6 +83,7 @@ class CompactionWorker:
     def turn(self) -> bool:
         """Look, and run one job if there is work; whether there may be more at once."""
         self._take_offer()
+        self._log_held_back()
         awake = [e for e in self._list.to_look_at() if not self._quarantine.is_resting(e.led.topic_partition)]
         with ThreadPoolExecutor(LOOKERS, thread_name_prefix="compaction-look") as pool:
             for entry, found in zip(awake, pool.map(self._looked, awake), strict=True):
@@ -100,6 +103,11 @@ class CompactionWorker:
             found = ((led, self._policy_of(led.topic_partition.topic)) for led in offered)
             self._list.replace((led, policy) for led, policy in found if policy is not None)
             self._quarantine.keep_only(self._list.partitions())
+
+    def _log_held_back(self) -> None:
+        known, self._held_back = self._held_back, self._list.held_back()
+        for partition in self._held_back.keys() - known.keys():
+            _log.info("compaction_waits", partition=str(partition), reason=self._held_back[partition])
 
     def _looked(self, entry: Waiting) -> Assessment | SidecarError | None:
         if self._is_stopping():
@@ -158,10 +166,17 @@ class CompactionWorker:
             # Another broker leads: its sidecar compacts. Ours may again when a later round says so.
             _log.warning("compaction_fenced", partition=str(partition), error=str(result.error))
             self._list.remove(partition)
+        elif isinstance(result.error, DeletionUnnoted):
+            _log.info("compaction_overtaken", partition=str(partition), reason=str(result.error))
+            self._list.hold_back(partition, result.error.before_offset)
+            with self._lock:
+                self._offered = None  # It may be older than what was seen now. The next scan offers again.
         elif isinstance(result.error, CommitConflict):
             _log.info("compaction_overtaken", partition=str(partition), reason=str(result.error))
             self._list.changed(partition)
         elif result.error is not None:
+            if not proves_not_committed(result.error):
+                self._list.changed(partition)
             self._failed(partition, result.error)
         else:
             self._list.compacted(partition)

@@ -31,6 +31,8 @@ def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, 
             "due": assessment.trigger,
             "due_since_ms": entry.due_since_ms,
         }
+    if entry is not None and entry.led.waits_because:
+        row["waiting"] = entry.led.waits_because
     if held is not None:
         row["quarantined"] = {
             "error": held.error,

@@ -60,9 +60,9 @@ def problem(detail: str, advice: str = "", exit_code: int = 1) -> Outcome:
     return Outcome(Verdict.PROBLEM, detail, advice, exit_code)
 
 
-def not_checked(reason: str) -> Outcome:
+def not_checked(reason: str, advice: str = "") -> Outcome:
     """Nothing can be said."""
-    return Outcome(Verdict.NOT_CHECKED, reason)
+    return Outcome(Verdict.NOT_CHECKED, reason, advice)
 
 
 @dataclass(frozen=True, slots=True)

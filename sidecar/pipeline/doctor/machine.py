@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sidecar.config import CompactionWhen, Settings
 from sidecar.errors import SettingsError, StagingFull
+from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX
 from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.pipeline.held_files import HELD_FEW
@@ -82,6 +83,9 @@ def _places(settings: Settings) -> list[_Place]:
 def _descriptors(settings: Settings) -> Outcome:
     soft, hard = allowed_open_files(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     in_work = settings.run.workers * settings.run.uploads_ahead * _FILES_PER_SEGMENT
+    if _compacts_before_upload(settings):
+        # Of a group the log and the copy of each segment are open.
+        in_work += settings.run.workers * 2 * GROUP_SEGMENTS_MAX
     needed = 4 * HELD_FEW if in_work < HELD_FEW else HELD_FEW + in_work + _CONNECTIONS
     minimum = in_work + settings.store.s3.concurrency + settings.http.max_connections + _CONNECTIONS
     detail = f"{soft} file descriptors may be open"
@@ -117,9 +121,14 @@ def work_needed_bytes(settings: Settings) -> int:
     compaction = settings.compaction
     if not compaction.is_active:
         return _WORK_BASE_BYTES
-    whens = (compaction.when if entry.when is None else entry.when for entry in compaction.topics)
-    jobs = 1 + (CompactionWhen.BEFORE_UPLOAD in whens) + uses_spark(settings)
+    jobs = 1 + _compacts_before_upload(settings) + uses_spark(settings)
     return _WORK_BASE_BYTES + jobs * compaction.max_job_bytes
+
+
+def _compacts_before_upload(settings: Settings) -> bool:
+    compaction = settings.compaction
+    whens = (compaction.when if entry.when is None else entry.when for entry in compaction.topics)
+    return compaction.is_active and CompactionWhen.BEFORE_UPLOAD in whens
 
 
 def _volume(settings: Settings) -> Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,23 +9,26 @@ from functools import partial
 
 from sidecar.clock import Clock
 from sidecar.config import Settings
-from sidecar.errors import ObjectDamaged, SidecarError, StoreDenied, StoreError
+from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupported
 from sidecar.http.page.wording import REMEDIES
-from sidecar.model import ObjectKey
 from sidecar.pipeline.doctor.bucket import bucket_rules, endpoint
 from sidecar.pipeline.doctor.findings import Check, Outcome, Verdict, fine, not_checked, problem, warning
 from sidecar.ports import MIB, ObjectStore
 from sidecar.storage import open_store
-from sidecar.storage.probe import PROBE_FOLDER, Question, StoreProbe, UploadsInParts
+from sidecar.storage.probe import NOT_ANSWERED, advice_on, ask, is_answer
+from sidecar.storage.probe_folder import PROBE_FOLDER, remove_leftovers
+from sidecar.storage.probe_questions import Question, StoreProbe, UploadsInParts
+from sidecar.storage.store_clock import read_store_clock
+from sidecar.storage.unfinished import list_uploads
 from sidecar.store_settings import StoreSettings
 
 LEFT_AFTER_MS = 10 * 60_000
 """A probe that is older than this is of a process that was killed: no check takes so long."""
 _ATTEMPTS = 2
-_SKEW_WARNING_S = 60
-_SKEW_PROBLEM_S = 600
+_DIFFERENCE_PROBLEM_MS = 600_000
 """S3 refuses requests that are signed more than 15 minutes ahead or late."""
 _SLOW_MS = 1_000
+_LEFT_ADVICE = "gc removes them after a day, if it may delete"
 _PART_BYTES = 5 * MIB
 
 
@@ -48,13 +50,20 @@ class _BrokenOff(StoreError):
 
 @dataclass(slots=True)
 class _Look:
-    """The store under examination, and the folder of this probe in it. `store_now_ms`: the store's own time, once it is known."""
+    """The store under examination. `store_now_ms`: by the store's clock; 0, with which nothing is old, until it is known.
+
+    `unanswered`: the questions that the store did not answer, and what came instead.
+    """
 
     settings: StoreSettings
     store: ObjectStore
     clock: Clock
     store_now_ms: int = 0
-    folder: ObjectKey = field(default_factory=lambda: ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}"))
+    unanswered: dict[str, SidecarError] = field(default_factory=dict)
+    probe: StoreProbe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.probe = StoreProbe(self.store, self.clock)
 
     def reach(self) -> Outcome:
         found = endpoint(self.settings, self.store)
@@ -66,43 +75,60 @@ class _Look:
 
     def leftovers(self) -> Outcome:
         """Of probes that were killed. Those of processes that run now are younger, and left alone."""
-        # By the store's clock, which has stamped them: by a wrong one of ours another process might lose its probe.
-        oldest_ms = self.store_now_ms - LEFT_AFTER_MS
-        left = [one.key for one in self.store.list(f"{PROBE_FOLDER}/") if one.modified_ms < oldest_ms]
-        uploads = []
-        with suppress(StoreDenied):
-            uploads = [up for up in self.store.unfinished_uploads(f"{PROBE_FOLDER}/") if up.started_ms < oldest_ms]
         try:
-            if left:
-                self.store.delete(left)
-            for upload in uploads:
-                self.store.abort_upload(upload)
+            left = remove_leftovers(self.store, self.store_now_ms - LEFT_AFTER_MS)
         except StoreDenied as error:
-            return warning(f"{len(left)} objects below {PROBE_FOLDER}/ are left: {error}", "remove them by hand")
-        return fine(f"{len(left)} objects and {len(uploads)} unfinished uploads of earlier probes were removed")
+            return warning(f"objects below {PROBE_FOLDER}/ are left: {error}", "remove them by hand")
+        return fine(f"{left} objects and unfinished uploads of earlier probes were removed")
 
     def asked(self, question: Question) -> Outcome:
         try:
-            detail = question.ask()
-        except question.tolerates as error:
-            return warning(str(error), "gc, and clearing up after uploads that were given up, need this right")
+            return fine(ask(question, self.clock) or "works")
+        except NOT_ANSWERED:
+            raise
         except StoreError as error:
-            make = problem if question.required else _no_problem
-            advice = question.advice or REMEDIES.get(type(error).__name__, "")
-            return make(str(error), advice, error.exit_code)
-        return fine(detail or "works")
+            advice = advice_on(question, error) if is_answer(question, error) else ""
+            if not question.required and is_answer(question, error):
+                return warning(str(error), advice)
+            return problem(str(error), advice or REMEDIES.get(type(error).__name__, ""), error.exit_code)
+
+    def check(self, name: str, ask: Callable[[], Outcome], *needs: str) -> Check:
+        """A check that is not checked, and counts as unanswered, where the store gives no answer."""
+
+        def asked() -> Outcome:
+            try:
+                return ask()
+            except NOT_ANSWERED as error:
+                # Throttling, or a lost answer, says nothing of what the store can do.
+                self.unanswered[name] = error
+                return not_checked(f"the store gave no answer: {error}")
+
+        return Check(name, asked, needs)
+
+    def answers(self) -> Outcome:
+        """Whether every question had an answer: what is unknown must not pass for right."""
+        if not self.unanswered:
+            return fine("every question had an answer")
+        names = ", ".join(f"'{name}'" for name in self.unanswered)
+        last = list(self.unanswered.values())[-1]
+        advice = "nothing is known of these: run doctor again when the store answers"
+        return problem(f"no answer to {names}: {last}", advice, last.exit_code)
 
     def abort(self) -> Outcome:
         if not isinstance(self.store, UploadsInParts):
             return not_checked("this kind of store has no multipart uploads")
-        key = ObjectKey(f"{self.folder}/broken-off")
+        key = self.probe.new_key("broken-off")
         with suppress(_BrokenOff):
             self.store.upload_in_parts(key, _BreaksOff(), _PART_BYTES)
-        try:
-            left = list(self.store.unfinished_uploads(f"{self.folder}/"))
-        except StoreDenied as error:
-            return warning(str(error), "allow s3:ListBucketMultipartUploads, so that unfinished uploads can be found")
-        if left:
+        folder = f"{self.probe.folder}/"
+        listed = list_uploads(self.store, folder)
+        if listed.not_listed:
+            return not_checked(f"uploads are not listed: {listed.not_listed}", listed.advice)
+        # `upload_in_parts` aborts, and hides why an abort failed: throttling, or a missing right.
+        with suppress(StoreDenied):
+            for upload in listed.uploads:
+                self.store.abort_upload(upload)
+        if list_uploads(self.store, folder).uploads:
             return warning(
                 "an upload that was given up is still there: its parts cost money and show in no listing",
                 "allow s3:AbortMultipartUpload",
@@ -110,26 +136,20 @@ class _Look:
         return fine("an upload that was given up leaves no parts")
 
     def times(self) -> Outcome:
-        key = ObjectKey(f"{self.folder}/clock")
-        before_ms = self.clock.now_ms()
-        self.store.put_if_absent(key, b"clock")
-        after_ms = self.clock.now_ms()
-        facts = self.store.head(key)
-        if facts is None:
-            raise ObjectDamaged(f"{key} was written and is not there")
-        self.store_now_ms = facts.modified_ms
-        # Stores tell whole seconds.
-        skew_s = max(before_ms - facts.modified_ms - 999, facts.modified_ms - after_ms, 0) / 1000
-        ahead = "behind" if facts.modified_ms < before_ms else "ahead of"
-        detail = f"the store's clock is {skew_s:.0f} s {ahead} ours"
-        if skew_s >= _SKEW_PROBLEM_S:
-            return problem(detail, "set this machine's clock, or the store's", StoreError.exit_code)
-        if skew_s >= _SKEW_WARNING_S:
-            return warning(detail, "set this machine's clock: beyond 15 minutes an S3 store refuses every request")
-        return fine(detail if skew_s >= 1 else "the store's clock agrees with ours")
+        try:
+            reading = read_store_clock(self.store, self.clock, self.probe.new_key("clock"))
+        except StoreUnsupported as error:
+            return warning(str(error), "gc deletes nothing here: delete what `verify` lists as orphaned by hand")
+        self.store_now_ms = reading.store_ms
+        if abs(reading.ahead_ms) >= _DIFFERENCE_PROBLEM_MS:
+            return problem(str(reading), "set this machine's clock, or the store's", StoreError.exit_code)
+        if reading.differs:
+            advice = "synchronise this machine's clock (NTP): beyond 15 minutes an S3 store refuses every request"
+            return warning(str(reading), advice)
+        return fine(str(reading))
 
     def latency(self) -> Outcome:
-        key = ObjectKey(f"{self.folder}/latency")
+        key = self.probe.new_key("latency")
         put_ms = self._duration_ms(lambda: self.store.put_if_absent(key, b"latency"))
         read_ms = self._duration_ms(lambda: self.store.read(key))
         detail = f"put {put_ms} ms, read {read_ms} ms"
@@ -145,19 +165,18 @@ class _Look:
         return round((self.clock.monotonic_s() - begun_s) * 1000)
 
     def cleared(self) -> Outcome:
-        """Whatever the checks left in the folder of this probe goes."""
+        """Whatever the checks left in the folder of this probe is deleted."""
+        folder = f"{self.probe.folder}/"
         try:
-            self.store.delete([facts.key for facts in self.store.list(f"{self.folder}/")])
-            left = [facts.key for facts in self.store.list(f"{self.folder}/")]
+            self.probe.clear()
+            left = [facts.key for facts in self.store.list(folder)]
+            self.store.delete(left)
+            left = [facts.key for facts in self.store.list(folder)]
         except SidecarError as error:
-            return warning(f"objects below {self.folder}/ are left: {error}", "remove them by hand")
+            return warning(f"objects below {folder} are left: {error}", _LEFT_ADVICE)
         if left:
-            return warning(f"{len(left)} objects below {self.folder}/ are left", "remove them by hand")
+            return warning(f"{len(left)} objects below {folder} are left", _LEFT_ADVICE)
         return fine("the probe left nothing behind")
-
-
-def _no_problem(detail: str, advice: str, _exit_code: int) -> Outcome:
-    return warning(detail, advice)
 
 
 def impatient(settings: StoreSettings, timeout_s: float) -> StoreSettings:
@@ -180,18 +199,19 @@ def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Che
         found = problem(str(error), exit_code=error.exit_code)
         return [Check("reachable", lambda: found)]
     look = _Look(hurried, store, clock)
-    questions = StoreProbe(store, look.folder).questions(single_writer=settings.store.single_writer)
+    questions = look.probe.questions(single_writer=settings.store.single_writer)
     return [
         Check("reachable", look.reach),
-        *(Check(one.name, partial(look.asked, one), _needs(one)) for one in questions),
-        Check("abort of a multipart upload", look.abort, ("write",)),
-        Check("clock", look.times, ("write",)),
-        Check("leftovers of probes", look.leftovers, ("clock",)),
-        Check("latency", look.latency, ("write",)),
-        Check("cleared up", look.cleared, ("write",)),
-        Check("rules of the bucket", lambda: bucket_rules(store), ("reachable",)),
+        *(look.check(one.name, partial(look.asked, one), _needed_by(one)) for one in questions),
+        look.check("abort of a multipart upload", look.abort, "write"),
+        look.check("clock", look.times, "write"),
+        look.check("leftovers of probes", look.leftovers, "clock"),
+        look.check("latency", look.latency, "write"),
+        Check("cleared up", look.cleared, ("reachable",)),
+        look.check("rules of the bucket", lambda: bucket_rules(store), "reachable"),
+        Check("every question answered", look.answers, ("reachable",)),
     ]
 
 
-def _needs(question: Question) -> tuple[str, ...]:
-    return ("reachable",) if question.name == "write" else ("write",)
+def _needed_by(question: Question) -> str:
+    return "reachable" if question.name == "write" else "write"

@@ -15,6 +15,7 @@ from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarErr
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.positional import PositionalFile
+from sidecar.logformat.regular_file import read_regular
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.pipeline.restore.cutting import Cut, indexes_of, keep_only
@@ -220,10 +221,9 @@ def _cut_to(
 def _read_note(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | None:
     try:
         base_offset, end_offset, batches_end_offset, has_gaps = json.loads(
-            (staged.directory / plan.note_name).read_bytes()
+            read_regular(staged.directory / plan.note_name)
         )
-    except (OSError, ValueError, TypeError):
+        base, end, batches_end = int(base_offset), int(end_offset), int(batches_end_offset)
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         return None  # It is fetched again.
-    return RestoredSegment(
-        int(base_offset), int(end_offset), int(batches_end_offset), resumed=True, has_gaps=bool(has_gaps)
-    )
+    return RestoredSegment(base, end, batches_end, resumed=True, has_gaps=bool(has_gaps))

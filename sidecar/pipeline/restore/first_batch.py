@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from sidecar.archive.bundle import cut_part, log_size_bytes
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.pipeline.archived_indexes import read_part
 from sidecar.pipeline.restore.histories import READERS
 from sidecar.pipeline.restore.outcome import PartitionOutcome
 from sidecar.pipeline.restore.plan import PartitionPlan, plan_partition
@@ -125,10 +126,8 @@ def _indexed_position(store: ObjectStore, root: ObjectKey, segment: ArchivedSegm
     part = segment.part(PartName.OFFSET_INDEX)
     if offset <= segment.base_offset or part is None or part.size_bytes == 0:
         return 0
-    key = below(root, segment.indexes_key)
-    data = store.read(key, part.position, part.size_bytes)
-    cut = cut_part(data, replace(part, position=0), key)
-    return read_offset_index(cut, segment.base_offset, key).lookup(offset)[1]
+    cut = read_part(store, root, segment, PartName.OFFSET_INDEX)
+    return read_offset_index(cut, segment.base_offset, below(root, segment.indexes_key)).lookup(offset)[1]
 
 
 def shown_time(timestamp_ms: int) -> str:

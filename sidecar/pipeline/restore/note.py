@@ -58,5 +58,5 @@ class CommandNote:
             return {
                 str(name): {"inode": int(entry["inode"]), "seal": dict(entry["seal"])} for name, entry in names.items()
             }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}  # Then nothing is taken for finished, and what stands there is left alone.

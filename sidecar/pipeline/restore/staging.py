@@ -24,6 +24,7 @@ from sidecar.logformat.names import (
     parse_file_name,
 )
 from sidecar.logformat.partition_metadata import write_partition_metadata
+from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.pipeline import dropped_producers
 from sidecar.pipeline.snapshots.placing import sync_directory
@@ -157,10 +158,10 @@ class StagedPartition:
 
     def _recorded(self) -> dict[str, str]:
         try:
-            found = json.loads((self.directory / RECORD).read_bytes())
+            found = json.loads(read_regular(self.directory / RECORD))
             segments = found["segments"] if found["version"] == RECORD_VERSION else {}
             return {str(base): str(identity) for base, identity in segments.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}  # Nothing is known of what lies there: it is fetched again.
 
     def _clear(self, kept: frozenset[str]) -> None:

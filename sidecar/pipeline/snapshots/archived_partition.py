@@ -8,13 +8,13 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Self
 
-from sidecar.archive.bundle import cut_part
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
+from sidecar.pipeline.archived_indexes import read_part
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.snapshots.tasks import SegmentTask
@@ -136,14 +136,12 @@ class ArchivedPartition:
         """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
         segment = self.by_end[offset]
         key = below(self.root, segment.indexes_key)
-        part = segment.part(PartName.PRODUCER_SNAPSHOT)
         store = _store_of(self.settings)
         found = store.head(key)
-        if part is None or found is None:
-            raise PartitionError(f"{key}: not there, or without a producer snapshot; verify the archive")
-        content = store.read(key, part.position, part.size_bytes)
-        shifted = type(part)(part.name, 0, part.size_bytes, part.crc32c)
-        return cut_part(content, shifted, key), found.modified_ms
+        if found is None:
+            raise PartitionError(f"{key}: committed, but not in the store; verify the archive")
+        # Without a time of the store the log's own decides: it is a lower bound.
+        return read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), found.modified_ms or 0
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         """See `PartitionLog`."""

@@ -1,0 +1,205 @@
+"""The check of a segment's batches and indexes: before a compacted segment is committed, by `verify --deep`, and at a restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from producer_state.snapshot import read_snapshot
+from producer_state.wire import ProducerStateError
+from sidecar.errors import CorruptFile
+from sidecar.logformat import offset_index, time_index, transaction_index
+from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.headers import LARGEST_POSITION
+from sidecar.logformat.index_verdict import IndexState
+from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.offset_index import OffsetIndexCheck
+from sidecar.logformat.rebuild import BuiltIndexes
+from sidecar.logformat.time_index import TimeIndexCheck
+from sidecar.logformat.transaction_index import TransactionIndexCheck
+from sidecar.logformat.window import ReadAt
+from sidecar.model import ArchivedSegment, PartName
+from sidecar.ports import MIB
+from sidecar.storage.checksums import hex_text
+
+WINDOW_BYTES: Final = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLog:
+    """What the batches of a segment `[base_offset, end_offset)` must add up to. A checksum of None is not known."""
+
+    base_offset: int
+    end_offset: int
+    batch_count: int
+    highest_leader_epoch: int
+    first_batch_crc: int | None
+    last_batch_crc: int | None
+
+    @classmethod
+    def of_commit(cls, segment: ArchivedSegment) -> ExpectedLog:
+        """As committed."""
+        return cls(
+            segment.base_offset,
+            segment.end_offset,
+            segment.batch_count,
+            segment.highest_batch_leader_epoch,
+            segment.first_batch_crc,
+            segment.last_batch_crc,
+        )
+
+    @classmethod
+    def of_built(cls, base_offset: int, end_offset: int, built: BuiltIndexes) -> ExpectedLog:
+        """As its indexes were built."""
+        epoch = built.leader_epochs.latest_epoch
+        return cls(base_offset, end_offset, built.batch_count, epoch, built.first_batch_crc, built.last_batch_crc)
+
+
+class LogCheck:
+    """A fold over the batches of a segment, in file order."""
+
+    def __init__(self, expected: ExpectedLog, file: str) -> None:
+        self._expected = expected
+        self._file = file
+        self._first_crc: int | None = None
+        self._last_crc: int | None = None
+        self._highest_epoch = -1
+        self.last_offset = expected.base_offset - 1
+
+    def add(self, columns: BatchColumns) -> None:
+        """Take the next batches."""
+        self._first_crc = int(columns.crc[0]) if self._first_crc is None else self._first_crc
+        self._last_crc, self.last_offset = int(columns.crc[-1]), int(columns.last_offset[-1])
+        self._highest_epoch = max(self._highest_epoch, int(columns.leader_epoch.max()))
+
+    def finish(self, scanner: SegmentScanner) -> None:
+        """Raise CorruptFile unless these were the expected batches, to the last byte."""
+        scanner.require_exact()
+        if scanner.valid_bytes > LARGEST_POSITION:
+            raise CorruptFile(
+                f"{scanner.valid_bytes} bytes; a segment holds at most {LARGEST_POSITION}", file=self._file
+            )
+        expected = self._expected
+        found = (scanner.batch_count, self._highest_epoch, self._first_crc, self._last_crc)
+        wanted = (
+            expected.batch_count,
+            expected.highest_leader_epoch,
+            self._first_crc if expected.first_batch_crc is None else expected.first_batch_crc,
+            self._last_crc if expected.last_batch_crc is None else expected.last_batch_crc,
+        )
+        if found != wanted or self.last_offset >= expected.end_offset:
+            raise CorruptFile(
+                f"its batches end at offset {self.last_offset}, and their number, highest leader epoch, first and last "
+                f"batch CRC are {_counts_text(*found)}; committed were an end below {expected.end_offset} and "
+                f"{_counts_text(*wanted)}",
+                file=self._file,
+            )
+
+
+def _counts_text(batches: int, leader_epoch: int, first_crc: int | None, last_crc: int | None) -> str:
+    return f"({batches}, {leader_epoch}, {hex_text(first_crc)}, {hex_text(last_crc)})"
+
+
+class IndexCheck:
+    """A fold over the same batches, against the indexes of the segment. Indexes that are not given are not checked."""
+
+    def __init__(self, base_offset: int, indexes: Mapping[PartName, bytes], file: str) -> None:
+        self._file = file
+        checks: dict[PartName, type[OffsetIndexCheck | TimeIndexCheck | TransactionIndexCheck]] = {
+            PartName.OFFSET_INDEX: OffsetIndexCheck,
+            PartName.TIME_INDEX: TimeIndexCheck,
+            PartName.TRANSACTION_INDEX: TransactionIndexCheck,
+        }
+        self._checks = {name: check(indexes[name], base_offset) for name, check in checks.items() if name in indexes}
+
+    def add(self, columns: BatchColumns) -> None:
+        """Take the next batches."""
+        for check in self._checks.values():
+            check.add(columns)
+
+    def finish(self) -> None:
+        """Raise CorruptFile if an entry contradicts the batches. An index with fewer entries than possible does not."""
+        for name, check in self._checks.items():
+            verdict = check.finish(b"")
+            if verdict.state is IndexState.DISAGREES:
+                raise CorruptFile(
+                    f"part {name} contradicts the batches: {verdict.reason}", file=self._file, position=verdict.position
+                )
+
+
+class ChecksummedReads:
+    """Ranged reads for a scanner. Each byte enters one checksum the first time it is read."""
+
+    def __init__(self, read_at: ReadAt, size_bytes: int) -> None:
+        self._read_at = read_at
+        self._size_bytes = size_bytes
+        self._position = 0
+        self._crc = 0
+
+    def read_at(self, position: int, buffer: memoryview) -> int:
+        """See `ReadAt`."""
+        count = self._read_at(position, buffer[: max(self._size_bytes - position, 0)])
+        if position <= self._position < position + count:
+            self._crc = crc32c(buffer[self._position - position : count], self._crc)
+            self._position = position + count
+        return count
+
+    def finish(self) -> int:
+        """The CRC-32C of all bytes; reads what the scanner left."""
+        rest = memoryview(bytearray(min(WINDOW_BYTES, self._size_bytes - self._position)))
+        while self._position < self._size_bytes and self.read_at(self._position, rest):
+            continue
+        return self._crc
+
+
+def check_log(
+    read_at: ReadAt,
+    size_bytes: int,
+    expected: ExpectedLog,
+    indexes: Mapping[PartName, bytes],
+    *,
+    file: str,
+    indexes_file: str,
+) -> tuple[int, CorruptFile | None]:
+    """Read every byte of a `.log` once: its CRC-32C, and the first thing wrong with its batches or with these indexes.
+
+    Checks each batch's checksum, size and offsets, what the batches add up to, and that no index contradicts them.
+    Raises SegmentChanged if the file ends early, and what `read_at` raises.
+    """
+    reads = ChecksummedReads(read_at, size_bytes)
+    scanner = SegmentScanner(
+        reads.read_at, size_bytes, base_offset=expected.base_offset, file=file, window_bytes=WINDOW_BYTES
+    )
+    log, index = LogCheck(expected, file), IndexCheck(expected.base_offset, indexes, indexes_file)
+    problem: CorruptFile | None = None
+    try:
+        for columns in scanner:
+            log.add(columns)
+            index.add(columns)
+        log.finish(scanner)
+        index.finish()
+    except CorruptFile as error:
+        problem = error
+    return reads.finish(), problem
+
+
+def unreadable_parts(
+    parts: Mapping[PartName, bytes], base_offset: int
+) -> Iterator[tuple[PartName, CorruptFile | ProducerStateError]]:
+    """The small parts of a segment that a broker would refuse, each with the reason."""
+    readers: dict[PartName, Callable[[bytes], object]] = {
+        PartName.OFFSET_INDEX: lambda data: offset_index.check_as_broker(data, base_offset),
+        PartName.TIME_INDEX: lambda data: time_index.check_as_broker(data, base_offset),
+        PartName.TRANSACTION_INDEX: lambda data: transaction_index.check_as_broker(data, base_offset),
+        PartName.PRODUCER_SNAPSHOT: read_snapshot,
+        PartName.LEADER_EPOCHS: read_leader_epochs,
+    }
+    for name, read in readers.items():
+        if name in parts:
+            try:
+                read(parts[name])
+            except (CorruptFile, ProducerStateError) as error:
+                yield name, error

@@ -1,0 +1,80 @@
+"""The store's clock: what it says now, and how far this host's clock is from it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from sidecar.clock import Clock
+from sidecar.errors import OutcomeUnknown, StoreError, StoreUnavailable, StoreUnsupported
+from sidecar.model import ObjectKey
+from sidecar.ports import ObjectStore
+from sidecar.storage.probe_folder import new_probe_folder
+
+DIFFERENCE_MS_MAX: Final = 60_000
+"""More than this is reported. Beyond 15 minutes S3 refuses every request."""
+_BODY = b"tiered-sidecar clock"
+_LIST_AGAIN_S: Final = 1.0
+_TOLD_IN_MS: Final = 1_000
+"""S3 gives whole seconds, rounded down."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """`store_ms`: what the store's clock said. `ahead_ms`: how far this host's clock is ahead of it at least; negative: behind."""
+
+    store_ms: int
+    ahead_ms: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two clocks differ by more than anybody should accept."""
+        return abs(self.ahead_ms) > DIFFERENCE_MS_MAX
+
+    def __str__(self) -> str:
+        if not self.ahead_ms:
+            return "this host's clock agrees with the store's"
+        return f"this host's clock is {abs(self.ahead_ms) / 1000:.0f} s {'ahead of' if self.ahead_ms > 0 else 'behind'} the store's"
+
+
+def read_store_clock(
+    store: ObjectStore, clock: Clock, key: ObjectKey | None = None, *, wait_s: float = 0.0
+) -> ClockReading:
+    """Put a small object, take its time from the listing, delete it.
+
+    Ages of objects are differences of two times of the store's clock, never of two clocks. The listing, because ages are taken
+    from listings: a store may answer a HEAD with another time.
+
+    Args:
+        key: a fresh key for the object. Default: one in a probe folder of its own.
+        wait_s: list again for so long until the listing shows the object.
+
+    Raises:
+        StoreUnsupported: the store gives no times.
+        StoreUnavailable: the listing does not show the object.
+        StoreError: the store fails.
+    """
+    key = key or ObjectKey(f"{new_probe_folder()}/clock")
+    before_ms = clock.now_ms()
+    try:
+        with suppress(OutcomeUnknown):  # The listing shows.
+            store.put_if_absent(key, _BODY)
+        after_ms = clock.now_ms()
+        facts = next(iter(store.list(key)), None)
+        while facts is None and wait_s > 0:
+            clock.sleep_s(min(_LIST_AGAIN_S, wait_s))
+            wait_s -= _LIST_AGAIN_S
+            facts = next(iter(store.list(key)), None)
+    finally:
+        # What stays is removed with other leftovers.
+        with suppress(StoreError):
+            store.delete([key])
+    if facts is None:
+        raise StoreUnavailable(f"{store.url}: an object was written, and the listing does not show it yet")
+    store_ms = facts.modified_ms
+    if store_ms is None:
+        raise StoreUnsupported(
+            f"{store.url}: the store gives its objects no modification times, so nobody can tell how old an object is"
+        )
+    return ClockReading(store_ms, max(before_ms - store_ms - _TOLD_IN_MS, 0) - max(store_ms - after_ms, 0))

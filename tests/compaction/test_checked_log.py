@@ -1,0 +1,82 @@
+"""An output before anything replaces its sources: joined parts hold as much as the rewriting says it wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.compaction.rules import CompactionRules
+from sidecar.errors import CorruptFile, SegmentChanged
+from sidecar.logformat.records import Record, build_batch
+from sidecar.pipeline.compaction.checked_log import checked_log
+from sidecar.pipeline.compaction.job import CompactedOutput, RewrittenPiece
+from sidecar.pipeline.compaction.joining import joined
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.compaction.parts import LocalParts
+from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from tests.compaction.engine import Source, job_of, reader
+from tests.compaction.reference.values import ReferenceSegment
+
+KEYS = b"aabc"
+
+
+def batch(base_offset: int, keys: bytes, size_bytes: int = 200) -> bytes:
+    """A batch of just so many bytes."""
+    for filling in range(size_bytes):
+        values = [*(b"" for _ in keys[1:]), bytes(filling)]
+        records = [Record(base_offset + at, 5, bytes([key]), values[at]) for at, key in enumerate(keys)]
+        made = build_batch(records)
+        if len(made) == size_bytes:
+            return made
+    raise AssertionError(size_bytes)
+
+
+SEGMENT = ReferenceSegment(0, 4, b"".join(batch(at, KEYS[at : at + 1]) for at in range(4)))
+
+
+def rewritten_in(directory: Path) -> tuple[CompactedOutput[Source], bytes]:
+    """One output of two parts: the second half of the segment, and what the first half keeps."""
+    job = job_of([SEGMENT], CompactionRules(10**12), split_bytes=len(SEGMENT.log) // 2)
+    parts = LocalParts(directory)
+    with scanned([job], LocalStages()) as run:
+        (output,) = only(rewritten(run, parts))
+    assert [type(piece) for piece in output.pieces] == [RewrittenPiece, RewrittenPiece]
+    return output, b"".join(map(bytes, joined(output, parts)))
+
+
+def test_an_output_as_it_was_rewritten_is_right(tmp_path: Path) -> None:
+    output, log = rewritten_in(tmp_path)
+    checked = checked_log(reader(log), len(log), output, "out")
+    assert (checked.built.batch_count, output.counts.kept_records) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (batch(1, b"a") + batch(2, b"bc", 400), "2 batches with 3 records"),
+        (batch(0, b"aa") + batch(2, b"b") + batch(3, b"c"), "3 batches with 4 records"),
+    ],
+)
+def test_other_batches_or_records_of_the_same_size_are_found(log: bytes, found: str, tmp_path: Path) -> None:
+    output, right = rewritten_in(tmp_path)
+    assert len(log) == len(right)
+    with pytest.raises(SegmentChanged, match=f"{found} were joined, the rewriting wrote 3 with 3; nothing is replaced"):
+        checked_log(reader(log), len(log), output, "out")
+
+
+def test_a_lost_part_is_found_though_the_size_was_added_up_without_it(tmp_path: Path) -> None:
+    output, _ = rewritten_in(tmp_path)
+    for number, piece in enumerate(output.pieces):
+        log = b"".join(map(bytes, joined(replace(output, pieces=(piece,)), LocalParts(tmp_path))))
+        with pytest.raises(SegmentChanged, match=f"{number + 1} batches .* the rewriting wrote 3 with 3"):
+            checked_log(reader(log), len(log), replace(output, size_bytes=len(log)), "out")
+
+
+def test_a_doubled_part_is_found_though_the_size_was_added_up_with_it(tmp_path: Path) -> None:
+    output, _ = rewritten_in(tmp_path)
+    first, second = output.pieces
+    log = b"".join(map(bytes, joined(replace(output, pieces=(first, second, second)), LocalParts(tmp_path))))
+    with pytest.raises(CorruptFile, match="expected at least 4"):
+        checked_log(reader(log), len(log), replace(output, size_bytes=len(log)), "out")

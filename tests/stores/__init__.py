@@ -1,0 +1,1 @@
+"""The whole program against every S3 server of tests/servers/stores.py, and behind a proxy that breaks requests."""
