@@ -107,7 +107,7 @@ def _in_turn(setting: Setting, figures: Figures, shape: Shape, name: str, cores:
                 contestant.compact(partition, setting.scratch / "out")
         for turn in range(setting.rounds):
             if not setting.tiny:
-                figures.add(f"{name}broker", _broker_s(partition, setting.scratch / f"broker-{turn}"))
+                figures.add(f"{name}broker", _broker_s(partition, setting.scratch / f"{name[:4]}broker-{turn}"))
             for _ in range(3):
                 for count, contestant in ours.items():
                     seconds = contestant.compact(partition, setting.scratch / "out")
