@@ -131,7 +131,7 @@ def test_idle_connections_keep_nobody_out(health: Health) -> None:
         idle = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10)) for _ in range(12)
         ]
-        # A request for /status has its turn when it is answered, and is silent no more; one for /healthz may count until it is closed.
+        # An answered /status counts as served, so it is silent no longer. An answered /healthz may still count as silent.
         assert request(server, "/status")[0] == 200
         # Two times four may be silent: four gave way to those who came later, and one to the first request.
         assert answer_to(idle[0]).startswith(b"HTTP/1.0 503 ")
