@@ -86,6 +86,13 @@ class ArchiveView:
             self._logs[segment.log_key] = known
         return known[1]
 
+    def offsets_of(self, segment: ArchivedSegment) -> frozenset[int] | None:
+        """Of the data records of a segment that need not be live; None where its objects are deleted."""
+        assert self.root is not None
+        if below(self.root, segment.log_key) not in self.store.objects:
+            return None
+        return frozenset(self._records_of(segment))
+
     def producers(self, segment: ArchivedSegment) -> dict[int, tuple[object, ...]]:
         """As `broker.producers_of`, from the snapshot at the segment's end."""
         assert self.root is not None

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sidecar.archive.actions import Clean
+from sidecar.archive.actions import Action, Add, Clean, Reinstate
+from sidecar.archive.commit import decode_commit
 from sidecar.archive.state import PartitionState
 from tests.histories.archive_view import ArchiveView
 from tests.histories.broker import BrokerPartition
@@ -55,17 +56,21 @@ class Checker:
     _covered: set[int] = field(default_factory=set)
     _deleted_before_offset: int = 0
     _boundaries: set[str] = field(default_factory=set)
+    _state: PartitionState | None = None
+    """Of the last check. That of the view may be newer: each process of a step looks for the archive's root."""
+    _commits: set[str] = field(default_factory=set)
     _held: dict[str, frozenset[int]] = field(default_factory=dict)
-    """By segment id, the offsets of the records that it held when it was first live."""
+    """By the id of every segment that was ever live, the offsets of its records."""
     _uncompacted: Uncompacted | None = None
     """None where several commits since the last check, or none, tell too little."""
 
     def check(self, done: Done) -> None:
         """Raises Finding."""
-        before = self.view.state
-        state = self.view.follow()
+        before, state = self._state, self.view.follow()
         if state is None or state is before:
             return
+        self._state = state
+        actions = self._new_actions()
         self._check_coverage(state)
         self._check_boundaries(state)
         self._check_sizes(state, before)
@@ -78,14 +83,14 @@ class Checker:
         }
         if not self._covered <= covered:
             raise Finding("coverage-shrank", f"offsets {sorted(self._covered - covered)[:5]}")
-        again = self._live_again(state, before, done)
+        self._note_held(actions)
+        again = self._live_again(actions, done)
         known = {offset: self.broker.log.records[offset] for offset in (covered - self._covered) | again} | self.present
         self._check_contents(present, known)
         self._check_dropped(known, present, state, done)
         if again:
             self._check_undone(frozenset(present), state, before, done)
         self._note_compaction(state, before, done)
-        self._note_held(present, state)
         if state.clean != (None if before is None else before.clean):
             self._check_compacted(known, present, state, done)
         self.present = {offset: self.broker.log.records[offset] for offset in present}
@@ -111,14 +116,18 @@ class Checker:
         if state.deleted_before_offset > self.broker.deleted_before_offset:
             raise Finding("false-deletion", f"{state.deleted_before_offset} > {self.broker.deleted_before_offset}")
 
-    def _live_again(self, state: PartitionState, before: PartitionState | None, done: Done) -> set[int]:
-        """Offsets of records in segments that were replaced before, and are live again."""
-        live = set() if before is None else {found.segment_id for found in before.segments}
-        ids = {found.segment_id for found in state.segments} - live
-        again = set().union(*(self._held.get(segment_id, ()) for segment_id in ids))
-        if again and not done.undos:
-            raise Finding("live-again", f"segments {sorted(ids)} were replaced, and nobody undid that")
-        return again
+    def _new_actions(self) -> list[Action]:
+        """Of all commits since the last check."""
+        bodies = [body for key, body in sorted(self.view.commits.items()) if key not in self._commits]
+        self._commits |= self.view.commits.keys()
+        return [action for body in bodies for action in decode_commit(body).actions]
+
+    def _live_again(self, actions: Iterable[Action], done: Done) -> set[int]:
+        """Offsets of records in segments that were replaced, and that a commit since the last check made live again."""
+        ids = {action.segment.segment_id for action in actions if isinstance(action, Reinstate)}
+        if ids and not done.undos:
+            raise Finding("live-again", f"segments {sorted(ids)} were replaced, and nothing was undone")
+        return set().union(*(self._held.get(segment_id, ()) for segment_id in ids))
 
     def _check_undone(
         self, present: frozenset[int], state: PartitionState, before: PartitionState | None, done: Done
@@ -146,10 +155,10 @@ class Checker:
         covered, present = frozenset(self._covered), frozenset(self.present)
         self._uncompacted = Uncompacted(present, covered, before.clean, dict(self.tombstones)) if is_plain else None
 
-    def _note_held(self, present: Mapping[int, Appended], state: PartitionState) -> None:
-        for segment in state.segments:
-            offsets = range(segment.base_offset, segment.end_offset)
-            self._held.setdefault(segment.segment_id, frozenset(offset for offset in offsets if offset in present))
+    def _note_held(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Add) and (offsets := self.view.offsets_of(action.segment)) is not None:
+                self._held[action.segment.segment_id] = offsets
 
     def _check_boundaries(self, state: PartitionState) -> None:
         if state.holes or state.start_offset:

@@ -11,6 +11,7 @@ from tests.histories.broker import LogShape
 from tests.histories.faults import Fault
 from tests.histories.history import (
     DAY_MS,
+    HOUR_MS,
     Append,
     Collect,
     Compact,
@@ -19,8 +20,10 @@ from tests.histories.history import (
     HideCommit,
     History,
     LoseFile,
+    Meanwhile,
     Retention,
     Settings,
+    Undo,
     Upload,
     Wait,
 )
@@ -103,6 +106,33 @@ REGRESSIONS: Final[dict[str, History]] = {
             Upload(is_stale=True),
             Retention(1),
             LoseFile(5),
+        ),
+    ),
+    "history-forked: an undo read the commits alone, and did not see that the newest one was missing": History(
+        500769,
+        Settings(LogShape(codecs=(3,), legacy_batches=12), before_upload=True),
+        (
+            Append(1358443346, 2, rolls=True),
+            Append(2747310574, 1, rolls=True),
+            DeleteRecords(0.6),
+            Append(578878548, 1, rolls=True),
+            Upload(),
+            Compact(is_by_hand=True),
+            Wait(3 * HOUR_MS),
+            Upload(),
+            HideCommit((Undo(),)),
+        ),
+    ),
+    "came-back: of the model, which had not seen a segment that was uploaded and replaced within one step": History(
+        501079,
+        Settings(LogShape(keys=2, large_values=True, null_keys=True, legacy_batches=12), Strategy.TIMESTAMP),
+        (
+            Append(3091110961, 3, rolls=True),
+            Append(155037413, 1, rolls=True),
+            Upload(),
+            Append(4178774039, 1, rolls=True),
+            Compact(meanwhile=Meanwhile(0, Upload()), is_by_hand=True),
+            Undo(meanwhile=Meanwhile(18, Compact(is_by_hand=True))),
         ),
     ),
 }

@@ -16,7 +16,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.config import CompactionPolicy
-from sidecar.errors import Fenced, PartitionError, SidecarError
+from sidecar.errors import CorruptFile, Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.compaction import archive_undo
@@ -349,6 +349,22 @@ def test_the_commit_has_an_action_of_its_own_which_earlier_releases_refuse(
     commit = decode_commit(body, key)
     assert sum(isinstance(action, Reinstate) for action in commit.actions) > 1
     assert CommitLog(store, root_of(store), store.clock).read_whole_chain() == only_state(store)
+
+
+def test_an_undo_stops_where_the_newest_commit_is_missing_and_its_checkpoint_is_not(
+    compacted: tuple[MemoryStore, PartitionState],
+) -> None:
+    store, before = compacted
+    log = CommitLog(store, root_of(store), store.clock, checkpoint_every=1)
+    key = below(root_of(store), commit_key(log.append([DeleteRecords(1)], WRITER, log.read()).next_number - 1))
+    newest = store.objects.pop(key)
+    objects = dict(store.objects)
+    with pytest.raises(CorruptFile, match="is missing"):
+        undo(store)
+    assert store.objects == objects
+    store.objects[key] = newest
+    undo(store)
+    assert only_state(store).segments == before.segments
 
 
 def a_late_fill(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, CommitLog]:

@@ -56,6 +56,8 @@ def undo_compaction(store: ObjectStore, root: ObjectKey, clock: Clock, *, dry_ru
     Raises PartitionError and its kinds, Fenced, StoreError; then nothing was committed, but for OutcomeUnknown.
     """
     log = CommitLog(store, root, clock)
+    # The commits alone do not show that the newest one is missing; a checkpoint of it does.
+    log.read()
     state = log.read_whole_chain()
     found = newest_replacement(state)
     if found is None:
