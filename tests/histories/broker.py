@@ -59,7 +59,8 @@ class BrokerPartition:
     """The partition's directory and leader. The last of `segments` is active.
 
     `boundaries`: the producers at each offset where a segment was rolled. `gone`: ranges whose files went from the disk.
-    `deleted_before_offset`: up to where DeleteRecords went.
+    `deleted_before_offset`: up to where DeleteRecords went. `file_times_ms`: by base offset, when each `.log` was written
+    last, also of those that are gone.
     """
 
     def __init__(self, log_dir: Path, clock: ManualClock, shape: LogShape) -> None:
@@ -69,6 +70,7 @@ class BrokerPartition:
         self.segments = [Segment(0)]
         self.boundaries: dict[int, dict[int, tuple[object, ...]]] = {}
         self.gone: list[tuple[int, int]] = []
+        self.file_times_ms: dict[int, int] = {}
         self.leader_epoch = 0
         self.log_start_offset = self.deleted_before_offset = 0
         self.sequences: dict[int, int] = {}
@@ -299,6 +301,7 @@ class BrokerPartition:
         path = self.directory / f"{segment.base_offset:020d}.log"
         path.write_bytes(b"".join(batch.content for batch in segment.batches))
         self._touch(path)
+        self.file_times_ms[segment.base_offset] = self.clock.now_ms()
 
     def _touch(self, path: Path) -> None:
         os.utime(path, ns=(self.clock.now_ms() * 1_000_000,) * 2)
@@ -312,6 +315,11 @@ class BrokerPartition:
         )
         lines = ["0", str(len(self._epochs)), *(f"{epoch} {start}" for epoch, start in self._epochs)]
         (self.directory / "leader-epoch-checkpoint").write_text("\n".join(lines) + "\n")
+
+    def last_modified_ms(self, begin: int, end: int) -> int:
+        """Of the newest `.log` with an offset of `[begin, end)`."""
+        first = max(base for base in self.file_times_ms if base <= begin)
+        return max(time_ms for base, time_ms in self.file_times_ms.items() if first <= base < end)
 
     def is_gone(self, begin: int, end: int) -> bool:
         """Whether all of `[begin, end)` went from the disk, sooner or later."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from sidecar.archive.actions import Action, Add, Clean, Reinstate
 from sidecar.archive.commit import decode_commit
 from sidecar.archive.state import PartitionState
+from sidecar.model import ArchivedSegment
 from tests.histories.archive_view import ArchiveView
 from tests.histories.broker import BrokerPartition
 from tests.histories.findings import Finding
@@ -59,6 +60,9 @@ class Checker:
     _state: PartitionState | None = None
     """Of the last check. That of the view may be newer: each process of a step looks for the archive's root."""
     _commits: set[str] = field(default_factory=set)
+    _legacy_horizon_ms: int | None = None
+    """Legacy tombstones in segments that are not newer may go; None where nothing was clean."""
+    _segments_before: tuple[ArchivedSegment, ...] = ()
     _held: dict[str, frozenset[int]] = field(default_factory=dict)
     """By the id of every segment that was ever live, the offsets of its records."""
     _uncompacted: Uncompacted | None = None
@@ -70,6 +74,7 @@ class Checker:
         if state is None or state is before:
             return
         self._state = state
+        self._segments_before = () if before is None else before.segments
         actions = self._new_actions()
         self._check_coverage(state)
         self._check_boundaries(state)
@@ -87,6 +92,7 @@ class Checker:
         again = self._live_again(actions, done)
         known = {offset: self.broker.log.records[offset] for offset in (covered - self._covered) | again} | self.present
         self._check_contents(present, known)
+        self._legacy_horizon_ms = self._legacy_horizon(state, before, done)
         self._check_dropped(known, present, state, done)
         if again:
             self._check_undone(frozenset(present), state, before, done)
@@ -256,10 +262,35 @@ class Checker:
         return min(starts, default=0)
 
     def _has_expired(self, tombstone: Appended, done: Done) -> bool:
+        if tombstone.is_legacy:
+            horizon_ms = self._legacy_horizon_ms
+            return horizon_ms is not None and self._segment_time_ms(tombstone.offset) <= horizon_ms
         if done.compactions > 1 and not self.settings.delete_retention_ms:
             return True  # One of them kept it, the other found that its time had passed.
         kept_ms = self.tombstones.get(tombstone.offset)
         return kept_ms is not None and done.now_ms >= kept_ms + self.settings.delete_retention_ms
+
+    def _legacy_horizon(self, state: PartitionState, before: PartitionState | None, done: Done) -> int | None:
+        """A batch of magic 0 or 1 has no delete horizon, and no clock counts: only the times of files do.
+
+        Of several compactions since the last check, the later ones begin with what the earlier ones made clean. Source:
+        LogCleaner.doClean, legacyDeleteHorizonMs; cleanSegments, retainLegacyDeletesAndTxnMarkers.
+        """
+        horizons_ms = []
+        for found in (before, state) if done.compactions > 1 else (before,):
+            if found is None or found.clean is None:
+                continue
+            clean = [segment for segment in found.segments if segment.end_offset <= found.clean_end_offset]
+            for last in clean[-1:]:
+                last_ms = self.broker.last_modified_ms(last.base_offset, last.end_offset)
+                horizons_ms.append(last_ms - self.settings.delete_retention_ms)
+        return max(horizons_ms, default=None)
+
+    def _segment_time_ms(self, offset: int) -> int:
+        """Of the segment in which the record was at the last check; else of the broker's file."""
+        spans = [(found.base_offset, found.end_offset) for found in self._segments_before]
+        begin, end = next((span for span in spans if offset in range(*span)), (offset, offset + 1))
+        return self.broker.last_modified_ms(begin, end)
 
     def _check_compacted(
         self, known: Mapping[int, Appended], present: Mapping[int, Appended], state: PartitionState, done: Done
@@ -282,13 +313,14 @@ class Checker:
         for record in known.values():
             if record.key is None or record.offset not in present or record.offset not in range(end_offset):
                 continue
+            if record.is_tombstone:
+                # Also where a gap hides how its transaction ended: it stayed, and so its batch got a horizon, which never moves.
+                self.tombstones.setdefault(record.offset, done.now_ms)
             winner = best.get(record.key)
             if record.offset < begin_offset or self._archived_fate(record, state) is None:
                 continue
             if winner is not None and winner.offset != record.offset:
                 raise Finding("loser-stays", f"{_shown(record)} though {_shown(winner)} below {end_offset}")
-            if record.is_tombstone:
-                self.tombstones.setdefault(record.offset, done.now_ms)
 
     def _archived_fate(self, record: Appended, state: PartitionState) -> Fate | None:
         """As far as the archive can tell: None where a gap lies in the transaction, which may have held another end of it."""

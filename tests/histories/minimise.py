@@ -15,6 +15,7 @@ from tests.histories.history import (
     Restore,
     Settings,
     Step,
+    Undo,
     Upload,
     Verify,
 )
@@ -89,22 +90,22 @@ def _simpler(history: History) -> Iterator[History]:
 
 
 def _simpler_steps(step: Step) -> Iterator[Step]:
-    if isinstance(step, Upload | Compact | Collect | Restore | Verify):
+    if isinstance(step, Upload | Compact | Collect | Undo | Restore | Verify):
         for number in range(len(step.faults)):
             yield replace(step, faults=step.faults[:number] + step.faults[number + 1 :])
         for number, fault in enumerate(step.faults):
             if fault.calls > 1:
                 faults = (*step.faults[:number], replace(fault, calls=1), *step.faults[number + 1 :])
                 yield replace(step, faults=faults)
-    if isinstance(step, Upload | Compact | Collect) and step.is_stale:
+    if isinstance(step, Upload | Compact | Collect | Undo) and step.is_stale:
         yield replace(step, is_stale=False)
-    if isinstance(step, Upload | Compact) and step.meanwhile is not None:
+    if isinstance(step, Upload | Compact | Collect | Undo) and step.meanwhile is not None:
         yield replace(step, meanwhile=None)
     if isinstance(step, HideCommit):
         for number, inner in enumerate(step.steps):
             yield replace(step, steps=step.steps[:number] + step.steps[number + 1 :])
             for simpler in _simpler_steps(inner):
-                assert isinstance(simpler, Upload | Compact | Collect)
+                assert isinstance(simpler, Upload | Compact | Collect | Undo)
                 yield replace(step, steps=(*step.steps[:number], simpler, *step.steps[number + 1 :]))
     if isinstance(step, Append) and step.batches > 1:
         yield replace(step, batches=step.batches - 1)

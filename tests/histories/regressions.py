@@ -21,6 +21,7 @@ from tests.histories.history import (
     History,
     LoseFile,
     Meanwhile,
+    NewLeader,
     Retention,
     Settings,
     Undo,
@@ -134,5 +135,24 @@ REGRESSIONS: Final[dict[str, History]] = {
             Compact(meanwhile=Meanwhile(0, Upload()), is_by_hand=True),
             Undo(meanwhile=Meanwhile(18, Compact(is_by_hand=True))),
         ),
+    ),
+    "record-lost: of the model, which let a tombstone's time begin late where a gap hides how its transaction ended": History(
+        300303,
+        Settings(LogShape(large_values=True, null_keys=True, legacy_batches=4)),
+        (
+            Append(1168424390, 4, rolls=True),
+            Append(1150338684, 2, rolls=True),
+            Upload(),
+            Append(2600738323, 2, rolls=True),
+            Retention(0),
+            Append(1952560495, 3, rolls=True),
+            Upload(),
+            Compact(is_by_hand=True),
+        ),
+    ),
+    "record-lost: of the model, which gave tombstones of magic 0 and 1 a delete horizon and asked the clock": History(
+        300496,
+        Settings(LogShape(codecs=(2,), null_keys=True, legacy_batches=12), delete_retention_ms=0, ahead_ms=2 * DAY_MS),
+        (Append(902001240, 2, rolls=True), NewLeader(), Upload(), Compact(), NewLeader(), Compact()),
     ),
 }

@@ -13,8 +13,10 @@ from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
+from sidecar.compaction.rules import CompactionRules
 from sidecar.pipeline import partition_turn, passing_over, recovery
 from sidecar.pipeline.compaction import archive_commit
+from sidecar.pipeline.compaction import run as run_compaction
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView
 from tests.histories.broker import CLUSTER_ID, PARTITION, TOPIC_ID, BrokerPartition, LogShape
@@ -22,6 +24,7 @@ from tests.histories.checker import Checker, Uncompacted
 from tests.histories.faults import Fault
 from tests.histories.findings import Finding
 from tests.histories.history import (
+    HOUR_MS,
     Append,
     Collect,
     Compact,
@@ -218,3 +221,39 @@ def test_gc_runs_on_a_stale_listing() -> None:
     """The listing lacks new commits and segments; the probe by which gc reads the clock is there."""
     figures = run(replace(PLAIN, steps=(*PLAIN.steps[:4], Collect(is_stale=True))))
     assert not figures.errors
+
+
+LEGACY = "record-lost: of the model, which gave tombstones of magic 0 and 1 a delete horizon and asked the clock"
+BEHIND_A_GAP = (
+    "record-lost: of the model, which let a tombstone's time begin late where a gap hides how its transaction ended"
+)
+
+
+def test_a_legacy_tombstone_that_goes_before_its_file_is_old_enough_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an hour of retention the same history has to keep it: all files are of about the same time."""
+    history = REGRESSIONS[LEGACY]
+    history = replace(history, settings=replace(history.settings, delete_retention_ms=HOUR_MS))
+    assert finding_of(history) is None
+    monkeypatch.setattr(run_compaction, "legacy_tombstones_kept", lambda segments, *_: [False] * len(segments))
+    found = finding_of(history)
+    assert found is not None
+    assert found.rule == "record-lost"
+
+
+def test_a_legacy_tombstone_that_the_first_compaction_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without any retention: nothing is clean then."""
+    monkeypatch.setattr(run_compaction, "legacy_tombstones_kept", lambda segments, *_: [False] * len(segments))
+    found = finding_of(REGRESSIONS[LEGACY])
+    assert found is not None
+    assert found.rule == "record-lost"
+
+
+def test_a_tombstone_that_goes_before_its_horizon_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compacted twice within its hour."""
+    history = REGRESSIONS[BEHIND_A_GAP]
+    history = replace(history, steps=(*history.steps, Append(5, 2, rolls=True), Upload(), Compact(is_by_hand=True)))
+    assert finding_of(history) is None
+    monkeypatch.setattr(CompactionRules, "horizons_passed_ms", property(lambda rules: rules.now_ms + 2 * HOUR_MS))
+    found = finding_of(history)
+    assert found is not None
+    assert found.rule == "record-lost"
