@@ -25,6 +25,7 @@ class TopicPolicy:
     max_compaction_lag_ms: int | None = None
     min_cleanable_dirty_ratio: float | None = None
     segment_bytes: int | None = None
+    segment_ms: int | None = None
     producer_id_expiration_ms: int | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     unanswered: str = ""

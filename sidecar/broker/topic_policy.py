@@ -46,6 +46,7 @@ TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "max_compaction_lag_ms": ("max.compaction.lag.ms", int),
     "min_cleanable_dirty_ratio": ("min.cleanable.dirty.ratio", float),
     "segment_bytes": ("segment.bytes", int),
+    "segment_ms": ("segment.ms", int),
 }
 """By our name: Kafka's, and how its text is read."""
 BROKER_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {

@@ -67,13 +67,18 @@ def _show_topic(
 
 
 def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:
-    """Check the settings, and nothing else: exit code 0 if they are right, 2 if not."""
+    """Check the settings without the broker and the store: exit code 0 if they are valid, 2 if not. Warnings do not change it."""
     from sidecar.cli.output import print_json, remark
+    from sidecar.pipeline.compaction.tombstone_expiry import ADVICE, tombstone_expiry_risk
 
-    options.load({"broker.log_dirs": log_dir or None, "store.url": archive})
+    settings = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).settings
+    risks = {pattern: tombstone_expiry_risk(found, None) for pattern, found in settings.compaction.policies.items()}
+    warnings = [f"compaction.topics {pattern!r}: {risk}; {ADVICE}" for pattern, risk in risks.items() if risk]
     if options.json:
-        print_json({"kind": "settings_validation", "version": JSON_VERSION, "valid": True})
+        print_json({"kind": "settings_validation", "version": JSON_VERSION, "valid": True, "warnings": warnings})
     elif not options.quiet:
+        for warning in warnings:
+            remark(f"warning: {warning}")
         remark("the settings are valid")
     return 0
 

@@ -182,6 +182,11 @@ class CompactionSettings(CompactionPolicy):
         found = next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
         return None if found is None else self._merged(found)
 
+    @property
+    def policies(self) -> dict[str, CompactionPolicy]:
+        """By pattern, what holds for topics that it matches; in the order of the entries."""
+        return {entry.pattern: self._merged(entry) for entry in self.topics} if self.enabled else {}
+
     def overrides_of(self, topic: str) -> dict[str, Any]:
         """What the entry for a topic sets itself."""
         found = next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)

@@ -53,6 +53,8 @@ class TopicPolicySettings(Section):
     """`min.cleanable.dirty.ratio`."""
     segment_bytes: Annotated[int, Field(ge=14, lt=2**31)] | None = None
     """`segment.bytes`."""
+    segment_ms: Annotated[int, Field(ge=1, le=_MAX)] | None = None
+    """`segment.ms`."""
     producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = None
     """`producer.id.expiration.ms` of the brokers."""
 

@@ -39,7 +39,7 @@ def doctor(
         Area.BROKER: lambda: broker_checks(settings, clock),
         Area.STORE: lambda: store_checks(settings, clock, timeout_s),
         Area.MACHINE: lambda: machine_checks(settings),
-        Area.COMPACTION: lambda: compaction_checks(settings),
+        Area.COMPACTION: lambda: compaction_checks(settings, clock),
     }
     chosen = {area: make() for area, make in made.items() if area in areas}
     return examine(chosen, clock, timeout_s=timeout_s, cleaned=cleaned)

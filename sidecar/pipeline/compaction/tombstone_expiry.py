@@ -1,0 +1,30 @@
+"""Whether a tombstone can be removed while older versions of its key still wait for their first compaction."""
+
+from __future__ import annotations
+
+from sidecar.config import CompactionPolicy, CompactionStrategy
+
+ADVICE = (
+    "raise delete_retention_ms (delete.retention.ms), or lower max_compaction_lag_ms and the topic's segment.ms; "
+    "their sum must be smaller than delete_retention_ms"
+)
+
+
+def tombstone_expiry_risk(policy: CompactionPolicy, segment_ms: int | None) -> str:
+    """Why deleted keys can come back with these values, "" if they cannot. Pure.
+
+    With `timestamp` and `header` a record can lose to a tombstone at a lower offset. If the tombstone is removed before
+    that record is compacted, the record has no rival left and stays. With `offset` no record loses to a lower offset.
+    Source: KIP-280, which asks for `segment.ms` and `max.compaction.lag.ms` smaller than `delete.retention.ms`.
+
+    Args:
+        segment_ms: the topic's `segment.ms`. None if unknown: then only the other two values count.
+    """
+    limit_ms = policy.delete_retention_ms
+    if policy.strategy is CompactionStrategy.OFFSET or policy.max_compaction_lag_ms + (segment_ms or 0) < limit_ms:
+        return ""
+    segment = "" if segment_ms is None else f" + segment.ms {segment_ms}"
+    return (
+        f"strategy {policy.strategy} with max_compaction_lag_ms {policy.max_compaction_lag_ms}{segment}, and delete_retention_ms "
+        f"{limit_ms}: a tombstone can be removed before an older version of its key is compacted; the deleted key then comes back"
+    )
