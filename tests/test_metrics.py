@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectExists, ObjectMissing
 from sidecar.metrics import MeteredStore, Metrics, Stage
+from sidecar.metrics.compaction import Weighed
 from sidecar.metrics.declarations import PREFIX
 from sidecar.model import (
     ArchivedSegment,
@@ -171,21 +172,29 @@ def test_two_registries_do_not_know_each_other(clock: ManualClock) -> None:
 def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: ManualClock) -> None:
     compaction = metrics.compaction
     assert values(metrics)[f"{PREFIX}_compaction_oldest_due_age_seconds"] == 0
-    compaction.weighed(due=2, oldest_due_ms=NOW_MS - 5_000, cleanable_bytes=300, quarantined=1)
+    assert values(metrics)[f"{PREFIX}_compaction_last_check_timestamp_seconds"] == 0
+    compaction.weighed(
+        Weighed(2, NOW_MS - 5_000, cleanable_bytes=300, max_dirty_ratio=0.75, quarantined=1, quarantined_bytes=200)
+    )
     clock.advance_ms(60_000)
     found = values(metrics)
     assert found[f"{PREFIX}_compaction_due_partitions"] == 2
     assert found[f"{PREFIX}_compaction_oldest_due_age_seconds"] == 65
     assert found[f"{PREFIX}_compaction_cleanable_bytes"] == 300
     assert found[f"{PREFIX}_compaction_quarantined_partitions"] == 1
+    assert found[f"{PREFIX}_compaction_quarantined_bytes"] == 200
+    assert found[f"{PREFIX}_compaction_max_dirty_ratio"] == 0.75
+    assert found[f"{PREFIX}_compaction_last_check_timestamp_seconds"] == NOW_MS / 1000
     assert found[f"{PREFIX}_compaction_last_success_timestamp_seconds"] == 0
     compaction.job_begins()
     assert values(metrics)[f"{PREFIX}_compaction_running"] == 1
     compaction.compacted(300, 100, 30, 10)
     compaction.failed()
     compaction.job_ends(2.5)
-    compaction.weighed(due=0, oldest_due_ms=None, cleanable_bytes=0, quarantined=0)
+    compaction.restarted()
     found = values(metrics)
+    assert found[f"{PREFIX}_compaction_quarantined_bytes"] == found[f"{PREFIX}_compaction_max_dirty_ratio"] == 0
+    assert found[f"{PREFIX}_compaction_last_check_timestamp_seconds"] == NOW_MS / 1000
     assert found[f"{PREFIX}_compaction_running"] == 0
     assert found[f"{PREFIX}_compaction_oldest_due_age_seconds"] == 0
     assert found[f"{PREFIX}_compaction_last_success_timestamp_seconds"] == clock.now_ms() / 1000

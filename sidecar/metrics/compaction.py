@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 from sidecar.clock import Clock
 from sidecar.metrics.declarations import Declarations
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Partitions that may be compacted, as of a check. `due`, `quarantined`: how many.
+
+    `oldest_due_ms`: since when the first of those that are due has been.
+    """
+
+    due: int = 0
+    oldest_due_ms: int | None = None
+    cleanable_bytes: int = 0
+    max_dirty_ratio: float = 0.0
+    quarantined: int = 0
+    quarantined_bytes: int = 0
 
 
 class CompactionMetrics:
@@ -29,6 +45,18 @@ class CompactionMetrics:
         )
         self._quarantined = declare.gauge(
             "compaction_quarantined_partitions", "Partitions whose last compaction failed; `/status` says why."
+        )
+        self._quarantined_bytes = declare.gauge(
+            "compaction_quarantined_bytes",
+            "Bytes of logs that may be compacted and never were, of partitions whose last compaction failed.",
+        )
+        self._max_dirty_ratio = declare.gauge(
+            "compaction_max_dirty_ratio",
+            "The largest dirty ratio, 0 to 1, of a partition that is led here and whose topic is compacted.",
+        )
+        self._last_check = declare.gauge(
+            "compaction_last_check_timestamp_seconds",
+            "When the compaction thread last checked which partitions are due; 0 before the first time. A running job delays it.",
         )
         self._running = declare.gauge("compaction_running", "1 while partitions are being compacted.")
         self._last_success = declare.gauge(
@@ -59,13 +87,23 @@ class CompactionMetrics:
             self._bytes.labels(side)
             self._records.labels(side)
 
-    def weighed(self, due: int, oldest_due_ms: int | None, cleanable_bytes: int, quarantined: int) -> None:
-        """The partitions as of now. `oldest_due_ms`: since when the first of those that are due has been."""
+    def weighed(self, found: Weighed) -> None:
+        """The compaction thread has checked its partitions."""
+        self._show(found)
+        self._last_check.set(self._clock.now_ms() / 1000)
+
+    def restarted(self) -> None:
+        """The settings have changed: what was found under the earlier ones counts no longer."""
+        self._show(Weighed())
+
+    def _show(self, found: Weighed) -> None:
         with self._lock:
-            self._oldest_due_ms = oldest_due_ms
-        self._due.set(due)
-        self._dirty_bytes.set(cleanable_bytes)
-        self._quarantined.set(quarantined)
+            self._oldest_due_ms = found.oldest_due_ms
+        self._due.set(found.due)
+        self._dirty_bytes.set(found.cleanable_bytes)
+        self._max_dirty_ratio.set(found.max_dirty_ratio)
+        self._quarantined.set(found.quarantined)
+        self._quarantined_bytes.set(found.quarantined_bytes)
 
     def job_begins(self) -> None:
         """Partitions are being compacted."""

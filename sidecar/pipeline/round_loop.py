@@ -162,7 +162,7 @@ class RoundLoop:
         tell = partial(self._health.publish_section, "compaction")
         # What was told under earlier settings: nobody may be left to correct it.
         tell({"told_ms": self._clock.now_ms(), "partitions": []})
-        self._metrics.compaction.weighed(0, None, 0, 0)
+        self._metrics.compaction.restarted()
         return resources.enter_context(
             compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set, clocks=clocks)
         )

@@ -71,6 +71,8 @@ def test_a_partition_that_fails_rests_and_the_others_go_on() -> None:
         "failed_at_ms": NOW_MS,
     }
     assert (rig.sample("quarantined_partitions"), rig.sample("due_partitions")) == (1, 1)
+    assert (rig.sample("quarantined_bytes"), rig.sample("max_dirty_ratio")) == (900, 0.9)
+    assert rig.sample("last_check_timestamp_seconds") == NOW_MS / 1000
     rig.dirty["fine"] = 900
     rig.offer(led("odd"), led("fine", end_offset=200))
     turns(rig)
@@ -88,6 +90,7 @@ def test_a_partition_that_fails_rests_and_the_others_go_on() -> None:
     assert rig.jobs[3:] == [["odd"]]
     assert "quarantined" not in rig.row("odd")
     assert (rig.sample("quarantined_partitions"), rig.sample("oldest_due_age_seconds")) == (0, 0)
+    assert rig.sample("quarantined_bytes") == 0
 
 
 def test_of_a_job_that_fails_as_a_whole_the_one_at_fault_ends_up_alone() -> None:

@@ -33,6 +33,10 @@ class Quarantine:
     def __len__(self) -> int:
         return len(self._held)
 
+    def partitions(self) -> frozenset[TopicPartition]:
+        """All that are here."""
+        return frozenset(self._held)
+
     def failed(self, partition: TopicPartition, error: Exception) -> Quarantined:
         """One more failure."""
         failures = self._held[partition].failures + 1 if partition in self._held else 1

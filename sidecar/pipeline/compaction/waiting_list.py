@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from sidecar.clock import Clock
@@ -159,9 +159,18 @@ class WaitingList:
         since = [entry.due_since_ms for entry in self._waiting.values() if entry.due_since_ms is not None]
         return min(since, default=None)
 
-    def cleanable_bytes(self) -> int:
-        """Bytes that may be compacted and never were."""
-        return sum(entry.assessment.cleanable_bytes for entry in self._waiting.values() if entry.assessment is not None)
+    def cleanable_bytes(self, among: Container[TopicPartition] | None = None) -> int:
+        """Bytes that may be compacted and never were. `among`: only of these partitions."""
+        return sum(
+            entry.assessment.cleanable_bytes
+            for name, entry in self._waiting.items()
+            if entry.assessment is not None and (among is None or name in among)
+        )
+
+    def max_dirty_ratio(self) -> float:
+        """The largest of those that are known, 0 if none is."""
+        known = (entry.assessment for entry in self._waiting.values())
+        return max((found.dirty_ratio for found in known if found is not None), default=0.0)
 
 
 def _is_stale(assessment: Assessment | None, now_ms: int) -> bool:

@@ -13,6 +13,7 @@ from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import Fenced, PartitionError, SidecarError, StagingFull, StoreError
 from sidecar.metrics import Metrics
+from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCrashed, DeletionUnnoted
@@ -227,9 +228,15 @@ class CompactionWorker:
         _log.error("compaction_rests", error=str(error), next_try_s=self._settings.retry_wait_s)
 
     def _tell(self, running: Sequence[Compacting]) -> None:
-        due = self._list.due()
         self._metrics.compaction.weighed(
-            len(due), self._list.oldest_due_ms(), self._list.cleanable_bytes(), len(self._quarantine)
+            Weighed(
+                due=len(self._list.due()),
+                oldest_due_ms=self._list.oldest_due_ms(),
+                cleanable_bytes=self._list.cleanable_bytes(),
+                max_dirty_ratio=self._list.max_dirty_ratio(),
+                quarantined=len(self._quarantine),
+                quarantined_bytes=self._list.cleanable_bytes(self._quarantine.partitions()),
+            )
         )
         names = {compacting.led.topic_partition for compacting in running}
         rows = status_rows(self._list, self._quarantine, names)
