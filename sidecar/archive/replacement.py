@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
+from sidecar.archive.actions import Add, Remove
+from sidecar.archive.commit import Commit
 from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.model import ArchivedSegment
 
@@ -28,7 +31,33 @@ class Replacement:
         """When `gc` may begin to delete what was replaced, by the times of the commits. None: too many for one commit."""
         if len(self.replaced) + len(self.compacted) > UNDO_SEGMENTS_MAX:
             return None
-        return min(found.removed_at_ms + found.keep_ms for found in self.replaced) + grace_period_ms
+        return _kept_until_ms(self.replaced, grace_period_ms)
+
+
+class NoUndo(StrEnum):
+    """Why the newest compaction cannot be undone. The values are stable."""
+
+    NEVER_COMPACTED = "never_compacted"
+    UNDONE = "undone"
+    PURGED = "purged"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why no compaction can be undone.
+
+    `undone_by_commit`: of `UNDONE`, the number of the undo. `older`: what an older compaction replaced, as far as it is not
+    purged; empty where there is none.
+    """
+
+    reason: NoUndo
+    undone_by_commit: int | None = None
+    older: tuple[RemovedSegment, ...] = ()
+
+    def older_until_ms(self, grace_period_ms: int) -> int | None:
+        """When `gc` may begin to delete what the older compaction replaced. None where there is none."""
+        return _kept_until_ms(self.older, grace_period_ms) if self.older else None
 
 
 def newest_replacement(state: PartitionState) -> Replacement | None:
@@ -47,9 +76,45 @@ def newest_replacement(state: PartitionState) -> Replacement | None:
     return Replacement(number, replaced, compacted)
 
 
+def obstacle_to_undo(state: PartitionState) -> Obstacle | None:
+    """Why no compaction can be undone, as far as the state tells; None where `newest_replacement` finds one."""
+    if newest_replacement(state) is not None:
+        return None
+    undo = undone_by_commit(state)
+    if undo >= 0 and undo == max(found.removed_by_commit for found in state.removed):
+        compaction = max((f.removed_by_commit for f in state.removed if f.reason.startswith(COMPACTED_BY)), default=-1)
+        return Obstacle(NoUndo.UNDONE, undo, tuple(_of(state, compaction)))
+    # What `before_upload` compacted has generation 1, too, but only a compaction of the archive says what is clean.
+    if state.removed or state.clean is not None or any(live.generation > 1 for live in state.segments):
+        return Obstacle(NoUndo.PURGED)
+    return Obstacle(NoUndo.NEVER_COMPACTED)
+
+
+def obstacle_in_commit(found: Replacement, commit: Commit, state: PartitionState) -> Obstacle | None:
+    """Why the compaction that this commit made cannot be undone, by what it did; None if it can.
+
+    The state alone does not tell: where an older compaction's sources outlive those of the newest one (`keep_raw_ms`), or
+    where each source had an output of its own, the ranges are the same.
+    """
+    added = {action.segment.segment_id for action in commit.actions if isinstance(action, Add)}
+    removed = {action.segment_id for action in commit.actions if isinstance(action, Remove)}
+    replaced = {old.segment_id for old in found.replaced}
+    if replaced <= removed and not added <= {live.segment_id for live in state.segments}:
+        return Obstacle(NoUndo.PURGED, older=found.replaced)
+    if replaced < removed:
+        return Obstacle(NoUndo.PURGED)
+    if replaced != removed or added != {live.segment_id for live in found.compacted}:
+        return Obstacle(NoUndo.CHANGED)
+    return None
+
+
 def undone_by_commit(state: PartitionState) -> int:
     """The number of the newest commit that undid a compaction, -1 if none is known."""
     return max((found.removed_by_commit for found in state.removed if found.reason == UNDONE), default=-1)
+
+
+def _kept_until_ms(segments: tuple[RemovedSegment, ...], grace_period_ms: int) -> int:
+    return min(found.removed_at_ms + found.keep_ms for found in segments) + grace_period_ms
 
 
 def _of(state: PartitionState, number: int) -> list[RemovedSegment]:

@@ -206,6 +206,10 @@ class CommitLog:
         self._checkpoint_if_due(commit.number, self._checkpoint_every, state)
         return state
 
+    def require_fit(self, actions: Sequence[Action], writer: Writer, expected: PartitionState) -> None:
+        """Raise what `append` would raise before its put, such as CommitRefused for a commit that is too large."""
+        self._prepare(actions, writer, expected)
+
     def _lost(self, commit: Commit) -> Fenced | CommitConflict:
         self._clock.sleep_s(min(LOST_WAIT_S_FIRST * 2**self._lost_in_a_row, LOST_WAIT_S_MAX))
         self._lost_in_a_row += 1

@@ -69,7 +69,7 @@ def collect_garbage(
     orphans = list(_orphans(store, root, state, orphaned_until_ms(store_now_ms, grace_period_ms), in_progress))
     due = _due(store, root, state, store_now_ms - grace_period_ms)
     if orphans:
-        # Writers never commit what is so old (`CommitWindow`). Looking again costs little.
+        # No writer commits a segment that it uploaded so long ago (`CommitWindow`). To read the newest commits again costs little.
         named = _named(log.refresh(state))
         orphans = [key for key in orphans if _segment_id(root, key) not in named]
     if dry_run:

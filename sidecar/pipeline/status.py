@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass
 
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
-from sidecar.archive.replacement import newest_replacement
+from sidecar.archive.replacement import newest_replacement, obstacle_in_commit
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError, StoreError
+from sidecar.errors import CorruptFile, PartitionError, StoreError
+from sidecar.model import ObjectKey
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.outage import Outage
+from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.ports import ObjectStore
 
 WORKERS = 8
@@ -89,10 +91,9 @@ class PartitionRow:
         return {**asdict(self), "raw_bytes": self.raw_bytes, "compacted_bytes": self.compacted_bytes}
 
 
-def row_of(state: PartitionState, grace_period_ms: int | None = None) -> PartitionRow:
-    """The row of a lineage that could be read. `grace_period_ms`: that of `gc`, None for a row without `undo_until_ms`."""
+def row_of(state: PartitionState, undo_until_ms: int | None = None) -> PartitionRow:
+    """The row of a lineage that could be read. `undo_until_ms`: see the function of this name."""
     partition = state.lineage.topic_partition
-    newest = None if grace_period_ms is None else newest_replacement(state)
     return PartitionRow(
         cluster_id=state.lineage.cluster_id,
         topic=partition.topic,
@@ -109,8 +110,25 @@ def row_of(state: PartitionState, grace_period_ms: int | None = None) -> Partiti
         clean_end_offset=None if state.clean is None else state.clean_end_offset,
         clean_strategy=None if state.clean is None else state.clean.strategy,
         deleted_before_offset=state.deleted_before_offset or None,
-        undo_until_ms=newest.until_ms(grace_period_ms or 0) if newest else None,
+        undo_until_ms=undo_until_ms,
     )
+
+
+def undo_until_ms(store: ObjectStore, state: PartitionState, grace_period_ms: int) -> int | None:
+    """When `gc`, with that grace period, may begin to delete what the newest compaction replaced. Raises StoreError.
+
+    None where an undo would find nothing, or would be refused by what the commits say. Reads one commit at most.
+    """
+    found = newest_replacement(state)
+    if found is None:
+        return None
+    try:
+        stored = StoredCommits(store, ObjectKey(state.lineage.root)).commit(found.number)
+    except CorruptFile:
+        return None  # An undo reads all commits, and would be refused.
+    if stored is None or obstacle_in_commit(found, stored[0], state) is not None:
+        return None
+    return found.until_ms(grace_period_ms)
 
 
 def _generations(state: PartitionState) -> tuple[GenerationBytes, ...]:
@@ -154,7 +172,7 @@ def archive_status(
 
     Args:
         include: whether a topic is wanted.
-        grace_period_ms: see `row_of`.
+        grace_period_ms: that of `gc`, None for rows without `undo_until_ms`.
     """
 
     outage = Outage()
@@ -162,13 +180,14 @@ def archive_status(
     def read(lineage: Lineage) -> PartitionRow | None:
         try:
             state = CommitLog(store, lineage.root, clock).read()
+            until_ms = None if grace_period_ms is None else undo_until_ms(store, state, grace_period_ms)
         except PartitionError as error:
             return unreadable_row(lineage, advised(error))
         except StoreError as error:
             outage.failed(error)
             return unreadable_row(lineage, str(error))
         outage.answered()
-        return row_of(state, grace_period_ms) if state.next_number else None
+        return row_of(state, until_ms) if state.next_number else None
 
     lineages = find_all_lineages(store, include, workers)
     with ThreadPoolExecutor(workers, thread_name_prefix="status") as pool:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from sidecar.archive.replacement import NoUndo, Obstacle
+from sidecar.archive.state import RemovedSegment
+from sidecar.cli.archive_undo import reason_of
 from tests.cli.running import in_this_process
 from tests.golden import golden
 
@@ -154,7 +157,53 @@ def test_a_compaction_is_undone_partition_by_partition(url: str) -> None:
     assert in_this_process("verify", "--archive", url, "--deep").code == 0
     again = in_this_process("compact", *place, "--undo", "--partition", "0")
     assert again.code == 0
-    assert "no compaction can be undone" in again.err
+    assert "nothing to undo: commit" in again.err
+    assert "has undone the newest compaction already" in again.err
+    (row,) = in_this_process("compact", *place, "--undo", "--partition", "0", "--json").lines()
+    assert (row["nothing_to_undo"], row["undone_commit"], row["problem"]) == ("undone", None, None)
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "text"),
+    [
+        (
+            Obstacle(NoUndo.NEVER_COMPACTED),
+            "nothing to undo: no live segment comes from a compaction of the archive (before_upload keeps none raw)",
+        ),
+        (Obstacle(NoUndo.UNDONE, 9), "nothing to undo: commit 9 has undone the newest compaction already"),
+        (
+            Obstacle(NoUndo.PURGED),
+            "the newest compaction cannot be undone: gc has deleted what it replaced. The compacted segments stay live",
+        ),
+        (
+            Obstacle(NoUndo.UNDONE, 9, (RemovedSegment("a", 0, 5, 1_700_000_000_000, "", 0, 4),)),
+            (
+                "nothing to undo: commit 9 has undone the newest compaction already. Only the newest compaction can be undone: "
+                "commit 4, an older compaction, replaced 1 segments, and gc keeps these until 2023-11-14T23:13:20Z at least"
+            ),
+        ),
+    ],
+)
+def test_each_reason_why_nothing_is_undone_has_a_text_of_its_own(obstacle: Obstacle, text: str) -> None:
+    assert reason_of(obstacle, 3_600_000) == text
+
+
+def test_a_failed_undo_shows_no_figures(url: str) -> None:
+    place = ["--archive", url, "--topic", "orders", "--partition", "0"]
+    assert in_this_process("compact", *place[:4], "--quiet", "--engine", "local").code == 0
+    root = next(Path(url).glob("*/orders/0/*"))
+    removed = next(
+        action["segment_id"]
+        for path in sorted(root.glob("commits/*.json"))
+        for action in json.loads(path.read_text())["commit"]["actions"]
+        if action["type"] == "remove"
+    )
+    for path in root.glob(f"segments/*{removed}*"):
+        path.unlink()
+    found = in_this_process("compact", *place, "--undo")
+    assert found.code == 3
+    (row,) = [line for line in found.out.splitlines() if "orders-0" in line]
+    assert row.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split() == ["orders-0", "-", "-", "-", "-", "failed"]
 
 
 def test_a_partition_goes_with_an_undo_only() -> None:

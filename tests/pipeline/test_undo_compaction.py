@@ -11,13 +11,22 @@ import pytest
 from sidecar.archive.actions import Add, Clean, DeleteRecords, Lost, Purge, Reinstate, Remove
 from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import below, commit_key
-from sidecar.archive.replacement import COMPACTED_BY, UNDO_SEGMENTS_MAX, UNDONE, newest_replacement
+from sidecar.archive.replacement import (
+    COMPACTED_BY,
+    UNDO_SEGMENTS_MAX,
+    UNDONE,
+    NoUndo,
+    Obstacle,
+    newest_replacement,
+    obstacle_to_undo,
+)
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.config import CompactionPolicy
-from sidecar.errors import CorruptFile, Fenced, PartitionError, SidecarError
+from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.pipeline import commit_log
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.compaction import archive_undo
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
@@ -26,7 +35,7 @@ from sidecar.pipeline.compaction.look import Look
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import Collected, collect_garbage
 from sidecar.pipeline.restore.request import LeaderEpochMode
-from sidecar.pipeline.status import row_of
+from sidecar.pipeline.status import archive_status, undo_until_ms
 from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import ObjectFacts
 from tests.archive.builders import a_segment
@@ -158,7 +167,14 @@ def test_the_mark_of_what_was_clean_before_comes_back(tmp_path: Path, monkeypatc
     assert (state.segments, state.clean) == (middle.segments, middle.clean)
     assert is_sound(store)
     # The compaction before it is another's business: an undo whose answer was lost may be repeated.
-    assert undo(store) == Undone()
+    # What it replaced exists for as long as `gc` lets it; the obstacle names it.
+    again = undo(store)
+    assert again == Undone(obstacle=obstacle_to_undo(state))
+    assert again.obstacle is not None
+    assert (again.obstacle.reason, again.obstacle.undone_by_commit) == (NoUndo.UNDONE, state.next_number - 1)
+    older = {found.segment_id for found in again.obstacle.older}
+    assert older == {old.segment_id for old in before.segments} - {live.segment_id for live in middle.segments}
+    assert again.obstacle.older_until_ms(DAY_MS) == NOW_MS + DAY_MS
     assert only_state(store) == state
 
 
@@ -169,7 +185,7 @@ def test_what_was_undone_can_be_compacted_and_undone_again(
     for _ in range(2):
         undo(store)
         assert only_state(store).segments == before.segments
-        assert undo(store) == Undone()
+        assert undo(store).obstacle == Obstacle(NoUndo.UNDONE, only_state(store).next_number - 1)
         assert compact_one(store, only_state(store), RULES, tmp_path).error is None
         assert is_sound(store)
 
@@ -178,21 +194,24 @@ def test_status_says_until_when(compacted: tuple[MemoryStore, PartitionState]) -
     store, before = compacted
     state = only_state(store)
     removed_at_ms = state.removed[0].removed_at_ms
-    assert row_of(state, DAY_MS).undo_until_ms == removed_at_ms + DAY_MS
-    assert row_of(before, DAY_MS).undo_until_ms is None
-    assert row_of(state).undo_until_ms is None
+    assert undo_until_ms(store, state, DAY_MS) == removed_at_ms + DAY_MS
+    assert undo_until_ms(store, before, DAY_MS) is None
+    assert [row.undo_until_ms for row in archive_status(store, store.clock)] == [None]
+    assert [row.undo_until_ms for row in archive_status(store, store.clock, grace_period_ms=DAY_MS)] == [
+        removed_at_ms + DAY_MS
+    ]
     longer = replace(state, removed=(*(replace(found, keep_ms=5) for found in state.removed),))
-    assert row_of(longer, DAY_MS).undo_until_ms == removed_at_ms + DAY_MS + 5
+    assert undo_until_ms(store, longer, DAY_MS) == removed_at_ms + DAY_MS + 5
     undo(store)
-    assert row_of(only_state(store), DAY_MS).undo_until_ms is None
+    assert undo_until_ms(store, only_state(store), DAY_MS) is None
 
 
 def test_what_gc_has_deleted_cannot_come_back(compacted: tuple[MemoryStore, PartitionState]) -> None:
     store, _ = compacted
     after = only_state(store)
     assert collect(store).removed == len(after.removed)
-    assert row_of(only_state(store), DAY_MS).undo_until_ms is None
-    assert undo(store) == Undone()
+    assert undo_until_ms(store, only_state(store), DAY_MS) is None
+    assert undo(store) == Undone(obstacle=Obstacle(NoUndo.PURGED))
     assert only_state(store).segments == after.segments
 
 
@@ -419,9 +438,55 @@ def test_an_undo_says_that_gc_has_begun_to_delete_what_was_replaced() -> None:
     state = log.append([Add(a), Lost(100, 200, "not on disk"), Add(b)], WRITER, log.read())
     new = [made_of(old.base_offset, old.end_offset, "new", generation=1) for old in (a, b)]
     state = log.append([*map(removal, (a, b)), *map(Add, new), Clean(0, 300, "offset", {})], WRITER, state)
-    log.append([Purge((a.segment_id,))], WRITER, state)
+    assert undo_until_ms(store, state, DAY_MS) is not None
+    state = log.append([Purge((a.segment_id,))], WRITER, state)
+    assert newest_replacement(state) is not None, "the state alone does not tell"
+    assert undo_until_ms(store, state, DAY_MS) is None
     with pytest.raises(PartitionError, match="gc has begun to delete"):
         undo_compaction(store, ROOT, store.clock)
+
+
+def test_nothing_is_undone_where_only_the_sources_of_an_older_compaction_exist() -> None:
+    """`keep_raw_ms` keeps them longer than what the newest compaction replaced."""
+    store = MemoryStore(ManualClock(NOW_MS))
+    log = CommitLog(store, ROOT, store.clock)
+    raw = a_segment(0, 100)
+    first, second = (made_of(0, 100, name, generation=n) for n, name in ((1, "first"), (2, "second")))
+    state = log.append([Add(raw)], WRITER, log.read())
+    assert undo_compaction(store, ROOT, store.clock) == Undone(obstacle=Obstacle(NoUndo.NEVER_COMPACTED))
+    state = log.append([removal(raw), Add(first), Clean(0, 100, "offset", {})], WRITER, state)
+    state = log.append([removal(first), Add(second), Clean(0, 100, "offset", {})], WRITER, state)
+    state = log.append([Purge((first.segment_id,))], WRITER, state)
+    assert newest_replacement(state) is not None, "the state alone does not tell"
+    assert undo_until_ms(store, state, DAY_MS) is None
+    assert undo_compaction(store, ROOT, store.clock) == Undone(obstacle=Obstacle(NoUndo.PURGED, older=state.removed))
+    assert log.read() == state
+
+
+def test_status_shows_no_undo_where_the_commit_of_the_compaction_cannot_be_read(
+    compacted: tuple[MemoryStore, PartitionState],
+) -> None:
+    store, _ = compacted
+    state = only_state(store)
+    key = below(root_of(store), commit_key(state.removed[0].removed_by_commit))
+    body = store.objects.pop(key)
+    assert undo_until_ms(store, state, DAY_MS) is None
+    store.objects[key] = body[:-1]
+    assert undo_until_ms(store, state, DAY_MS) is None
+    store.objects[key] = body
+    assert undo_until_ms(store, state, DAY_MS) is not None
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_undo_that_does_not_fit_one_commit_is_refused_in_a_dry_run_as_well(
+    dry_run: bool, compacted: tuple[MemoryStore, PartitionState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = compacted
+    objects = dict(store.objects)
+    monkeypatch.setattr(commit_log, "COMMIT_BYTES_MAX", 1000)
+    with pytest.raises(CommitRefused, match="at most 1000 bytes"):
+        undo(store, dry_run=dry_run)
+    assert store.objects == objects
 
 
 def test_a_look_sees_the_newest_undo(compacted: tuple[MemoryStore, PartitionState]) -> None:

@@ -7,9 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sidecar.archive.actions import Action, Add, Clean, Reinstate, Remove
+from sidecar.archive.actions import Action, Clean, Reinstate, Remove
 from sidecar.archive.keys import below
-from sidecar.archive.replacement import UNDONE, Replacement, newest_replacement
+from sidecar.archive.replacement import (
+    UNDONE,
+    NoUndo,
+    Obstacle,
+    Replacement,
+    newest_replacement,
+    obstacle_in_commit,
+    obstacle_to_undo,
+)
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile, PartitionError
@@ -26,7 +34,7 @@ _THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What an undo did, or would do: `replacement` is None where there was nothing to undo.
+    """What an undo did, or would do: `replacement` is None where there was nothing to undo, and `obstacle` says why.
 
     `commit_number`: None in a dry run, and where there was nothing to undo.
     """
@@ -34,6 +42,7 @@ class Undone:
     replacement: Replacement | None = None
     live_again: tuple[ArchivedSegment, ...] = ()
     commit_number: int | None = None
+    obstacle: Obstacle | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Names are stable."""
@@ -44,6 +53,7 @@ class Undone:
             "segments_live_again": len(self.live_again),
             "bytes_live_again": sum(segment.size_bytes for segment in self.live_again),
             "commit": self.commit_number,
+            "nothing_to_undo": None if self.obstacle is None else self.obstacle.reason.value,
         }
 
 
@@ -61,13 +71,15 @@ def undo_compaction(store: ObjectStore, root: ObjectKey, clock: Clock, *, dry_ru
     state = log.read_whole_chain()
     found = newest_replacement(state)
     if found is None:
-        return Undone()
+        return Undone(obstacle=obstacle_to_undo(state))
     before = CommitLog(store, root, clock).read_whole_chain(below_number=found.number)
-    _require_added_by(store, root, found, before)
+    if (obstacle := _obstacle(store, root, found, before, state)) is not None:
+        return Undone(obstacle=obstacle)
     entries = {segment.segment_id: segment for segment in before.segments}
     live_again = tuple(entries[old.segment_id] for old in found.replaced)
     _require_objects(store, root, live_again)
     if dry_run:
+        log.require_fit(_actions(found, live_again, before, state), operator(state), state)
         return Undone(found, live_again)
     for _ in range(_TRIES):
         if newest_replacement(state) != found:
@@ -81,24 +93,30 @@ def undo_compaction(store: ObjectStore, root: ObjectKey, clock: Clock, *, dry_ru
     raise PartitionError(f"{root}: {_TRIES} commits of others came first; nothing was undone: try again later")
 
 
-def _require_added_by(store: ObjectStore, root: ObjectKey, found: Replacement, before: PartitionState) -> None:
-    """Raise CorruptFile unless the commit did what the state says: removed live segments, added those that are live now."""
+def _obstacle(
+    store: ObjectStore, root: ObjectKey, found: Replacement, before: PartitionState, state: PartitionState
+) -> Obstacle | None:
+    """None if the commit did what the state says; an obstacle if it was an older compaction.
+
+    Raises CorruptFile for a commit that cannot have followed those before it, PartitionError if its segments are not all there.
+    """
     stored = StoredCommits(store, root)
     commit, _ = stored.commit_below(found.number, found.number)
-    added = {action.segment.segment_id for action in commit.actions if isinstance(action, Add)}
     removed = {action.segment_id for action in commit.actions if isinstance(action, Remove)}
     live = {segment.segment_id for segment in before.segments}
     if commit.previous_sha256 != before.last_sha256 or not removed <= live:
         raise CorruptFile("does not follow the commits before it", file=stored.key(found.number))
-    if removed > {old.segment_id for old in found.replaced}:
+    obstacle = obstacle_in_commit(found, commit, state)
+    if obstacle is None or obstacle.older:
+        return obstacle
+    if obstacle.reason is NoUndo.PURGED:
         raise PartitionError(
             f"{root}: gc has begun to delete the segments that commit {found.number} replaced; that compaction cannot be undone. "
             f"Nothing was undone: the compacted segments stay live"
         )
-    if added != {live.segment_id for live in found.compacted} or removed != {old.segment_id for old in found.replaced}:
-        raise PartitionError(
-            f"{root}: the segments that commit {found.number} added were changed since; that compaction cannot be undone"
-        )
+    raise PartitionError(
+        f"{root}: the segments that commit {found.number} added were changed since; that compaction cannot be undone"
+    )
 
 
 def _require_objects(store: ObjectStore, root: ObjectKey, segments: tuple[ArchivedSegment, ...]) -> None:
