@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+NOT_TOLD: Final = "not told by the broker yet"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
     """What holds for a topic on its broker, in Kafka's own values (-1 unlimited, -2 as `retention.*`); None: not known.
 
-    `producer_id_expiration_ms` is the broker's. `origins`: where each value comes from, by the name it has here.
+    `producer_id_expiration_ms` is the broker's. `compaction_strategy*` are KIP-280's, which no release of Apache Kafka has.
+    `origins`: where each value comes from, by the name it has here.
     `unanswered`: why a broker that is asked has not told them, "" if it has, or if none is asked.
     """
 
@@ -26,6 +30,8 @@ class TopicPolicy:
     min_cleanable_dirty_ratio: float | None = None
     segment_bytes: int | None = None
     segment_ms: int | None = None
+    compaction_strategy: str | None = None
+    compaction_strategy_header: str | None = None
     producer_id_expiration_ms: int | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     unanswered: str = ""

@@ -14,6 +14,7 @@ PAGES = (
     "README.md",
     "docs/broker.md",
     "docs/compaction.md",
+    "docs/differences-from-kips.md",
     "docs/disaster-recovery.md",
     "docs/doctor.md",
     "docs/iam.md",
@@ -46,7 +47,13 @@ OTHERS_OPTIONS = {
     "--namespace",
     "--podoverlay-enabled",
 }
-KAFKAS_SETTINGS = {"log.dirs", "log.retention.ms"}
+KAFKAS_SETTINGS = {
+    "compaction.strategy.header",
+    "log.cleaner.compaction.strategy",
+    "log.cleaner.compaction.strategy.header",
+    "log.dirs",
+    "log.retention.ms",
+}
 
 
 def page(name: str) -> str:

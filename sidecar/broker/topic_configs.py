@@ -16,9 +16,7 @@ from sidecar.broker.topic_policy import (
 )
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.topic_policy import TopicPolicy
-
-NOT_TOLD = "not told by the broker yet"
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 
 
 class TopicConfigs:

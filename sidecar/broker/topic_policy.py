@@ -47,8 +47,10 @@ TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "min_cleanable_dirty_ratio": ("min.cleanable.dirty.ratio", float),
     "segment_bytes": ("segment.bytes", int),
     "segment_ms": ("segment.ms", int),
+    "compaction_strategy": ("compaction.strategy", str),
+    "compaction_strategy_header": ("compaction.strategy.header", str),
 }
-"""By our name: Kafka's, and how its text is read."""
+"""By our name: Kafka's, and how its text is read. A broker leaves those out of its answer that it does not know."""
 BROKER_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "producer_id_expiration_ms": ("producer.id.expiration.ms", int),
 }

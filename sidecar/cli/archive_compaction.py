@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sidecar.cli.compaction_rules import Wanted, tell_rules
 from sidecar.cli.engines import LOCAL_BYTES_MAX, EngineName, stage_engine, wants_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark, size
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SidecarError, StoreError
 from sidecar.pipeline.advice import advised
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.model import TopicPartition
     from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
     from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
+    from sidecar.pipeline.compaction.command_rules import CommandRules
     from sidecar.pipeline.compaction.what_if import Outlook
     from sidecar.ports import ObjectStore
 
@@ -31,19 +33,13 @@ _TOGETHER = 256
 def compact_archive(
     options: GlobalOptions,
     settings: Settings,
-    rules: CompactionRules,
+    wanted: Wanted,
     engine: EngineName,
-    delete_retention_ms: int | None,
     *,
     dry_run: bool,
-    what_if: bool,
     keys_file: Path | None,
 ) -> int:
-    """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed.
-
-    Args:
-        delete_retention_ms: over what holds for the topics, None for that.
-    """
+    """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed. Raises SettingsError."""
     from sidecar.cli.archive_choice import is_chosen, require_chosen
     from sidecar.clock import SystemClock
     from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
@@ -56,45 +52,50 @@ def compact_archive(
         require_chosen(store, settings)
         remark("nothing is archived there: nothing to compact")
         return 0
-    lineages, requests = _requests(settings, store, lineages, rules, delete_retention_ms)
+    lineages, requests, rules = _requests(options, settings, store, lineages, wanted)
     if not requests:
         return 0
     with _engine(settings, engine, store, lineages) as (runner, staging):
         compactor = ArchiveCompactor(
             settings.store, runner, SystemClock(), staging, tell=lambda text: None if options.quiet else remark(text)
         )
-        if what_if:
+        if wanted.what_if:
             return _forecast(options, compactor, runner, lineages, requests, keys_file)
         failed: list[SidecarError] = []
         for first in range(0, len(requests), _TOGETHER):
             results = compactor.compact(requests[first : first + _TOGETHER], dry_run=dry_run)
-            _show(options, lineages[first : first + _TOGETHER], results, dry_run=dry_run)
+            _show(options, lineages[first : first + _TOGETHER], results, rules, dry_run=dry_run)
             failed += [result.error for result in results if result.error is not None]
     return max(map(_exit_code, failed), default=0)
 
 
 def _requests(
-    settings: Settings,
-    store: ObjectStore,
-    lineages: Sequence[Lineage],
-    rules: CompactionRules,
-    delete_retention_ms: int | None,
-) -> tuple[tuple[Lineage, ...], list[CompactionRequest]]:
-    """Those that are to be compacted; of the others it is said why not."""
-    from sidecar.cli.archive_policies import policies_of, request_of
+    options: GlobalOptions, settings: Settings, store: ObjectStore, lineages: Sequence[Lineage], wanted: Wanted
+) -> tuple[tuple[Lineage, ...], list[CompactionRequest], dict[str, CommandRules]]:
+    """Those that are to be compacted, and what holds for their topics; of the others it is said why not.
+
+    Raises SettingsError where flags contradict what is declared, before anything is compacted.
+    """
+    from sidecar.cli.archive_policies import changes_of, policies_of, request_of
 
     told = policies_of(settings, lineages)
+    rules = {topic: wanted.of_topic(settings, topic, told[topic]) for topic in sorted(told)}
+    wanted.settle([objection for found in rules.values() for objection in found.objections])
+    if not wanted.what_if:
+        wanted.settle(changes_of(store, lineages, rules))
     chosen: list[Lineage] = []
     requests: list[CompactionRequest] = []
     for lineage in lineages:
-        policy = told[lineage.topic_partition.topic]
-        request = request_of(settings, store, lineage, rules, policy, delete_retention_ms)
+        topic = lineage.topic_partition.topic
+        request = request_of(store, lineage, rules[topic], told[topic], wanted)
         if isinstance(request, str):
             remark(f"{lineage.topic_partition} is left alone: {request}")
         else:
             chosen.append(lineage)
             requests.append(request)
-    return tuple(chosen), requests
+    if not (options.quiet or wanted.what_if):
+        tell_rules(rules[topic] for topic in sorted({lineage.topic_partition.topic for lineage in chosen}))
+    return tuple(chosen), requests, rules
 
 
 @contextmanager
@@ -126,12 +127,19 @@ def _is_small(store: ObjectStore, lineages: Sequence[Lineage]) -> bool:
 
 
 def _show(
-    options: GlobalOptions, lineages: Sequence[Lineage], results: Sequence[PartitionCompaction], *, dry_run: bool
+    options: GlobalOptions,
+    lineages: Sequence[Lineage],
+    results: Sequence[PartitionCompaction],
+    rules: Mapping[str, CommandRules],
+    *,
+    dry_run: bool,
 ) -> None:
     rows: list[tuple[object, ...]] = []
     for lineage, result in zip(lineages, results, strict=True):
         if options.json:
-            print_json({"kind": "archive_compaction", "version": JSON_VERSION, **as_json(lineage, result)})
+            entry = rules[lineage.topic_partition.topic].entry
+            found = {**as_json(lineage, result), "entry": entry}
+            print_json({"kind": "archive_compaction", "version": JSON_VERSION, **found})
         if result.error is not None:
             outcome = "unknown" if result.is_unknown else "failed"
             rows.append((str(lineage.topic_partition), *[None] * 8, outcome))
@@ -159,7 +167,15 @@ def _show(
             state = "may have been compacted" if result.is_unknown else "is as it was"
             see = ". `tiered-sidecar status` shows in `compacted` whether it was" if result.is_unknown else ""
             remark(f"{lineage.topic_partition} {state}: {_told(result.error)}{see}")
-        elif result.deleted:
+            continue
+        if result.strategy_before is not None:
+            was = "would change" if dry_run else "changed"
+            new = result.request.rules.in_use
+            remark(
+                f"{lineage.topic_partition}: the strategy {was} from {result.strategy_before} to {new}; what earlier compactions "
+                f"dropped stays dropped"
+            )
+        if result.deleted:
             does = "would drop" if dry_run else "dropped"
             remark(
                 f"{lineage.topic_partition}: compaction {does} {result.deleted} records that DeleteRecords had removed on the "
@@ -190,7 +206,8 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
         "partition": lineage.topic_partition.partition,
         "incarnation": lineage.incarnation,
         "strategy": str(rules.effective_strategy),
-        "header": rules.header_name or None,
+        "header": rules.in_use.header or None,
+        "strategy_before": None if result.strategy_before is None else str(result.strategy_before),
         "now_ms": rules.now_ms,
         **result.figures_as_json(),
         "segments_left_alone": result.left_alone,

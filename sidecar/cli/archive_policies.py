@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
-    from sidecar.compaction.rules import CompactionRules
+    from sidecar.cli.compaction_rules import Wanted
     from sidecar.config import CompactionPolicy, Settings
     from sidecar.pipeline.compaction.archive_request import CompactionRequest
+    from sidecar.pipeline.compaction.command_rules import CommandRules, Objection
     from sidecar.ports import ObjectStore
     from sidecar.topic_policy import TopicPolicy
+
+_THREADS: Final = 8
 
 
 def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, TopicPolicy]:
@@ -37,34 +40,50 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
 
 
 def request_of(
-    settings: Settings,
-    store: ObjectStore,
-    lineage: Lineage,
-    rules: CompactionRules,
-    told: TopicPolicy,
-    given_ms: int | None,
+    store: ObjectStore, lineage: Lineage, rules: CommandRules, told: TopicPolicy, wanted: Wanted
 ) -> CompactionRequest | str:
-    """What to ask for, or why the topic is left alone. Raises StoreError, PartitionError.
-
-    Args:
-        given_ms: --delete-retention-ms, None if it was not given: then the topic's own counts, as in `run`.
-    """
+    """What to ask for, or why the topic is left alone. Raises StoreError, PartitionError."""
     from sidecar.pipeline.compaction.archive_request import CompactionRequest
-    from sidecar.pipeline.compaction.topic_rule import keeps_every_record, with_told
+    from sidecar.pipeline.compaction.topic_rule import keeps_every_record
 
-    topic = lineage.topic_partition.topic
-    own = settings.compaction.of_topic(topic) or settings.compaction
-    refusal = "" if own.ignore_cleanup_policy else keeps_every_record(told)
+    policy = rules.policy
+    if policy is None:
+        return rules.why_not
+    refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
     if refusal:
         return f"{refusal}; --set compaction.ignore_cleanup_policy=true compacts it all the same"
-    policy, _ = with_told(settings.compaction, topic, own, told)
-    retention_ms = policy.delete_retention_ms if given_ms is None else given_ms
     return CompactionRequest(
         lineage.root,
-        replace(rules, delete_retention_ms=retention_ms),
-        end_offset=_end_of_old_enough(store, lineage, policy, rules.now_ms),
-        keep_raw_ms=own.keep_raw_ms,
+        wanted.rules_of(rules),
+        end_offset=_end_of_old_enough(store, lineage, policy, wanted.now_ms),
+        keep_raw_ms=policy.keep_raw_ms,
+        may_change_strategy=bool(rules.declared_by) or wanted.override or wanted.what_if,
     )
+
+
+def changes_of(
+    store: ObjectStore, lineages: Sequence[Lineage], rules: Mapping[str, CommandRules]
+) -> tuple[Objection, ...]:
+    """The partitions whose strategy would change although nothing declares another one. Raises StoreError.
+
+    Args:
+        rules: by topic.
+    """
+    from sidecar.clock import SystemClock
+    from sidecar.errors import PartitionError
+    from sidecar.pipeline.commit_log import CommitLog
+
+    def change_of(lineage: Lineage) -> Objection | None:
+        found = rules[lineage.topic_partition.topic]
+        if found.policy is None or found.declared_by:
+            return None
+        try:
+            return found.change_of(CommitLog(store, lineage.root, SystemClock()).read())
+        except PartitionError:
+            return None  # Its compaction meets the same error, and reports it.
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="strategies") as pool:
+        return tuple(change for change in pool.map(change_of, lineages) if change is not None)
 
 
 def _end_of_old_enough(store: ObjectStore, lineage: Lineage, policy: CompactionPolicy, now_ms: int) -> int | None:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
+from sidecar.cli.archive_choice import with_chosen
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import EngineName, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SettingsError
 
-if TYPE_CHECKING:
-    from sidecar.compaction.rules import Strategy
-
-
-class StrategyName(StrEnum):
-    """The values of `Strategy`, whose module loads what --help does not need."""
-
-    OFFSET = "offset"
-    TIMESTAMP = "timestamp"
-    HEADER = "header"
+_AS_DECLARED: Final = "Default: as the settings have it for the topic"
 
 
 def compact(
@@ -37,14 +29,28 @@ def compact(
         Path | None,
         typer.Option(metavar="OUT", help="The directory to write: absent or empty, and in no broker's log directory."),
     ] = None,
-    strategy: Annotated[StrategyName, typer.Option(help="Which of the records of a key stays.")] = StrategyName.OFFSET,
+    strategy: Annotated[
+        Any,
+        typer.Option(
+            parser=strategy_of,
+            metavar="|".join(Strategy),
+            help=f"Which of the records of a key stays. {_AS_DECLARED}, else offset.",
+        ),
+    ] = None,
     header: Annotated[
-        str, typer.Option(metavar="NAME", help="The header that holds the version, 8 bytes; for --strategy header.")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="NAME", help=f"The header that holds the version, 8 bytes; for --strategy header. {_AS_DECLARED}."
+        ),
+    ] = None,
     strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Refuse records whose version is malformed, instead of ranking them lowest."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help=f"Refuse records whose version is malformed, instead of ranking them lowest. {_AS_DECLARED}.",
+            show_default=False,
+        ),
+    ] = None,
     now_ms: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="The time that decides on tombstones. Default: now.")
     ] = None,
@@ -57,13 +63,31 @@ def compact(
         ),
     ] = None,
     segment_bytes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Small results are joined up to this size, as segment.bytes.")
-    ] = 1024**3,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help=f"Small results are joined up to this size, as segment.bytes. {_AS_DECLARED}, else 1 GiB.",
+        ),
+    ] = None,
     include_active: Annotated[
         bool, typer.Option("--include-active", help="Compact the last segment too. Default: it is copied as it is.")
     ] = False,
     exact_keys: Annotated[
-        bool, typer.Option("--exact-keys", help="Compare keys byte by byte, not by their keyed 128-bit hash.")
+        bool | None,
+        typer.Option(
+            "--exact-keys/--no-exact-keys",
+            help=f"Compare keys byte by byte, not by their keyed 128-bit hash. {_AS_DECLARED}.",
+            show_default=False,
+        ),
+    ] = None,
+    override: Annotated[
+        bool,
+        typer.Option(
+            "--override",
+            help="Let the flags count where they contradict the topic's entry in compaction.topics, or where they change the "
+            "strategy of an archive's earlier compactions. The log says so.",
+        ),
     ] = False,
     engine: Annotated[
         EngineName, typer.Option(help="Where the work runs; auto: Spark, but for small partitions this process.")
@@ -122,31 +146,24 @@ def compact(
         )
     if keys_file is not None and not what_if:
         raise SettingsError("--keys-file is for --what-if")
-    flags = {"topics.include": topic or None, "topics.exclude": exclude or None, **spark_flags(master, engine)}
-    settings = options.settings({"store.url": archive or NO_ARCHIVE, **flags}, calm=True)
-    from sidecar.compaction.rules import DAY_MS, CompactionRules
+    flags = {"store.url": archive or NO_ARCHIVE, **spark_flags(master, engine)}
+    settings = with_chosen(options.settings(flags, calm=True), topic, exclude)
+    from sidecar.cli.compaction_rules import Wanted
+    from sidecar.pipeline.compaction.command_rules import GivenRules
 
-    rules = CompactionRules(
-        _now_ms(now_ms),
-        strategy=_strategy(strategy, header, what_if=what_if),
-        header=header,
-        strict_headers=strict,
-        delete_retention_ms=DAY_MS if delete_retention_ms is None else delete_retention_ms,
-        segment_bytes=segment_bytes,
-        exact_keys=exact_keys,
-    )
+    given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms)
+    wanted = Wanted(given, _now_ms(now_ms), override, what_if)
     if directory is None:
         from sidecar.cli.archive_compaction import compact_archive
 
-        writing = {"dry_run": dry_run, "what_if": what_if}
-        return compact_archive(options, settings, rules, engine, delete_retention_ms, **writing, keys_file=keys_file)
+        return compact_archive(options, settings, wanted, engine, dry_run=dry_run, keys_file=keys_file)
     from sidecar.cli.directory_compaction import compact_partition, forecast_partition
 
     if what_if:
         return forecast_partition(
-            options, settings, rules, engine, directory, include_active=include_active, keys_file=keys_file
+            options, settings, wanted, engine, directory, include_active=include_active, keys_file=keys_file
         )
-    return compact_partition(options, settings, rules, engine, directory, out=out, include_active=include_active)
+    return compact_partition(options, settings, wanted, engine, directory, out=out, include_active=include_active)
 
 
 def _undo(
@@ -165,21 +182,8 @@ def _undo(
         )
     from sidecar.cli.archive_undo import undo_archive
 
-    settings = options.settings({"store.url": archive, "topics.include": topic, "topics.exclude": exclude}, calm=True)
+    settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
     return undo_archive(options, settings, frozenset(partitions or ()), dry_run=dry_run)
-
-
-def _strategy(name: StrategyName, header: str, *, what_if: bool) -> Strategy:
-    from sidecar.compaction.rules import Strategy
-
-    strategy = Strategy(name)
-    if strategy is Strategy.HEADER and not header.strip():
-        from sidecar.cli.output import remark
-
-        remark("no --header was named: records are compared by offset")
-    if strategy is not Strategy.HEADER and header and not what_if:
-        raise SettingsError(f"--header {header} is for --strategy header, not {strategy}")
-    return strategy
 
 
 def _now_ms(given: int | None) -> int:

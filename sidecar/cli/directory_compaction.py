@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sidecar.broker.topic_policy import resolve_policy
+from sidecar.cli.compaction_rules import Wanted, tell_rules
 from sidecar.cli.compaction_tables import show_compaction, show_outlooks
 from sidecar.cli.engines import LOCAL_BYTES_MAX, EngineName, embedded_spark, wants_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.pipeline.compaction.directory import compact_directory, forecast, named_partition
 from sidecar.pipeline.compaction.report import as_json
 from sidecar.pipeline.compaction.what_if import write_others
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from sidecar.config import Settings
     from sidecar.engine_ports import StageEngine
     from sidecar.model import PartitionFiles
+    from sidecar.pipeline.compaction.command_rules import CommandRules
 
 JSON_VERSION = 1
 
@@ -29,7 +33,7 @@ JSON_VERSION = 1
 def compact_partition(
     options: GlobalOptions,
     settings: Settings,
-    rules: CompactionRules,
+    wanted: Wanted,
     engine: EngineName,
     directory: Path,
     *,
@@ -38,6 +42,7 @@ def compact_partition(
 ) -> int:
     """Write the compacted directory to `out`, or none where that is None; say what came of it."""
     files = named_partition(directory)
+    found, rules = _rules(options, settings, wanted, files)
     with _engine(settings, engine, files) as runner:
         compaction = compact_directory(
             files,
@@ -49,7 +54,7 @@ def compact_partition(
             include_active=include_active,
         )
     if options.json:
-        print_json({"kind": "compaction", "version": JSON_VERSION, **as_json(compaction, rules)})
+        print_json({"kind": "compaction", "version": JSON_VERSION, **as_json(compaction, rules), "entry": found.entry})
     else:
         show_compaction(compaction, rules, colors=options.colors)
     return 0
@@ -58,7 +63,7 @@ def compact_partition(
 def forecast_partition(
     options: GlobalOptions,
     settings: Settings,
-    rules: CompactionRules,
+    wanted: Wanted,
     engine: EngineName,
     directory: Path,
     *,
@@ -67,6 +72,7 @@ def forecast_partition(
 ) -> int:
     """Say what each strategy would leave. `keys_file`: where the keys go that keep another record than by offset."""
     files = named_partition(directory)
+    _, rules = _rules(options, settings, wanted, files)
     strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
     with _engine(settings, engine, files) as runner:
         outlooks = forecast(
@@ -87,6 +93,18 @@ def forecast_partition(
         else:
             show_outlooks(str(files.topic_partition), outlooks, colors=options.colors)
     return 0
+
+
+def _rules(
+    options: GlobalOptions, settings: Settings, wanted: Wanted, files: PartitionFiles
+) -> tuple[CommandRules, CompactionRules]:
+    """What holds for the topic that the directory is named after. No broker is asked: a directory may lie far from its own."""
+    topic = files.topic_partition.topic
+    found = wanted.of_topic(settings, topic, resolve_policy(topic, {}, {}, settings.topics.policies))
+    wanted.settle(found.objections)
+    if not (options.quiet or wanted.what_if):
+        tell_rules([found])
+    return found, wanted.rules_of(found)
 
 
 def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:

@@ -168,13 +168,15 @@ def _type_of(setting: Setting) -> str:
 
 
 def _type_words(kind: Any) -> str:
+    if hasattr(kind, "__metadata__"):
+        kind = kind.__origin__
     if get_origin(kind) is tuple:
         element = get_args(kind)[0]
         is_section = isinstance(element, type) and issubclass(element, BaseModel)
         return "list of entries, see below" if is_section else f"list of {_type_words(element)}s"
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(f"`{member}`" for member in kind)
-    return _TYPES.get(kind) or _TYPES.get(getattr(kind, "__origin__", None), str(kind))
+    return _TYPES.get(kind, str(kind))
 
 
 def _one_line(text: str | None) -> str:

@@ -32,7 +32,8 @@ from sidecar.compaction.kernels_table import (
     measure_buckets,
     pack_buckets,
 )
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile
 
 Blob = bytes | memoryview

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use
 from sidecar.errors import CorruptFile, SettingsError
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.record import Record
@@ -16,14 +17,6 @@ VERSION_BYTES: Final = 8
 
 NO_HORIZON_MS: Final = -(2**63)
 """Below every delete horizon: as a clock it has passed none, as a new horizon it is none."""
-
-
-class Strategy(StrEnum):
-    """Which of the records of a key stays. Source: KIP-280."""
-
-    OFFSET = "offset"
-    TIMESTAMP = "timestamp"
-    HEADER = "header"
 
 
 class LegacyFormat(StrEnum):
@@ -44,7 +37,7 @@ class LegacyLastBatch(StrEnum):
 class CompactionRules:
     """Settings of one compaction, named after Kafka's; the clock is part of them.
 
-    `header`: name of the version header, for `Strategy.HEADER`. A blank one means `Strategy.OFFSET` (KIP-280).
+    `header`: name of the version header, for `Strategy.HEADER`; see `strategy_in_use`.
     `strict_headers`: a malformed version fails the partition; otherwise its record counts as one without version.
     `kafka_4_3`: end as Kafka 4.3.0 would: the last batch of the round is kept instead of that of each output segment,
     and legacy messages become magic 2.
@@ -74,14 +67,25 @@ class CompactionRules:
             raise SettingsError(f"segment_bytes {self.segment_bytes}: expected 1 to {LARGEST_POSITION}")
 
     @property
+    def in_use(self) -> StrategyInUse:
+        """The strategy that counts, with its header."""
+        return strategy_in_use(self.strategy, self.header)
+
+    @property
     def effective_strategy(self) -> Strategy:
         """The strategy that counts: a blank header name falls back to the offset."""
-        return Strategy.OFFSET if self.strategy is Strategy.HEADER and not self.header_name else self.strategy
+        return Strategy(self.in_use.strategy)
 
     @property
     def header_name(self) -> str:
-        """The name as it is compared: trimmed, case and all."""
-        return self.header.strip()
+        """The name as it is compared."""
+        return header_name(self.header)
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What besides the strategy decided on the result, as commits hold it."""
+        found = {"now_ms": str(self.now_ms), "delete_retention_ms": str(self.delete_retention_ms)}
+        return {**found, "header": self.in_use.header} if self.in_use.header else found
 
     @property
     def converts_legacy(self) -> bool:

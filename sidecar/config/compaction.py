@@ -8,26 +8,24 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from sidecar.compaction_strategy import Strategy, header_name, strategy_of
 from sidecar.config.section import MIB, Section, require_pattern
 from sidecar.store_settings import Reloadable
 
 NEVER_MS = 2**63 - 1
 DAY_MS = 86_400_000
 
+_Strategy = Annotated[
+    Strategy,
+    BeforeValidator(lambda value: strategy_of(value) if isinstance(value, str) else value),
+    WithJsonSchema({"enum": ["", *map(str, Strategy)], "type": "string"}),
+]
 _Ratio = Annotated[float, Field(ge=0, le=1)]
 _Lag = Annotated[int, Field(ge=0, le=NEVER_MS)]
 _MaxLag = Annotated[int, Field(ge=1, le=NEVER_MS)]
 _SegmentBytes = Annotated[int, Field(ge=14, lt=2**31)]
-
-
-class CompactionStrategy(StrEnum):
-    """Which of the records of a key stays: the one with the highest offset, timestamp, or version in a header."""
-
-    OFFSET = "offset"
-    TIMESTAMP = "timestamp"
-    HEADER = "header"
 
 
 class CompactionWhen(StrEnum):
@@ -48,10 +46,10 @@ class CompactionEngine(StrEnum):
 class CompactionPolicy(Section):
     """What holds for one topic."""
 
-    strategy: Reloadable[CompactionStrategy] = CompactionStrategy.OFFSET
-    """Which of the records of a key stays. `offset` is Kafka's own rule."""
+    strategy: Reloadable[_Strategy] = Strategy.OFFSET
+    """Which of the records of a key stays. `offset` is Kafka's own rule, and what an empty value means."""
     header: Reloadable[str] = ""
-    """For `header`: the name of the header that holds the version, 8 bytes."""
+    """For `header`: the name of the header that holds the version, 8 bytes. Empty: records are compared by offset."""
     strict: Reloadable[bool] = False
     """For `header`: a malformed version stops the partition, instead of ranking its record lowest."""
     exact_keys: Reloadable[bool] = False
@@ -80,7 +78,7 @@ class TopicCompaction(Section):
 
     pattern: str
     """Regular expression that must match the whole name of a topic. The first entry that matches counts."""
-    strategy: CompactionStrategy | None = None
+    strategy: _Strategy | None = None
     """See `compaction.strategy`."""
     header: str | None = None
     """See `compaction.header`."""
@@ -160,8 +158,8 @@ class CompactionSettings(CompactionPolicy):
             patterns.add(entry.pattern)
             if contradiction := _contradiction(self._merged(entry), entry):
                 raise ValueError(f"topics: {entry.pattern!r}: {contradiction}")
-        uses_header = any(self._merged(entry).strategy is CompactionStrategy.HEADER for entry in self.topics)
-        if self.topics and self.header.strip() and not uses_header:
+        uses_header = any(self._merged(entry).strategy is Strategy.HEADER for entry in self.topics)
+        if self.topics and header_name(self.header) and not uses_header:
             raise ValueError(f"header {self.header!r} is set, but no topic has the strategy header")
         return self
 
@@ -176,10 +174,8 @@ class CompactionSettings(CompactionPolicy):
         return Path(tempfile.gettempdir()) if self.staging_dir is None else self.staging_dir.expanduser()
 
     def of_topic(self, topic: str) -> CompactionPolicy | None:
-        """What holds for a topic, None if it is not compacted."""
-        if not self.enabled:
-            return None
-        found = next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
+        """What holds for a topic, None if `run` does not compact it."""
+        found = self.entry_of(topic) if self.enabled else None
         return None if found is None else self._merged(found)
 
     @property
@@ -187,21 +183,27 @@ class CompactionSettings(CompactionPolicy):
         """By pattern, what holds for topics that it matches; in the order of the entries."""
         return {entry.pattern: self._merged(entry) for entry in self.topics} if self.enabled else {}
 
+    def entry_of(self, topic: str) -> TopicCompaction | None:
+        """The entry that counts for a topic, None if no entry names it."""
+        return next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
+
     def overrides_of(self, topic: str) -> dict[str, Any]:
         """What the entry for a topic sets itself."""
-        found = next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
-        return {} if found is None else found.overrides
+        entry = self.entry_of(topic)
+        return {} if entry is None else entry.overrides
 
-    def _merged(self, entry: TopicCompaction) -> CompactionPolicy:
+    def values_of(self, topic: str) -> CompactionPolicy:
+        """The values for a topic, whether an entry names it and compaction is enabled or not."""
+        return self._merged(self.entry_of(topic))
+
+    def _merged(self, entry: TopicCompaction | None) -> CompactionPolicy:
         values = {name: getattr(self, name) for name in CompactionPolicy.model_fields}
-        return CompactionPolicy.model_validate(values | entry.overrides)
+        return CompactionPolicy.model_validate(values | (entry.overrides if entry is not None else {}))
 
 
 def _contradiction(policy: CompactionPolicy, entry: TopicCompaction) -> str:
     """Why these values cannot all be meant, "" if they can."""
-    is_header = policy.strategy is CompactionStrategy.HEADER
-    if is_header and not policy.header.strip():
-        return "strategy header needs `header`, the name of the header that holds the version"
+    is_header = policy.strategy is Strategy.HEADER
     for name in ("header", "strict"):
         if getattr(entry, name) and not is_header:
             return f"{name} is for strategy header, not {policy.strategy}"

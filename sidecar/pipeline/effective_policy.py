@@ -50,10 +50,13 @@ def _of_compaction(settings: Settings, topic: str, told: TopicPolicy) -> dict[st
     rule = topic_rule(settings.compaction, topic, told)
     if rule.policy is None:
         return {"compaction": {"value": None, "source": rule.why_not}}
-    return {
+    shown = {
         f"compaction.{name}": {"value": getattr(rule.policy, name), "source": source}
         for name, source in rule.sources.items()
     }
+    if rule.remark:
+        shown["compaction.strategy"]["source"] += f"; {rule.remark}"
+    return shown
 
 
 def _of_snapshots(settings: Settings, told: TopicPolicy) -> dict[str, dict[str, Any]]:

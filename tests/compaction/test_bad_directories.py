@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SettingsError
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.building import build_batch, build_marker

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import SettingsError
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.legacy import build_legacy_message

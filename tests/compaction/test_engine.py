@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch, Strategy
+from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.compaction_strategy import Strategy
 from tests.compaction.engine import DAY_MS, compare
 from tests.compaction.partitions import Partition, partition_of
 from tests.compaction.reference.batches import decode_segment

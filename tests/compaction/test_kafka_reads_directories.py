@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from tests.compaction.directories import compacted
 from tests.golden import VERSIONS, partitions, wall_clock_ms
 from tests.oracle import Oracle

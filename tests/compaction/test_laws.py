@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from producer_state.replay import CompletedTransaction
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.records import Record, read_records
 from tests.compaction.engine import DAY_MS, compact
 from tests.compaction.partitions import Partition, partition_of

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.codecs import Codec
 from sidecar.logformat.legacy import build_legacy_message, build_legacy_wrapper

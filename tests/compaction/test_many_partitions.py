@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import MIB, SegmentInput
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
 from sidecar.pipeline.compaction.directory import compaction_job, named_partition
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob

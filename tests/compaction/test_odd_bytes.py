@@ -16,7 +16,8 @@ from producer_state.digest import DigestBuilder
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
-from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch, Strategy
+from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.codecs import Codec, compress, decompress

@@ -10,7 +10,8 @@ import sys
 from itertools import product
 from numba.core.dispatcher import Dispatcher
 import sidecar.pipeline.compaction.preloaded
-from sidecar.compaction.rules import CompactionRules, LegacyFormat, Strategy
+from sidecar.compaction.rules import CompactionRules, LegacyFormat
+from sidecar.compaction_strategy import Strategy
 from tests.compaction.engine import compact
 from tests.compaction.partitions import partition_in
 from tests.golden import VERSIONS, partitions, wall_clock_ms

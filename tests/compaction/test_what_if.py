@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.pipeline.compaction.directory import forecast, named_partition

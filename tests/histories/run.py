@@ -20,7 +20,8 @@ from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer, decode_commit
 from sidecar.archive.keys import checkpoint_key, commit_key
 from sidecar.clock import ManualClock
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_window import ORPHAN_MS

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from sidecar.compaction.rules import Strategy
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.records import Record, build_batch
 from tests.compaction.reference.batches import decode_segment
 from tests.golden import wall_clock_ms

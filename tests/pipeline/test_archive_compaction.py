@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.archive.commit import digest
 from sidecar.archive.sealed import seal
 from sidecar.archive.strict_json import canonical
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy, StrategyInUse
 from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey, PartName
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
@@ -89,7 +91,16 @@ def test_another_strategy_marks_what_it_finds_unchanged_and_rewrites_nothing(
     for _ in range(3):
         compact_one(store, only_state(store), CompactionRules(NOW_MS), tmp_path)
     before = only_state(store)
-    result = compact_one(store, before, CompactionRules(NOW_MS, strategy=Strategy.TIMESTAMP), tmp_path)
+    rules = CompactionRules(NOW_MS, strategy=Strategy.TIMESTAMP)
+    kept = CompactionRequest(before.lineage.root, rules, WRITER, may_change_strategy=False)
+    (refused,) = compactor(store, tmp_path).compact([kept])
+    assert "newest compaction was by strategy offset, this one would be by timestamp" in str(refused.error)
+    assert only_state(store) == before
+    with capture_logs() as logs:
+        result = compact_one(store, before, rules, tmp_path)
+    (changed,) = [log for log in logs if log["event"] == "compaction_strategy_changed"]
+    assert (changed["partition"], changed["old"], changed["new"]) == ("orders-0", "offset", "timestamp")
+    assert result.strategy_before == StrategyInUse("offset")
     after = only_state(store)
     assert result.commit_number is not None
     assert after.segments == before.segments

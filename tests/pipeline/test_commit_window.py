@@ -11,7 +11,8 @@ import pytest
 from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer
 from sidecar.clock import ManualClock
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitLog

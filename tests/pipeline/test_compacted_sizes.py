@@ -11,7 +11,8 @@ import pytest
 
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, ObjectDamaged, SegmentChanged
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.names import Suffix, file_name

@@ -11,6 +11,7 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.compaction_strategy import Strategy
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import scan_bytes
@@ -62,6 +63,15 @@ def test_without_a_max_lag_no_segment_is_read(store: MemoryStore) -> None:
     # The last one holds a transaction that ends behind it: the archive does not know how.
     *sizes, _ = [segment.parts[0].size_bytes for segment in state.segments]
     assert found == Assessment(0, state.segments[-1].base_offset, 0, sum(sizes), Trigger.DIRTY_RATIO, None)
+
+
+def test_another_strategy_makes_nothing_dirty(store: MemoryStore) -> None:
+    """KIP-280: what was compacted stays as it is, and waits until enough is dirty."""
+    partition, state = led(store)
+    mark_clean(store, state, state.segments[-1].end_offset)
+    policy = CompactionPolicy(strategy=Strategy.HEADER, header="v", min_cleanable_dirty_ratio=0)
+    found = Look(store, ManualClock(0))(partition, policy)
+    assert (found.trigger, found.cleanable_bytes) == (None, 0)
 
 
 def test_the_first_batch_of_each_dirty_segment_is_read_once(store: MemoryStore) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.archive.commit import Writer
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore

@@ -15,7 +15,7 @@ from sidecar.archive.actions import Add
 from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.compaction.rules import Strategy
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.records import Record
 from sidecar.model import PartitionFiles
 from sidecar.pipeline import commit_log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 from sidecar.config.compaction import NEVER_MS, CompactionSettings
 from sidecar.pipeline.compaction.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.pipeline.tools import Policy
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 
 DAY_MS = 86_400_000
 COMPACTED = TopicPolicy(
@@ -54,7 +55,10 @@ def test_what_is_set_wins_over_the_broker_and_the_broker_over_defaults() -> None
     )
     assert found.policy is not None
     assert (found.policy.delete_retention_ms, found.sources["delete_retention_ms"]) == (50, "compaction")
-    assert (found.policy.max_compaction_lag_ms, found.sources["max_compaction_lag_ms"]) == (70, "compaction.topics")
+    assert (found.policy.max_compaction_lag_ms, found.sources["max_compaction_lag_ms"]) == (
+        70,
+        "compaction.topics, entry orders",
+    )
     assert (found.policy.min_compaction_lag_ms, found.sources["min_compaction_lag_ms"]) == (6, "topic")
     assert (found.policy.min_cleanable_dirty_ratio, found.policy.segment_bytes) == (0.5, 1024**3)
     alone = topic_rule(settings({"pattern": "orders"}), "orders", TopicPolicy()).policy
@@ -87,3 +91,54 @@ def test_producers_are_remembered_as_the_broker_does_unless_the_operator_says_ot
     silent, given = Policy(producer_id_expiration_ms=9), Policy(producer_id_expiration_ms=9, expiration_is_given=True)
     assert [silent.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 5, 6]
     assert [given.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 9, 6]
+
+
+BY_HEADER = TopicPolicy(
+    cleanup_policy=frozenset({"compact"}),
+    compaction_strategy="header",
+    compaction_strategy_header="seq",
+    origins={"compaction_strategy": "topic", "compaction_strategy_header": "broker, dynamic"},
+)
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "expected", "source"),
+    [
+        ({}, {}, ("header", "seq"), "topic"),
+        ({}, {"strategy": "timestamp"}, ("timestamp", ""), "compaction.topics, entry orders"),
+        ({}, {"strategy": "header", "header": "v"}, ("header", "v"), "compaction.topics, entry orders"),
+        ({}, {"strategy": "header"}, ("header", "seq"), "compaction.topics, entry orders"),
+        ({}, {"strategy": ""}, ("offset", ""), "compaction.topics, entry orders"),
+        ({"strategy": "timestamp"}, {}, ("timestamp", ""), "compaction"),
+    ],
+)
+def test_the_entry_wins_over_the_topics_own_strategy(
+    section: dict[str, Any], entry: dict[str, Any], expected: tuple[str, str], source: str
+) -> None:
+    found = topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", BY_HEADER)
+    assert found.policy is not None
+    assert (found.policy.strategy, found.policy.header) == expected
+    assert found.sources["strategy"] == source
+
+
+def test_a_topic_whose_own_strategy_is_unknown_is_left_alone_unless_its_entry_has_one() -> None:
+    told = replace(BY_HEADER, compaction_strategy="newest")
+    found = topic_rule(settings({"pattern": "orders"}), "orders", told)
+    assert found.policy is None
+    assert "its config compaction.strategy: 'newest' is no compaction strategy" in found.why_not
+    assert topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", told).policy is not None
+
+
+def test_a_strategy_that_the_broker_has_not_told_yet_is_waited_for() -> None:
+    anyway = {"pattern": "orders", "ignore_cleanup_policy": True}
+    told = TopicPolicy(unanswered=NOT_TOLD)
+    assert "compaction.strategy is not known" in topic_rule(settings(anyway), "orders", told).why_not
+    assert topic_rule(settings({**anyway, "strategy": "offset"}), "orders", told).policy is not None
+
+
+def test_a_header_that_is_not_named_is_told_once() -> None:
+    rules = TopicRules(settings({"pattern": "orders", "strategy": "header"}), lambda _topic: COMPACTED)
+    with capture_logs() as logs:
+        policies = [rules.policy_of("orders") for _ in range(3)]
+    assert {policy and policy.strategy for policy in policies} == {"offset"}
+    assert [(log["event"], log["log_level"]) for log in logs] == [("compaction_header_not_named", "warning")]

@@ -22,7 +22,8 @@ from sidecar.archive.replacement import (
 )
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import ManualClock
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.model import ObjectKey

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.inspection import ask_producers, log_dirs
@@ -77,6 +77,10 @@ def transactional(broker: KafkaBroker, name: str) -> Producer:
 def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: KafkaBroker, tmp_path: Path) -> None:
     create_topic(broker, "orders", 1 << 20)
     set_topic(broker, "orders", {"retention.ms": "3600000", "delete.retention.ms": "777"})
+    with pytest.raises(
+        KafkaException, match=r"compaction\.strategy"
+    ):  # KIP-280's, which no release of Apache Kafka knows.
+        set_topic(broker, "orders", {"compaction.strategy": "header"})
     produce(broker, "orders", 20)
     open_one = transactional(broker, "holds-back")
     produce(broker, "orders", 10, open_one)
@@ -101,6 +105,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         assert policy.origins["retention_ms"] == "topics.policies, entry ord.*"
         assert policy.origins["delete_retention_ms"] == "topic"
         assert policy.origins["cleanup_policy"] == "Kafka's default"
+        assert (policy.compaction_strategy, policy.origins["compaction_strategy"]) == (None, "not known")
         assert (policy.producer_id_expiration_ms is None) == (broker.version == "2.7.2")
         connection = BrokerConnection(
             load_settings(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.archive.state import PartitionState
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.model import PartName
 from sidecar.pipeline.restore.request import OpenTransactionMode, ProducerStateMode

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sidecar.clock import SystemClock
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.config import Settings
 from sidecar.config.loading import load_settings
 from sidecar.engine_ports import StageEngine

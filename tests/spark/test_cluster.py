@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import SystemClock
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.pipeline import scrub
 from sidecar.pipeline.commit_log import CommitLog

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
 from sidecar.config import SparkSettings
 from sidecar.errors import CorruptFile
 from sidecar.spark.embedded import EmbeddedSpark

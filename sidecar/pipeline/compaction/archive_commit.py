@@ -7,13 +7,13 @@ from typing import Final
 
 from sidecar.archive.actions import Action, Add, Clean, Remove
 from sidecar.archive.commit import Writer
+from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.replacement import COMPACTED_BY
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.commit_window import CommitWindow
-from sidecar.pipeline.compaction.archive_finishing import strategy_parameters
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 
 _TRIES: Final = 20
@@ -73,7 +73,7 @@ def _actions(
         )
         for old in replaced
     ]
-    clean = Clean(sources[0].base_offset, sources[-1].end_offset, str(strategy), strategy_parameters(request.rules))
+    clean = Clean(sources[0].base_offset, sources[-1].end_offset, str(strategy), request.rules.parameters)
     return [*removes, *map(Add, added), clean]
 
 
@@ -101,9 +101,4 @@ def _require_none_deleted(state: PartitionState, sources: Sequence[ArchivedSegme
 
 def _is_said(state: PartitionState, end_offset: int, request: CompactionRequest) -> bool:
     clean = state.clean
-    return (
-        clean is not None
-        and clean.end_offset >= end_offset
-        and clean.strategy == str(request.rules.effective_strategy)
-        and clean.strategy_parameters.get("header", "") == strategy_parameters(request.rules).get("header", "")
-    )
+    return clean is not None and clean.end_offset >= end_offset and newest_strategy(state) == request.rules.in_use

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
@@ -31,6 +33,8 @@ from sidecar.pipeline.compaction.stored_parts import StoredParts
 from sidecar.pipeline.compaction.work_files import WorkFiles
 from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
 from sidecar.store_settings import StoreSettings
+
+_log = structlog.get_logger(__name__)
 
 _THREADS: Final = 8
 
@@ -184,6 +188,14 @@ class ArchiveCompactor:
                 self._discard(found)
         else:
             found.succeed(number)
+            if number is not None and plan.strategy_before is not None:
+                _log.info(
+                    "compaction_strategy_changed",
+                    partition=str(plan.state.lineage.topic_partition),
+                    old=str(plan.strategy_before),
+                    new=str(request.rules.in_use),
+                    first_dirty_offset=plan.state.clean_end_offset,
+                )
 
     def _discard(self, found: PartitionInWork) -> None:
         store = process_store.store_of(self._settings)

@@ -12,7 +12,7 @@ from typing import IO
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.logformat.leader_epochs import epochs_of
@@ -69,14 +69,6 @@ def finish(task: FinishTask) -> Iterator[Row]:
         yield TO_DRIVER, Finished(task.job, task.number, _finish(task))
     except SidecarError as error:
         yield TO_DRIVER, Finished(task.job, task.number, None, error)
-
-
-def strategy_parameters(rules: CompactionRules) -> dict[str, str]:
-    """What besides the strategy decided on the result, as commits hold it."""
-    found = {"now_ms": str(rules.now_ms), "delete_retention_ms": str(rules.delete_retention_ms)}
-    if rules.effective_strategy is Strategy.HEADER:
-        found["header"] = rules.header_name
-    return found
 
 
 def discard(store: ObjectStore, root: str, segments: Sequence[ArchivedSegment]) -> None:
@@ -158,7 +150,7 @@ def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[Archiv
         generation=max(source.generation for source in sources) + 1,
         strategy=str(task.rules.effective_strategy),
         strategy_parameters={
-            **strategy_parameters(task.rules),
+            **task.rules.parameters,
             LAST_MODIFIED: str(max(source.last_modified_ms for source in output.sources)),
         },
         first_batch_crc=built.first_batch_crc,

@@ -11,10 +11,12 @@ from socket import gethostname
 from producer_state.snapshot import Rows
 from sidecar import __version__
 from sidecar.archive.commit import Writer
+from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.errors import Fenced
+from sidecar.compaction_strategy import StrategyInUse
+from sidecar.errors import Fenced, PartitionError
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_bundle import table_at_end
@@ -29,7 +31,8 @@ from sidecar.store_settings import StoreSettings
 class ArchivePlan:
     """The first `count` live segments are compacted; `beyond` so many are looked at for the transactions that end there.
 
-    `last_batches`: of the producers known at the end of the range.
+    `last_batches`: of the producers known at the end of the range. `strategy_before`: of the newest compaction, if it was another
+    one than that of the request.
     """
 
     state: PartitionState
@@ -37,6 +40,7 @@ class ArchivePlan:
     count: int
     beyond: int
     last_batches: LastBatches
+    strategy_before: StrategyInUse | None = None
 
     @property
     def segments(self) -> tuple[ArchivedSegment, ...]:
@@ -63,6 +67,12 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
             f"{state.lineage.root}: leader epoch {state.highest_leader_epoch} has committed, this writer has "
             f"{writer.leader_epoch}: another broker leads {state.lineage.topic_partition} now; nothing was compacted"
         )
+    newest = newest_strategy(state)
+    if not request.may_change_strategy and newest not in (None, request.rules.in_use):
+        raise PartitionError(
+            f"{state.lineage.root}: its newest compaction was by strategy {newest}, this one would be by {request.rules.in_use}; "
+            f"nothing was compacted. Give that strategy, or --override"
+        )
     undecided = _first_undecided(store, state)
     limit = min(offset for offset in (request.end_offset, undecided, 2**63 - 1) if offset is not None)
     count = sum(segment.end_offset <= limit for segment in state.segments)
@@ -76,7 +86,8 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
             break
         beyond += 1
         pending &= _open(table_at_end(store, state.lineage.root, segment).rows)
-    return ArchivePlan(state, writer, count, beyond, LastBatches.of(table))
+    before = newest if newest != request.rules.in_use else None
+    return ArchivePlan(state, writer, count, beyond, LastBatches.of(table), before)
 
 
 def operator(state: PartitionState) -> Writer:

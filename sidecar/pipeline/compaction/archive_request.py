@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sidecar.archive.commit import Writer
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
@@ -18,7 +19,8 @@ class CompactionRequest:
     """Compact the whole archive of the lineage `root`, clean and dirty, up to `end_offset` (exclusive; None: its end).
 
     `writer`: None for whoever committed last: a commit of a later leader fences it all the same. `keep_raw_ms`: how long
-    raw segments that are replaced stay beyond the grace period.
+    raw segments that are replaced stay beyond the grace period. `may_change_strategy`: whether the newest compaction may have
+    been by another strategy.
     """
 
     root: ObjectKey
@@ -26,6 +28,7 @@ class CompactionRequest:
     writer: Writer | None = None
     end_offset: int | None = None
     keep_raw_ms: int = 0
+    may_change_strategy: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,14 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
     After an error nothing was committed, unless `is_unknown`.
 
     `left_alone`: live segments above what may be compacted. `commit_number`: None where there was nothing to commit, and in
-    a dry run.
+    a dry run. `strategy_before`: of the newest compaction before this one, if it was another one.
     """
 
     request: CompactionRequest
     error: SidecarError | None = None
     left_alone: int = 0
     commit_number: int | None = None
+    strategy_before: StrategyInUse | None = None
 
     @property
     def is_unknown(self) -> bool:

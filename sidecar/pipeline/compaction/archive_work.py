@@ -72,6 +72,7 @@ class PartitionInWork:
             None,
             left_alone,
             commit_number,
+            None if self.plan is None else self.plan.strategy_before,
             outputs=self.outputs,
             records_before=records_before,
             unkeyed=unkeyed,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SettingsError

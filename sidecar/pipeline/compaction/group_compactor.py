@@ -20,6 +20,7 @@ from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.model import SegmentFiles
+from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
 from sidecar.pipeline.compaction.compacting import CompactionCrashed
 from sidecar.pipeline.compaction.copies import CompactedCopy, CopyGroup, remove_if_empty
@@ -29,7 +30,7 @@ from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
-from sidecar.pipeline.compaction.policy_rules import LAST_MODIFIED, parameters_of, rules_of
+from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.compaction.run import rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import checked_file, write_log
 from sidecar.pipeline.tools import Tools
@@ -255,7 +256,7 @@ def _copy(
         raise PartitionError(f"{segment}: its copy would cover [{output.base_offset}, {output.end_offset})")
     write_log(path, parts, output)
     checked = checked_file(path, output)
-    parameters = {**parameters_of(job.rules), LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
+    parameters = {**job.rules.parameters, LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
     return CompactedCopy(path, output.size_bytes, checked, str(job.rules.effective_strategy), parameters)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SegmentInput
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.building import build_batch, build_marker
 from sidecar.logformat.headers import Codec

@@ -17,7 +17,7 @@ def as_json(compaction: Compaction, rules: CompactionRules) -> dict[str, Any]:
         "directory": str(files.directory),
         "out": None if compaction.out is None else str(compaction.out),
         "strategy": str(rules.effective_strategy),
-        "header": rules.header_name or None,
+        "header": rules.in_use.header or None,
         "now_ms": rules.now_ms,
         "last_stable_offset": compaction.survey.last_stable_offset,
         "log_end_offset": compaction.survey.log_end_offset,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.config import CompactionPolicy, CompactionStrategy
+from sidecar.compaction_strategy import Strategy
+from sidecar.config import CompactionPolicy
 
 ADVICE = (
     "raise delete_retention_ms (delete.retention.ms), or lower max_compaction_lag_ms and the topic's segment.ms; "
@@ -21,7 +22,7 @@ def tombstone_expiry_risk(policy: CompactionPolicy, segment_ms: int | None) -> s
         segment_ms: the topic's `segment.ms`. None if unknown: then only the other two values count.
     """
     limit_ms = policy.delete_retention_ms
-    if policy.strategy is CompactionStrategy.OFFSET or policy.max_compaction_lag_ms + (segment_ms or 0) < limit_ms:
+    if policy.strategy is Strategy.OFFSET or policy.max_compaction_lag_ms + (segment_ms or 0) < limit_ms:
         return ""
     segment = "" if segment_ms is None else f" + segment.ms {segment_ms}"
     return (

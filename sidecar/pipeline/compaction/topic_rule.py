@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import structlog
 
+from sidecar.compaction_strategy import Strategy, header_name, strategy_in_use, strategy_of
 from sidecar.config import CompactionPolicy, CompactionSettings
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 
 _log = structlog.get_logger(__name__)
 
-FROM_BROKER = ("delete_retention_ms", "min_compaction_lag_ms", "max_compaction_lag_ms")
-"""What the broker's word counts for: these say which records must stay, or must go. The other settings weigh costs, and those of
-an archive are not those of a disk."""
-NOT_NAMED = "compaction.topics does not name it"
+FROM_BROKER: Final = {
+    "strategy": "compaction_strategy",
+    "header": "compaction_strategy_header",
+    "delete_retention_ms": "delete_retention_ms",
+    "min_compaction_lag_ms": "min_compaction_lag_ms",
+    "max_compaction_lag_ms": "max_compaction_lag_ms",
+}
+"""What the broker's word counts for, by our name and that of `TopicPolicy`: these say which records must stay, or must go. The
+other settings weigh costs, and those of an archive are not those of a disk."""
+ENTRY: Final = "compaction.topics, entry"
+SECTION: Final = "compaction"
+DEFAULT: Final = "default"
+NOT_NAMED: Final = "compaction.topics does not name it"
+NO_HEADER: Final = "strategy header without the name of a header: records are compared by offset"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """What holds for a topic. `policy`: None if it is not compacted, and `why_not` says why. `sources`: by name of a setting."""
+    """What holds for a topic.
+
+    `policy`: None if it is not compacted, and `why_not` says why; its strategy and header are those in use. `sources`: by name of
+    a setting. `strategy` and `header`: as they are configured.
+    """
 
     policy: CompactionPolicy | None
     why_not: str = ""
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    strategy: Strategy = Strategy.OFFSET
+    header: str = ""
+
+    @property
+    def remark(self) -> str:
+        """That no header is named although the strategy needs one, "" if all is well."""
+        return NO_HEADER if self.strategy is Strategy.HEADER and not header_name(self.header) else ""
 
 
 def topic_rule(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:
@@ -39,26 +62,47 @@ def topic_rule(settings: CompactionSettings, topic: str, told: TopicPolicy) -> T
     refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
     if refusal:
         return TopicRule(None, f"{refusal}; compaction.ignore_cleanup_policy in its entry compacts it all the same")
-    merged, sources = with_told(settings, topic, policy, told)
-    return TopicRule(merged, sources=sources)
+    if (
+        told.unanswered == NOT_TOLD
+        and "strategy" not in settings.model_fields_set | settings.overrides_of(topic).keys()
+    ):
+        return TopicRule(None, f"its compaction.strategy is not known: {told.unanswered}")
+    return with_told(settings, topic, told)
 
 
-def with_told(
-    settings: CompactionSettings, topic: str, policy: CompactionPolicy, told: TopicPolicy
-) -> tuple[CompactionPolicy, dict[str, str]]:
+def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:
     """The settings' values for a topic, with the broker's where nothing is set; and where each comes from. Pure.
 
     A value is that of the topic's own entry, else that of `compaction` if it is set there, else the broker's, else the default.
     """
+    entry = settings.entry_of(topic)
     of_entry = settings.overrides_of(topic)
-    values: dict[str, int] = {}
+    values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name in CompactionPolicy.model_fields:
-        sources[name] = "compaction.topics" if name in of_entry else "compaction"
-        value = getattr(told, name) if name in FROM_BROKER else None
-        if name not in of_entry and name not in settings.model_fields_set and value is not None:
-            values[name], sources[name] = value, told.origins.get(name, "broker")
-    return policy.model_copy(update=values), sources
+        value = getattr(told, FROM_BROKER[name]) if name in FROM_BROKER else None
+        if entry is not None and name in of_entry:
+            sources[name] = f"{ENTRY} {entry.pattern}"
+        elif name in settings.model_fields_set:
+            sources[name] = SECTION
+        elif value is not None:
+            values[name], sources[name] = value, told.origins.get(FROM_BROKER[name], "broker")
+        else:
+            sources[name] = DEFAULT
+    policy = settings.values_of(topic)
+    try:
+        strategy = strategy_of(values.get("strategy", policy.strategy))
+    except ValueError as error:
+        return TopicRule(
+            None,
+            f"its config compaction.strategy: {error}; which records must stay is not known, so that nothing is compacted unless "
+            f"a strategy is set in its entry",
+            sources,
+        )
+    header = values.get("header", policy.header)
+    in_use = strategy_in_use(strategy, header)
+    values |= {"strategy": Strategy(in_use.strategy), "header": in_use.header}
+    return TopicRule(policy.model_copy(update=values), sources=sources, strategy=strategy, header=header)
 
 
 def keeps_every_record(told: TopicPolicy) -> str:
@@ -78,6 +122,7 @@ class TopicRules:
         self._settings = settings
         self._told = told
         self._left_alone: dict[str, str] = {}
+        self._remarked: dict[str, str] = {}
 
     def policy_of(self, topic: str) -> CompactionPolicy | None:
         """What holds for a topic, None if it is not compacted. Thread-safe."""
@@ -87,4 +132,7 @@ class TopicRules:
         elif self._settings.enabled and self._left_alone.get(topic) != rule.why_not:
             self._left_alone[topic] = rule.why_not
             _log.warning("compaction_leaves_topic_alone", topic=topic, reason=rule.why_not)
+        if rule.remark and self._remarked.get(topic) != rule.remark:
+            _log.warning("compaction_header_not_named", topic=topic, reason=rule.remark)
+        self._remarked[topic] = rule.remark
         return rule.policy

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.compaction.decoded import decode_batch
-from sidecar.compaction.rules import Strategy
 from sidecar.compaction.segments import Split, chunks
+from sidecar.compaction_strategy import Strategy
 from sidecar.engine_ports import Row, StageEngine
 from sidecar.logformat.record import Record
 from sidecar.model import TopicPartition

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sidecar.compaction.rules import CompactionRules, Strategy, malformed_version, version_of
+from sidecar.compaction.rules import CompactionRules, malformed_version, version_of
+from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.record import Record
 
 SortKey = tuple[int, int, int]

@@ -1,0 +1,84 @@
+"""KIP-280's topic configs, told by a broker that has them: asked for, believed, and shown with what wins over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.topic_configs import ask_topics
+from sidecar.broker.topic_policy import resolve_policy
+from sidecar.clock import ManualClock
+from sidecar.config import load_settings
+from sidecar.pipeline import effective_policy as shown
+from sidecar.topic_policy import TopicPolicy
+from tests.golden import golden
+
+KNOWN = {"cleanup.policy": "compact", "compaction.strategy": "header", "compaction.strategy.header": "seq"}
+
+
+class Fork:
+    """A broker that carries KIP-280. Like every broker, it leaves configs out of its answer that it does not know."""
+
+    def send(self, request: Any, _node_id: int | None = None) -> Any:
+        results = [
+            SimpleNamespace(
+                error_code=0,
+                resource_name=resource.resource_name,
+                configs=[
+                    SimpleNamespace(name=name, value=KNOWN[name], config_source=1, is_sensitive=False)
+                    for name in resource.configuration_keys
+                    if name in KNOWN
+                ],
+            )
+            for resource in request.resources
+        ]
+        return SimpleNamespace(results=results)
+
+
+def told() -> TopicPolicy:
+    found = ask_topics(cast("BrokerConnection", Fork()), ["orders"])
+    return resolve_policy("orders", found.values["orders"], {}, ())
+
+
+def test_the_configs_are_asked_for_and_believed() -> None:
+    policy = told()
+    assert (policy.compaction_strategy, policy.compaction_strategy_header) == ("header", "seq")
+    assert policy.origins["compaction_strategy"] == "topic"
+    assert policy.origins["retention_ms"] == "not known"
+
+
+@pytest.mark.parametrize(
+    ("entry", "strategy", "header"),
+    [
+        ({}, ("header", "topic"), ("seq", "topic")),
+        (
+            {"header": "v", "strategy": "header"},
+            *[(value, "compaction.topics, entry orders") for value in ("header", "v")],
+        ),
+        ({"strategy": "timestamp"}, ("timestamp", "compaction.topics, entry orders"), ("", "topic")),
+    ],
+)
+def test_the_effective_policy_names_what_wins(
+    entry: dict[str, Any], strategy: tuple[str, str], header: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def facts(*_: Any) -> Iterator[Any]:
+        yield SimpleNamespace(
+            refresh=lambda: None, policy=lambda _topic: told(), state=lambda: SimpleNamespace(away="")
+        )
+
+    monkeypatch.setattr(shown, "open_facts", facts)
+    flags = {
+        "store.url": "memory://none",
+        "broker.log_dirs": [str(golden("4.3.0") / "logs")],
+        "compaction.topics": [{"pattern": "orders", **entry}],
+    }
+    values, _ = shown.effective_policy(load_settings(flags=flags).settings, "orders", ManualClock())
+    assert values["compaction_strategy"] == {"value": "header", "source": "topic"}
+    for name, (value, source) in (("strategy", strategy), ("header", header)):
+        assert values[f"compaction.{name}"] == {"value": value, "source": source}

@@ -1,0 +1,196 @@
+"""`compact`'s flags over what the settings and the topic's own configs say: what counts, what is refused, what says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sidecar.archive.actions import Clean
+from sidecar.archive.keys import Lineage
+from sidecar.archive.state import PartitionState, empty_state
+from sidecar.compaction_strategy import Strategy
+from sidecar.config import CompactionSettings
+from sidecar.errors import SettingsError
+from sidecar.model import TopicPartition
+from sidecar.pipeline.compaction.command_rules import CommandRules, GivenRules, command_rules
+from sidecar.topic_policy import TopicPolicy
+
+OF_HDR = "compaction.topics, entry hdr"
+HDR = {"pattern": "hdr", "strategy": "header", "header": "v"}
+TOLD = TopicPolicy(
+    compaction_strategy="header",
+    compaction_strategy_header="w",
+    origins={"compaction_strategy": "topic", "compaction_strategy_header": "topic"},
+)
+
+
+def resolved(
+    given: GivenRules, *entries: Any, told: TopicPolicy | None = None, forecast: bool = False, **values: Any
+) -> CommandRules:
+    settings = CompactionSettings.model_validate({**values, "topics": entries})
+    return command_rules(settings, "hdr", told or TopicPolicy(), given, is_forecast=forecast)
+
+
+@pytest.mark.parametrize(
+    ("given", "entries", "told", "in_use", "declared_by"),
+    [
+        (GivenRules(), [], None, "offset", ""),
+        (GivenRules(), [HDR], None, "header 'v'", OF_HDR),
+        (GivenRules(), ["hdr"], None, "offset", "compaction.topics, entry hdr (strategy: default)"),
+        (GivenRules(), [], TOLD, "header 'w'", "its config compaction.strategy (topic)"),
+        (GivenRules(), [HDR], TOLD, "header 'v'", OF_HDR),
+        (GivenRules(), ["hdr"], TOLD, "header 'w'", "compaction.topics, entry hdr (strategy: topic)"),
+        (GivenRules(), [{"pattern": "hdr", "strategy": "header"}], TOLD, "header 'w'", OF_HDR),
+        (
+            GivenRules(),
+            [{"pattern": "hdr", "strategy": "timestamp"}],
+            TOLD,
+            "timestamp",
+            "compaction.topics, entry hdr",
+        ),
+        (GivenRules(Strategy.HEADER), [HDR], None, "header 'v'", OF_HDR),
+        (GivenRules(None, " v "), [HDR], None, "header 'v'", OF_HDR),
+        (GivenRules(Strategy.HEADER, "x"), [], None, "header 'x'", ""),
+    ],
+)
+def test_what_counts_where_no_flag_contradicts(
+    given: GivenRules, entries: list[Any], told: TopicPolicy | None, in_use: str, declared_by: str
+) -> None:
+    found = resolved(given, *entries, told=told)
+    assert (str(found.in_use), found.declared_by, found.contradictions) == (in_use, declared_by, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "entries", "told", "in_use", "contradiction"),
+    [
+        (
+            GivenRules(Strategy.TIMESTAMP),
+            [HDR],
+            None,
+            "timestamp",
+            "--strategy timestamp means strategy timestamp, but compaction.topics, entry hdr says header 'v'",
+        ),
+        (
+            GivenRules(None, "w"),
+            [HDR],
+            None,
+            "header 'w'",
+            "--header 'w' means strategy header 'w', but compaction.topics, entry hdr says header 'v'",
+        ),
+        (
+            GivenRules(None, " "),
+            [HDR],
+            None,
+            "offset",
+            "--header ' ' means strategy offset, but compaction.topics, entry hdr says header 'v'",
+        ),
+        (
+            GivenRules(Strategy.HEADER, "v"),
+            ["hdr"],
+            None,
+            "header 'v'",
+            f"--strategy header --header 'v' means strategy header 'v', but {OF_HDR} (strategy: default) says offset",
+        ),
+        (
+            GivenRules(Strategy.OFFSET),
+            [],
+            TOLD,
+            "offset",
+            "--strategy offset means strategy offset, but its config compaction.strategy (topic) says header 'w'",
+        ),
+        (
+            GivenRules(strict=True),
+            [{**HDR, "strict": False}],
+            None,
+            "header 'v'",
+            "--strict was given, but compaction.topics, entry hdr says strict false",
+        ),
+        (
+            GivenRules(exact_keys=False),
+            [{**HDR, "exact_keys": True}],
+            None,
+            "header 'v'",
+            "--no-exact-keys was given, but compaction.topics, entry hdr says exact_keys true",
+        ),
+        (
+            GivenRules(segment_bytes=1000),
+            [{**HDR, "segment_bytes": 2000}],
+            None,
+            "header 'v'",
+            "--segment-bytes 1000 was given, but compaction.topics, entry hdr says segment_bytes 2000",
+        ),
+    ],
+)
+def test_a_flag_that_contradicts_is_named_with_both_values(
+    given: GivenRules, entries: list[Any], told: TopicPolicy | None, in_use: str, contradiction: str
+) -> None:
+    found = resolved(given, *entries, told=told)
+    assert (str(found.in_use), found.contradictions) == (in_use, (contradiction,))
+    (objection,) = found.objections
+    assert str(objection).startswith(f"topic hdr: {contradiction}. Nothing was compacted. ")
+    assert resolved(given, *entries, told=told, forecast=True).contradictions == ()
+
+
+def test_what_an_entry_leaves_open_no_flag_contradicts() -> None:
+    given = GivenRules(strict=True, exact_keys=True, segment_bytes=1000, delete_retention_ms=7)
+    found = resolved(given, HDR)
+    assert found.contradictions == ()
+    assert found.policy is not None
+    policy = found.policy
+    assert (policy.strict, policy.exact_keys, policy.segment_bytes, policy.delete_retention_ms) == (True, True, 1000, 7)
+    of_section = resolved(GivenRules(segment_bytes=1000), HDR, segment_bytes=2000)
+    assert len(of_section.contradictions) == 1
+
+
+def test_all_values_default_to_the_entry() -> None:
+    entry = {**HDR, "strict": True, "exact_keys": True, "segment_bytes": 5000, "delete_retention_ms": 9}
+    policy = resolved(GivenRules(), entry).policy
+    assert policy is not None
+    assert (policy.strict, policy.exact_keys, policy.segment_bytes, policy.delete_retention_ms) == (True, True, 5000, 9)
+
+
+def test_the_entry_counts_although_compaction_is_switched_off() -> None:
+    assert str(resolved(GivenRules(), HDR, enabled=False).in_use) == "header 'v'"
+
+
+def test_a_header_without_the_strategy_is_refused_but_for_a_forecast() -> None:
+    with pytest.raises(SettingsError, match="--header v is for --strategy header, not offset"):
+        resolved(GivenRules(None, "v"))
+    assert resolved(GivenRules(None, "v"), forecast=True).candidate_header == "v"
+    assert resolved(GivenRules(), HDR, forecast=True).candidate_header == "v"
+
+
+def test_a_strategy_that_this_release_does_not_know_leaves_the_topic_alone() -> None:
+    told = TopicPolicy(compaction_strategy="lexicographic")
+    found = resolved(GivenRules(), told=told)
+    assert found.policy is None
+    assert "'lexicographic' is no compaction strategy" in found.why_not
+    assert str(resolved(GivenRules(), HDR, told=told).in_use) == "header 'v'"
+
+
+def state_by(strategy: str, **parameters: str) -> PartitionState:
+    state = empty_state(Lineage("cluster", TopicPartition("hdr", 3), "0"))
+    return replace(state, clean=Clean(0, 10, strategy, {"now_ms": "5", **parameters}))
+
+
+def test_without_a_declaration_the_newest_compaction_decides() -> None:
+    by_header = state_by("header", header="v")
+    assert resolved(GivenRules(Strategy.HEADER, "v")).change_of(by_header) is None
+    for given, new in (
+        (GivenRules(), "offset"),
+        (GivenRules(Strategy.TIMESTAMP), "timestamp"),
+        (GivenRules(Strategy.HEADER, "w"), "header 'w'"),
+    ):
+        change = resolved(given).change_of(by_header)
+        assert change is not None
+        assert f"hdr-3: its newest compaction was by strategy header 'v', this one would be by {new}" in str(change)
+        assert "Give --strategy header --header v to go on as before, or --override" in str(change)
+    assert resolved(GivenRules()).change_of(state_by("offset")) is None
+    assert resolved(GivenRules()).change_of(empty_state(by_header.lineage)) is None
+
+
+@pytest.mark.parametrize(("entries", "told"), [(["hdr"], None), ([], TopicPolicy(compaction_strategy="offset"))])
+def test_what_declares_a_strategy_may_change_it(entries: list[Any], told: TopicPolicy | None) -> None:
+    assert resolved(GivenRules(), *entries, told=told).change_of(state_by("header", header="v")) is None
