@@ -192,7 +192,11 @@ class _RewrittenSegment:
 def legacy_tombstones_kept(
     segments: Sequence[SegmentInput], rules: CompactionRules, first_dirty_offset: int
 ) -> list[bool]:
-    """By segment, whether legacy tombstones stay in it. Source: Cleaner.doClean, legacyDeleteHorizonMs."""
+    """By segment, whether legacy tombstones stay in it. Source: Cleaner.doClean, legacyDeleteHorizonMs.
+
+    They stay in a segment whose time is unknown (-1): it may be the newest.
+    """
     clean = [segment for segment in segments if segment.end_offset <= first_dirty_offset]
     horizon_ms = clean[-1].last_modified_ms - rules.delete_retention_ms if clean else 0
-    return [segment.last_modified_ms > horizon_ms for segment in segments]
+    times_ms = (segment.last_modified_ms for segment in segments)
+    return [time_ms < 0 or time_ms > horizon_ms for time_ms in times_ms]

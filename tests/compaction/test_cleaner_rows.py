@@ -15,8 +15,10 @@ from dataclasses import replace
 
 import pytest
 
+from sidecar.compaction.outputs import legacy_tombstones_kept
 from sidecar.compaction.plan import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.compaction.segments import SegmentInput
 from sidecar.errors import CorruptFile
 from sidecar.logformat.records import Record, build_batch, build_legacy_message, build_legacy_wrapper, read_records
 from tests.compaction.engine import compact
@@ -252,3 +254,25 @@ def test_a_legacy_batch_that_loses_at_the_end(choice: LegacyLastBatch) -> None:
     assert log.startswith(messages[0])
     assert (log.endswith(messages[1]), result.counts.legacy_losers_kept) == (kept, int(kept))
     assert len(log) == len(messages[0]) + (len(messages[1]) if kept else 61)
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "first_dirty_offset", "kept"),
+    [
+        ((5500, 6000, 9000), 20, [True, True, True]),
+        ((4000, 5000, 9000), 20, [False, True, True]),
+        ((4000, 5000, 9000), 0, [True, True, True]),
+        ((-1, 5000, 9000), 20, [True, True, True]),
+        ((4000, -1, -1), 20, [True, True, True]),
+        ((-1, -1, -1), 0, [True, True, True]),
+    ],
+)
+def test_tombstones_of_old_formats_go_by_the_times_of_segments_and_stay_where_one_is_unknown(
+    times_ms: tuple[int, ...], first_dirty_offset: int, kept: list[bool]
+) -> None:
+    segments = [
+        SegmentInput(10 * number, 10 * number + 10, 0, lambda _position, _buffer: 0, last_modified_ms=time_ms)
+        for number, time_ms in enumerate(times_ms)
+    ]
+    rules = CompactionRules(10_000, delete_retention_ms=1000)
+    assert legacy_tombstones_kept(segments, rules, first_dirty_offset) == kept
