@@ -41,9 +41,10 @@ def gc(
     A store without modification times is refused with exit code 6. Exit code 3 if a partition could not be read; nothing is
     deleted there.
     """
-    flags = {"store.url": archive, "topics.include": topic or None, "topics.exclude": exclude or None}
-    settings = options.settings({**flags, "gc.grace_period_ms": grace_ms}, calm=True)
-    from sidecar.cli.archive_choice import is_chosen, require_chosen
+    from sidecar.cli.archive_choice import is_chosen, require_chosen, with_chosen
+
+    settings = options.settings({"store.url": archive, "gc.grace_period_ms": grace_ms}, calm=True)
+    settings = with_chosen(settings, topic, exclude)
     from sidecar.cli.output import print_json, print_table, remark
     from sidecar.clock import SystemClock
     from sidecar.pipeline.advice import advised

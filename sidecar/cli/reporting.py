@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archive_choice import is_chosen, require_chosen
+from sidecar.cli.archive_choice import is_chosen, require_chosen, with_chosen
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import Engine, EngineName, Master, embedded_spark, spark_flags, wants_spark
 from sidecar.cli.options import GlobalOptions
@@ -163,8 +163,7 @@ def _settings(
     excluded: list[str] | None,
     spark: Mapping[str, Any] | None = None,
 ) -> Settings:
-    flags: dict[str, Any] = {"store.url": archive, "topics.include": topics or None, "topics.exclude": excluded or None}
-    return options.settings({**flags, **(spark or {})})
+    return with_chosen(options.settings({"store.url": archive, **(spark or {})}), topics, excluded)
 
 
 def _holes(holes: tuple[Any, ...]) -> str:

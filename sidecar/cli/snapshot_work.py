@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from sidecar.cli.answering import JSON_VERSION
+from sidecar.cli.archive_choice import with_chosen
 from sidecar.cli.engines import EngineName, task_engine
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import SettingsError
@@ -75,8 +76,8 @@ def snapshot_settings(
     spark: Mapping[str, Any] | None = None,
 ) -> Settings:
     """The settings, with flags over them; without `archive` there is none."""
-    flags = {"store.url": archive or NO_ARCHIVE, "topics.include": topics or None, "topics.exclude": excluded or None}
-    return options.settings({**flags, **(spark or {})}, calm=True)
+    settings = options.settings({"store.url": archive or NO_ARCHIVE, **(spark or {})}, calm=True)
+    return with_chosen(settings, topics, excluded)
 
 
 def snapshot_targets(

@@ -35,6 +35,7 @@ def test_a_record_must_be_compacted_before_a_tombstone_of_its_key_can_go(
     strategy: str, max_compaction_lag_ms: int, segment_ms: int | None, delete_retention_ms: int, is_at_risk: bool
 ) -> None:
     values: dict[str, Any] = {"strategy": strategy, "header": "version" if strategy == "header" else ""}
+    assert tombstone_expiry_risk(CompactionPolicy.model_validate({"strategy": "header", "header": " "}), None) == ""
     policy = CompactionPolicy.model_validate(
         values | {"max_compaction_lag_ms": max_compaction_lag_ms, "delete_retention_ms": delete_retention_ms}
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.compaction_strategy import Strategy
+from sidecar.compaction_strategy import Strategy, strategy_in_use
 from sidecar.config import CompactionPolicy
 
 ADVICE = (
@@ -21,11 +21,11 @@ def tombstone_expiry_risk(policy: CompactionPolicy, segment_ms: int | None) -> s
     Args:
         segment_ms: the topic's `segment.ms`. None if unknown: then only the other two values count.
     """
-    limit_ms = policy.delete_retention_ms
-    if policy.strategy is Strategy.OFFSET or policy.max_compaction_lag_ms + (segment_ms or 0) < limit_ms:
+    limit_ms, strategy = policy.delete_retention_ms, strategy_in_use(policy.strategy, policy.header).strategy
+    if strategy == Strategy.OFFSET or policy.max_compaction_lag_ms + (segment_ms or 0) < limit_ms:
         return ""
     segment = "" if segment_ms is None else f" + segment.ms {segment_ms}"
     return (
-        f"strategy {policy.strategy} with max_compaction_lag_ms {policy.max_compaction_lag_ms}{segment}, and delete_retention_ms "
+        f"strategy {strategy} with max_compaction_lag_ms {policy.max_compaction_lag_ms}{segment}, and delete_retention_ms "
         f"{limit_ms}: a tombstone can be removed before an older version of its key is compacted; the deleted key then comes back"
     )
