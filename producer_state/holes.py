@@ -103,19 +103,27 @@ def _empty() -> Int64Column:
 
 
 def answer(
-    log: PartitionLog, questions: Questions, start_offset: int, expiration: Expiration, high_watermark: int | None
+    log: PartitionLog,
+    questions: Questions,
+    start_offset: int,
+    expiration: Expiration,
+    high_watermark: int | None,
+    known: ProducerTable | None = None,
 ) -> tuple[ProducerTable, bool]:
     """What is known at `start_offset` of the producers asked for, and whether no cleaner has been where that was read.
 
     Reads segments backwards until everything is answered, a trusted snapshot tells the rest, or the log begins.
     An empty snapshot tells nothing here: producers with a transaction open never expire, so one of a broker
     that knew them would not be empty.
+    `known`: the state at an older segment's base, from an earlier replay; nothing below it is read.
     """
     found, exact = SegmentDigest.empty(start_offset, start_offset), True
     producer_ids = questions.producer_ids
     unread = [segment for segment in log.segments if segment.base_offset < start_offset]
     while not questions.answered_by(found):
         offset = found.coverage.start_offset
+        if known is not None and offset == known.end_offset:
+            return apply(known.only(producer_ids), found), exact
         if offset in log.snapshot_offsets:
             table = trusted_table(log, offset, expiration, high_watermark)
             if not isinstance(table, Refused) and len(table):

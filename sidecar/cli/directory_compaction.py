@@ -19,7 +19,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.pipeline.compaction.directory import compact_directory, forecast, named_partition
 from sidecar.pipeline.compaction.report import as_json
 from sidecar.pipeline.compaction.what_if import write_others
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 
 if TYPE_CHECKING:
     from sidecar.config import Settings

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sidecar.pipeline.snapshots.rebuild import RebuildReport
 
 OFFSETS_SHOWN = 6
+STARTS_SHOWN = 2
 
 
 def show_rebuilt(report: RebuildReport, *, colors: bool) -> None:
@@ -63,6 +64,7 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
             _offsets(healing.plan.missing),
             None if report.dry_run else len(healing.created),
             None if report.dry_run else len(healing.replaced),
+            _starts(healing),
             len(healing.verified) if healing.replayed else None,
             healing.exact if healing.replayed else None,
             "; ".join(part for part in (healing.problem, *healing.mismatches, *_left(healing)) if part),
@@ -71,7 +73,16 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
     ]
     if rows:
         title = "Missing producer snapshots (nothing was written)" if report.dry_run else "Healed producer snapshots"
-        columns = ["partition", "missing", "created#", "replaced#", "broker's own confirmed#", "exact", "remarks"]
+        columns = [
+            "partition",
+            "missing",
+            "created#",
+            "replaced#",
+            "replayed from",
+            "broker's own confirmed#",
+            "exact",
+            "remarks",
+        ]
         print_table(title, columns, rows, colors=colors)
     created = sum(len(healing.created) for healing in report.healings)
     replaced = sum(len(healing.replaced) for healing in report.healings)
@@ -80,6 +91,12 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
         remark(f"{len(report.healings)} partitions looked at, {missing} snapshots missing; nothing was written")
     else:
         remark(f"{len(report.healings)} partitions looked at, {created} snapshots created, {replaced} replaced")
+    not_compared = sum(len(healing.not_compared) for healing in report.healings)
+    if not_compared:
+        remark(f"{not_compared} snapshots that are there were not compared with the log; --replay full compares all")
+    read_bytes = sum(healing.read_bytes for healing in report.healings)
+    if not report.dry_run:
+        remark(f"{read_bytes / 1e6:.1f} MB of segments read (--replay {report.replay})")
     wrong = sum(len(healing.wrong_empty) for healing in report.healings)
     if wrong:
         remark(f"{wrong} empty snapshots hide producers whom a broker must know; --replace-empty replaces them")
@@ -97,6 +114,13 @@ def _left(healing: Healing) -> Iterator[str]:
         yield f"made at the log's end {healing.plan.log_end}, as no snapshot was there"
     if healing.plan.missing or healing.plan.bare:
         yield healing.note
+
+
+def _starts(healing: Healing) -> str:
+    starts = [f"{start.offset} ({start.kind})" for start in healing.starts]
+    return " ".join(starts[:STARTS_SHOWN]) + (
+        f" and {len(starts) - STARTS_SHOWN} more" if len(starts) > STARTS_SHOWN else ""
+    )
 
 
 def _offsets(offsets: Sequence[int]) -> str:

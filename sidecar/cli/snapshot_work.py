@@ -14,6 +14,7 @@ from sidecar.cli.archive_choice import with_chosen
 from sidecar.cli.engines import EngineName, task_engine
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import SettingsError
+from sidecar.pipeline.snapshots.replay_mode import Replay
 
 if TYPE_CHECKING:
     from sidecar.cli.progress import ProgressDisplay
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.discovery.topic_filter import TopicFilter
     from sidecar.engine_ports import TaskEngine
     from sidecar.pipeline.snapshots.check import CheckReport
-    from sidecar.pipeline.snapshots.folding import Forgetting
+    from sidecar.pipeline.snapshots.jobs import Forgetting
     from sidecar.pipeline.snapshots.rebuild import RebuildReport
     from sidecar.pipeline.snapshots.targets import Targets
 
@@ -46,6 +47,15 @@ ExpirationMs = Annotated[
     str | None,
     typer.Option(
         metavar="N|never", help="The brokers' producer.id.expiration.ms. Default: broker.producer_id_expiration_ms."
+    ),
+]
+ReplayOption = Annotated[
+    Replay,
+    typer.Option(
+        "--replay",
+        metavar="window|full",
+        help="window: read what the new snapshots need, from the newest trusted snapshot or from where "
+        "producer.id.expiration.ms begins. full: read the whole log, and compare it with every snapshot.",
     ),
 ]
 CompactedElsewhere = Annotated[
@@ -115,7 +125,7 @@ def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
 def producers_forgotten(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:
     """Which producers a broker would not remember. Raises SettingsError for an expiration that is none."""
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.snapshots.folding import Forgetting
+    from sidecar.pipeline.snapshots.jobs import Forgetting
 
     expiration_ms = settings.broker.producer_id_expiration_ms
     if expiration == NEVER:

@@ -18,6 +18,7 @@ from sidecar.cli.snapshot_work import (
     ExpirationMs,
     FromArchive,
     NowMs,
+    ReplayOption,
     chosen_topics,
     producers_forgotten,
     reading,
@@ -28,6 +29,7 @@ from sidecar.cli.snapshot_work import (
     topics_compacted_elsewhere,
 )
 from sidecar.errors import SettingsError
+from sidecar.pipeline.snapshots.replay_mode import Replay
 
 
 @answering_json("snapshots_rebuild")
@@ -39,6 +41,7 @@ def rebuild(
     archive: FromArchive = None,
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
+    replay: ReplayOption = Replay.WINDOW,
     engine: Engine = EngineName.AUTO,
     master: Master = None,
     workers: Workers = None,
@@ -48,16 +51,17 @@ def rebuild(
 ) -> int:
     """Write the producer snapshot of every segment base above the first, by replaying the log.
 
+    With --replay window, damage keeps only those snapshots from being written whose window it lies in; with full, all above it.
     One partition directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
     """
     settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.snapshot_tables import show_rebuilt
-    from sidecar.pipeline.snapshots.rebuild import rebuild as replay
+    from sidecar.pipeline.snapshots.rebuild import rebuild as rebuild_all
 
     targets = snapshot_targets(settings, directory, archive, compacted)
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     with reading(options, settings, engine, workers) as (reader, progress):
-        report = replay(targets, out, reader, forgetting, watcher=progress)
+        report = rebuild_all(targets, out, reader, forgetting, replay=replay, watcher=progress)
     show = partial(show_rebuilt, report, colors=options.colors)
     return told(options, "snapshots_rebuild", report, targets.warnings, show)
 
@@ -118,6 +122,7 @@ def heal(
     ] = False,
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
+    replay: ReplayOption = Replay.WINDOW,
     workers: Workers = None,
     topic: Topics = None,
     exclude: Excluded = None,
@@ -127,7 +132,8 @@ def heal(
 
     Only files named <base>.snapshot that do not exist are created, and one at the log's end where none would stand, with
     owner, group and mode of their .log. The broker's lock is held meanwhile: a broker that is started refuses to start. Safe
-    to interrupt, and to run again. Snapshots that are there are compared with the log; exit code 4 if a wrong one is left.
+    to interrupt, and to run again. Snapshots that the replay passes are compared with the log, with --replay full all of them;
+    exit code 4 if a wrong one is left.
     SIGTERM ends it with 143, and leaves no half-written file.
     """
     settings = snapshot_settings(options, topic, exclude)
@@ -151,6 +157,7 @@ def heal(
             dry_run=dry_run,
             replace_empty=replace_empty,
             replace_corrupt=replace_corrupt,
+            replay=replay,
             compacted_elsewhere=topics_compacted_elsewhere(compacted),
             watcher=progress,
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +15,10 @@ from sidecar.logformat.batches import BatchColumns
 from sidecar.logformat.headers import CURRENT_MAGIC, NO_TIMESTAMP
 from sidecar.logformat.index_verdict import FINE, IndexVerdict, disagrees, rebuild
 from sidecar.logformat.offset_index import relative_offsets, risen, unfinished
+from sidecar.logformat.regular_file import open_regular
+
+_ENTRIES_AT_END: Final = 64
+"""So many are read to judge an index by its end."""
 
 ENTRY = np.dtype([("timestamp_ms", ">i8"), ("relative_offset", ">i4")])
 """One entry, big-endian: largest timestamp so far, last offset of the batch that first had it, minus the base."""
@@ -61,6 +68,24 @@ def check_as_broker(data: bytes | memoryview, base_offset: int, file: str = "") 
     if len(index) and int(index.offset[-1]) < base_offset:
         last_offset = int(index.offset[-1])
         raise CorruptFile(f"last offset {last_offset} lies below the segment's base {base_offset}", file=file)
+
+
+def read_newest_timestamp_ms(path: Path, base_offset: int, end_offset: int) -> int | None:
+    """The largest timestamp of a rolled segment `[base_offset, end_offset)`: that of its index's last entry.
+
+    None if the file is empty, torn, not ascending at its end, or names an offset outside of the segment. Raises OSError.
+    A broker that truncated its log within the segment may have left a timestamp that is too low: see `TimeIndexCheck`.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size_bytes - _ENTRIES_AT_END * ENTRY.itemsize))
+        tail = file.read()
+    if size_bytes % ENTRY.itemsize or not tail:
+        return None
+    index = read_time_index(tail, base_offset, str(path))
+    ascends = bool((np.diff(index.timestamp_ms) > 0).all() and (np.diff(index.offset) > 0).all())
+    newest_ms, offset = int(index.timestamp_ms[-1]), int(index.offset[-1])
+    return newest_ms if ascends and newest_ms >= 0 and base_offset <= offset < end_offset else None
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import pytest
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.pipeline.snapshots.check import Result, check
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import find_targets

@@ -23,7 +23,7 @@ from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.rounds import Rounds
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.verify import verify_archive
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore

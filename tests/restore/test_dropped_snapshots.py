@@ -14,7 +14,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.pipeline.dropped_producers import NAME
 from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.pipeline.snapshots.check import check
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets

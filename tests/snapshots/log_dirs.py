@@ -11,10 +11,11 @@ from pathlib import Path
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.pipeline.snapshots.folding import Forgetting
 from sidecar.pipeline.snapshots.heal import heal
 from sidecar.pipeline.snapshots.heal_report import HealReport
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
+from sidecar.pipeline.snapshots.replay_mode import Replay
 from tests.golden import golden_copy, wall_clock_ms
 
 NOW_MS = 1_700_000_000_000
@@ -73,8 +74,9 @@ def healed(
     replace_empty: bool = False,
     replace_corrupt: bool = False,
     now_ms: int = NOW_MS,
+    replay: Replay = Replay.FULL,
 ) -> HealReport:
-    """`heal` in this process."""
+    """`heal` in this process; by default it judges all that is there."""
     return heal(
         log_dirs,
         TopicFilter(),
@@ -83,6 +85,7 @@ def healed(
         dry_run=dry_run,
         replace_empty=replace_empty,
         replace_corrupt=replace_corrupt,
+        replay=replay,
     )
 
 

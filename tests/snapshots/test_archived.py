@@ -14,7 +14,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.pipeline.backfill import backfill
 from sidecar.pipeline.snapshots.check import Result, check
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.splitting import parts_of

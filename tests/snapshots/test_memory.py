@@ -15,7 +15,7 @@ _PROGRAM = """
 import resource, sys
 from pathlib import Path
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import find_targets

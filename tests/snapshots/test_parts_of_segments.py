@@ -14,7 +14,7 @@ from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.pipeline.backfill import Progress
 from sidecar.pipeline.snapshots import folding
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
@@ -110,10 +110,10 @@ def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(folding, "GROUP_TASKS", 1)
     engine = Counted()
     targets = find_targets([log_dir_of(tmp_path, segments=9)], TopicFilter())
-    from sidecar.pipeline.snapshots.planning import plan_job
+    from sidecar.pipeline.snapshots.planning import plan_full
 
-    jobs = [plan_job(log, log.bases) for log in targets.partitions]
+    jobs = [plan_full(log, log.bases) for log in targets.partitions]
     for reached, (_, event) in enumerate(folding.fold(jobs, engine)):
-        if isinstance(event, folding.StateAt):
+        if isinstance(event, StateAt):
             assert engine.taken == reached + 1
     assert engine.taken == 8

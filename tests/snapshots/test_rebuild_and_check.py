@@ -12,7 +12,7 @@ from producer_state.snapshot import read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.pipeline.snapshots.check import Checking, CheckReport, check
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import RebuildReport, rebuild
 from sidecar.pipeline.snapshots.targets import find_targets

@@ -22,7 +22,7 @@ from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.process_store import store_of
 from sidecar.pipeline.scrub import PRELOADED, ChecksOnEngine
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import archive_targets

@@ -11,7 +11,7 @@ import pytest
 from sidecar.config import SparkSettings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import TaskEngine
-from sidecar.pipeline.snapshots.folding import Forgetting
+from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import find_targets

@@ -26,7 +26,7 @@ from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.reading_ahead import read_ahead
 from sidecar.pipeline.producer_snapshot import state_at_log_start
-from sidecar.pipeline.snapshots.folding import Forgetting, StateAt
+from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class _Surveying:
 
     def _settle_state(self, end_offset: int) -> None:
         """Choose and write the snapshot at the end of a segment."""
-        state = StateAt(ProducerTable(end_offset, self.table.rows), self.exact, self.log_time_ms)
+        state = StateAt(ProducerTable(end_offset, self.table.rows), self.log_time_ms)
         self.table = state.table
         ours = self.forgetting.snapshot_table(state)
         name = file_name(end_offset, Suffix.SNAPSHOT)

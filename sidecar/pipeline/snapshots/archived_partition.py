@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Self
 
+from producer_state.partition_log import Segment
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
@@ -142,6 +143,10 @@ class ArchivedPartition:
             raise PartitionError(f"{key}: committed, but not in the store; verify the archive")
         # Without a time of the store the log's own decides: it is a lower bound.
         return read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), found.modified_ms or 0
+
+    def spans(self) -> Sequence[Segment]:
+        """See `PartitionLog`: the commits name the newest timestamps."""
+        return [Segment(each.base_offset, each.end_offset, each.max_timestamp_ms) for each in self.segments]
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         """See `PartitionLog`."""

@@ -9,9 +9,10 @@ from typing import Any
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, VerificationMismatch
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
-from sidecar.pipeline.snapshots.folding import Forgetting, Misplaced, PartitionJob, StateAt, Stopped, fold
+from sidecar.pipeline.snapshots.folding import fold
+from sidecar.pipeline.snapshots.jobs import Forgetting, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.pipeline.snapshots.judging import Verdict, judge
-from sidecar.pipeline.snapshots.planning import PartitionLog, plan_job
+from sidecar.pipeline.snapshots.planning import PartitionLog, plan_full
 from sidecar.pipeline.snapshots.targets import Targets
 
 
@@ -106,7 +107,7 @@ def check(
             checking.snapshots += _not_comparable(log, first)
             # Also where snapshots are missing: a segment may be, too.
             wanted = {offset for offset in (*log.snapshot_offsets, *log.bases) if offset > first}
-            work.append((checking, plan_job(log, wanted)))
+            work.append((checking, plan_full(log, wanted)))
         except PartitionError as error:
             checking.problem = str(error)
     jobs = [job for _, job in work]
@@ -114,7 +115,7 @@ def check(
         checking, job = work[index]
         match event:
             case StateAt() if event.table.end_offset in checking.log.snapshot_offsets:
-                _compare(checking, job, event, forgetting)
+                _compare(checking, event, forgetting)
             case Misplaced(offset, reason):
                 what = f"no batch ends at the offset of its name: {reason}"
                 checking.snapshots.append(CheckedSnapshot(offset, Result.CORRUPT, what))
@@ -139,10 +140,10 @@ def _not_comparable(log: PartitionLog, first: int) -> list[CheckedSnapshot]:
     return below + [CheckedSnapshot(offset, Result.MISSING) for offset in missing]
 
 
-def _compare(checking: Checking, job: PartitionJob, state: StateAt, forgetting: Forgetting) -> None:
+def _compare(checking: Checking, state: StateAt, forgetting: Forgetting) -> None:
     offset = state.table.end_offset
     try:
-        verdict = judge(checking.log, job, state, forgetting)
+        verdict = judge(checking.log, state, forgetting)
     except PartitionError as error:
         checking.snapshots.append(CheckedSnapshot(offset, Result.UNKNOWN, str(error)))
         return

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from producer_state.partition_log import Segment
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.regular_file import read_regular
-from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.logformat.time_index import read_newest_timestamp_ms
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.dropped_producers import dropped_below
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.tasks import SegmentTask
@@ -142,6 +144,14 @@ class DiskPartition:
         except OSError as error:
             raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 
+    def spans(self) -> Sequence[Segment]:
+        """See `PartitionLog`. Timestamps are those of the time indexes: files that a broker wrote, and seldom lacks."""
+        rolled = [
+            Segment(each.base_offset, each.end_offset, _newest_timestamp_ms(each)) for each in self.files.segments
+        ]
+        active = self.files.active_base_offset
+        return rolled if active is None else [*rolled, Segment(active, active)]
+
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         """See `PartitionLog`."""
         files = self.files
@@ -164,3 +174,13 @@ class DiskPartition:
                     f"{files.directory}: the segment at {before.end_offset} vanished while it was listed"
                 )
         return tuple(tasks)
+
+
+def _newest_timestamp_ms(segment: SegmentFiles) -> int | None:
+    """By the last entry of its time index; None where that cannot be believed. Never by modification time: producers set theirs."""
+    if segment.time_index is None:
+        return None
+    try:
+        return read_newest_timestamp_ms(segment.time_index.path, segment.base_offset, segment.end_offset)
+    except OSError:
+        return None

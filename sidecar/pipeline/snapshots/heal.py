@@ -16,13 +16,15 @@ from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import parse_directory_name
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
 from sidecar.pipeline.snapshots.disk_partition import DiskPartition
-from sidecar.pipeline.snapshots.folding import Forgetting, PartitionJob, fold
+from sidecar.pipeline.snapshots.folding import fold
 from sidecar.pipeline.snapshots.heal_plan import Healing, HealPlan, plan_healing
 from sidecar.pipeline.snapshots.heal_report import HealReport
 from sidecar.pipeline.snapshots.heal_writer import HealWriter
 from sidecar.pipeline.snapshots.healer import Healer
+from sidecar.pipeline.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock, LogDirRefused
 from sidecar.pipeline.snapshots.placing import remove_leftovers
+from sidecar.pipeline.snapshots.replay_mode import Replay
 from sidecar.pipeline.snapshots.targets import (
     NO_TOPIC,
     disk_partition,
@@ -47,6 +49,7 @@ def heal(
     dry_run: bool = False,
     replace_empty: bool = False,
     replace_corrupt: bool = False,
+    replay: Replay = Replay.WINDOW,
     compacted_elsewhere: TopicFilter = NO_TOPIC,
     watcher: Watcher | None = None,
 ) -> HealReport:
@@ -54,7 +57,7 @@ def heal(
 
     Where no snapshot would stand at all, as none is missing, one is made at the log's end if the log names producers.
 
-    Every snapshot that is there is judged by the replay, on every run.
+    Replay.FULL judges every snapshot that is there; Replay.WINDOW reads what the new ones need, and judges those on its way.
 
     Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
     goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to or its
@@ -96,8 +99,8 @@ def heal(
         work = [
             (healing, job)
             for healing in healings
-            if healing.plan.boundaries and (replace_empty or not dry_run)
-            if (job := _job(healing)) is not None
+            if replace_empty or not dry_run
+            if (job := _job(healing, replay, forgetting)) is not None and job.boundaries
         ]
         jobs = [job for _, job in work]
         with HealWriter(locks) as writer:
@@ -105,12 +108,15 @@ def heal(
             healers = [
                 resources.enter_context(closing(Healer(healing, job, forgetting, writing))) for healing, job in work
             ]
-            for index, event in fold(jobs, engine, Counting(jobs, watcher)):
+            counting = Counting(jobs, watcher)
+            for index, event in fold(jobs, engine, counting):
                 healers[index].take(event)
             writer.finish()
+            for healing, job in work:
+                healing.read_bytes = counting.read_bytes(job)
     problems = (*(str(problem.error) for problem in found.problems), *badly_named)
     warnings = unmatched_patterns(topics, compacted_elsewhere, topics_of(found.partitions, found.problems))
-    return HealReport(tuple(healings), problems, dry_run, warnings)
+    return HealReport(tuple(healings), problems, dry_run, replay, warnings)
 
 
 def _refuse_partition_directory(path: Path) -> None:
@@ -169,9 +175,9 @@ def _remove_leftovers(healing: Healing) -> None:
         healing.problem = str(error)
 
 
-def _job(healing: Healing) -> PartitionJob | None:
+def _job(healing: Healing, replay: Replay, forgetting: Forgetting) -> PartitionJob | None:
     try:
-        return healing.plan.job()
+        return healing.plan.job(replay, forgetting)
     except PartitionError as error:
         healing.problem = str(error)
         return None

@@ -8,8 +8,10 @@ from producer_state.snapshot import CorruptSnapshot, read_rows
 from producer_state.strays import stray_offsets
 from sidecar.errors import PartitionError
 from sidecar.pipeline.snapshots.disk_partition import DiskPartition
-from sidecar.pipeline.snapshots.folding import PartitionJob
+from sidecar.pipeline.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.pipeline.snapshots.planning import plan_job
+from sidecar.pipeline.snapshots.replay_mode import Replay
+from sidecar.pipeline.snapshots.starts import Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +34,36 @@ class HealPlan:
     log_end: int | None = None
 
     @property
-    def boundaries(self) -> frozenset[int]:
-        """Where the state is wanted. All snapshots are judged on every run, so that a wrong one cannot be missed by the next."""
-        at_end = () if self.log_end is None else (self.log_end,)
-        return frozenset((*self.missing, *self.empty, *self.corrupt, *self.witnesses, *at_end))
+    def existing(self) -> frozenset[int]:
+        """Snapshots that are there and that a replay can judge."""
+        return frozenset((*self.empty, *self.corrupt, *self.witnesses))
 
-    def job(self) -> PartitionJob:
-        """From the log's start: a snapshot above it may stem from an empty one. Raises the errors of `plan_job`."""
-        return plan_job(self.log, self.boundaries)
+    def job(self, replay: Replay, forgetting: Forgetting) -> PartitionJob:
+        """What must be read.
+
+        Replay.FULL judges all snapshots; Replay.WINDOW those that lie on its way, and empty ones that may be wrong.
+
+        Raises the errors of `plan_job`.
+        """
+        at_end = () if self.log_end is None else (self.log_end,)
+        to_write = (*self.missing, *at_end, *(offset for offset in self.corrupt if offset in self.replaceable))
+        if replay is Replay.FULL:
+            return plan_job(self.log, {*to_write, *self.existing}, replay, forgetting)
+        wanted = {*to_write, *self._may_be_wrong(forgetting)}
+        return plan_job(self.log, wanted, replay, forgetting, self.existing)
+
+    def _may_be_wrong(self, forgetting: Forgetting) -> list[int]:
+        """The empty snapshots with a segment below them that is young enough to hold producers whom a broker must know now."""
+        if not self.empty:
+            return []
+        now = forgetting.expiration_now
+        young = (
+            segment.base_offset
+            for segment in self.log.spans()
+            if segment.max_timestamp_ms is None or now.keeps(segment.max_timestamp_ms)
+        )
+        first_young = next(young, None)
+        return [offset for offset in self.empty if first_young is not None and offset > first_young]
 
 
 @dataclass(slots=True)
@@ -49,6 +73,8 @@ class Healing:
     `withheld`: not written, as the next witness above contradicts the replay. `proven_wrong`: empty ones that hide producers.
     `replayed`: its log was read; without that nothing is known of `verified`, `mismatches` and `exact`.
     `exact` False: the replay may know less than the broker did; `note` says why if it is not a cleaner that had been there.
+    `starts`: where replays of the snapshots that were made began. `not_compared`: snapshots that are there and that no replay
+    passed. `read_bytes`: of its segments.
     """
 
     plan: HealPlan
@@ -60,6 +86,9 @@ class Healing:
     proven_wrong: list[int] = field(default_factory=list)
     exact: bool = True
     replayed: bool = False
+    starts: list[Start] = field(default_factory=list)
+    not_compared: list[int] = field(default_factory=list)
+    read_bytes: int = 0
     note: str = ""
     problem: str = ""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sidecar.errors import PartitionError, VerificationMismatch
 from sidecar.pipeline.snapshots.heal_plan import Healing
+from sidecar.pipeline.snapshots.replay_mode import Replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class HealReport:
     healings: tuple[Healing, ...]
     problems: tuple[str, ...]
     dry_run: bool
+    replay: Replay = Replay.WINDOW
     warnings: tuple[str, ...] = ()
 
     @property
@@ -51,7 +53,8 @@ class HealReport:
         counts = {"partitions": len(self.healings), "created": sum(len(healing.created) for healing in self.healings)}
         counts["missing"] = sum(len(healing.plan.missing) for healing in self.healings)
         counts["replaced"] = sum(len(healing.replaced) for healing in self.healings)
-        found: dict[str, Any] = {"kind": "snapshots_heal", "version": 1, "dry_run": self.dry_run, "counts": counts}
+        found: dict[str, Any] = {"kind": "snapshots_heal", "version": 1, "dry_run": self.dry_run, "replay": self.replay}
+        found["counts"] = counts
         said = {"problems": list(self.problems), "warnings": list(self.warnings)}
         return {**found, "partitions": rows, **said, "exit_code": self.exit_code}
 
@@ -67,6 +70,9 @@ def _row(healing: Healing) -> dict[str, Any]:
         "created": sorted(healing.created),
         "replaced": sorted(healing.replaced),
         "replayed": healing.replayed,
+        "replayed_from": [{"offset": start.offset, "start": start.kind} for start in healing.starts],
+        "read_bytes": healing.read_bytes,
+        "not_compared": healing.not_compared,
         "verified": healing.verified if healing.replayed else None,
         "mismatches": healing.mismatches if healing.replayed else None,
         "withheld": healing.withheld,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sidecar.errors import PartitionError
-from sidecar.pipeline.snapshots.folding import Ended, Event, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.pipeline.snapshots.heal_plan import Healing
 from sidecar.pipeline.snapshots.heal_writer import HealWriter, NewSnapshot
 from sidecar.pipeline.snapshots.held_snapshots import HeldSnapshots
+from sidecar.pipeline.snapshots.jobs import Ended, Event, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.pipeline.snapshots.judging import judge, unexpired_now
 from sidecar.pipeline.snapshots.placing import CORRUPT_SUFFIX, EMPTY_SUFFIX
 
@@ -21,17 +21,12 @@ class Healer:
 
     def __init__(self, healing: Healing, job: PartitionJob, forgetting: Forgetting, writer: HealWriter | None) -> None:
         self._healing = healing
-        self._job = job
         self._forgetting = forgetting
         self._writer = writer
         self._held = HeldSnapshots()
+        self._contradicted: set[int] = set()
         healing.replayed = True
-        if job.start.end_offset > 0 and not job.from_snapshot:
-            healing.exact = False
-            healing.note = (
-                f"no snapshot with producers at the log's start {job.start.end_offset}: producers and transactions of "
-                f"which only deleted segments told are not known"
-            )
+        healing.not_compared = sorted(healing.plan.existing - job.boundaries)
 
     def take(self, event: Event) -> None:
         """The next event. Raises LogDirRefused once the log dir is no longer ours, StagingFull."""
@@ -40,8 +35,9 @@ class Healer:
                 self._take_state(event)
             case Misplaced(offset, reason):
                 self._healing.mismatches.append(f"{offset}: no batch ends there: {reason}")
-            case Stopped(offset, reason):
-                self._problem(f"{reason}; snapshots above offset {offset} cannot be made")
+            case Stopped(_, reason):
+                self._add_problem(f"{reason}; snapshots {event.unreachable} cannot be made")
+                self._write()  # What lies above the damage proves nothing of what lies below it.
             case Ended():
                 self._write()
                 self.close()
@@ -52,7 +48,7 @@ class Healer:
 
     def _take_state(self, state: StateAt) -> None:
         offset, plan = state.table.end_offset, self._healing.plan
-        self._healing.exact = self._healing.exact and state.exact
+        self._note_exactness(state)
         if offset in plan.missing:
             self._hold(state, "")
         elif offset == plan.log_end:
@@ -68,6 +64,24 @@ class Healer:
         else:
             self._compare(state)
 
+    def _note_exactness(self, state: StateAt) -> None:
+        healing, start = self._healing, state.start
+        healing.exact = healing.exact and state.exact
+        if start is None:
+            return
+        if start not in healing.starts[-1:]:
+            healing.starts.append(start)
+        if not start.beginning_known:
+            self._add_note(
+                f"no snapshot with producers at the log's start {self._healing.plan.log.first_offset}: producers and "
+                f"transactions of which only deleted segments told are not known"
+            )
+        if not state.transactions_known:
+            self._add_note(
+                f"a transaction that began below offset {start.offset}, where the replay began, and has not ended is not "
+                f"known; --replay full reads the whole log"
+            )
+
     def _replace(self, state: StateAt, aside_suffix: str) -> None:
         if state.table.end_offset in self._healing.plan.replaceable:
             self._hold(state, aside_suffix)
@@ -75,9 +89,9 @@ class Healer:
     def _compare(self, state: StateAt) -> None:
         offset = state.table.end_offset
         try:
-            verdict = judge(self._healing.plan.log, self._job, state, self._forgetting)
+            verdict = judge(self._healing.plan.log, state, self._forgetting)
         except PartitionError as error:
-            self._problem(str(error))
+            self._add_problem(str(error))
             return
         if not verdict.is_wrong:
             self._healing.verified.append(offset)
@@ -89,10 +103,14 @@ class Healer:
         elif withheld := self._held.drop():
             self._healing.withheld += withheld
             what += f"; not written below it: {' '.join(map(str, withheld))}"
+        self._contradicted.add(offset)
         self._healing.mismatches.append(what)
 
     def _hold(self, state: StateAt, aside_suffix: str) -> None:
-        if self._writer is not None:
+        if state.start is not None and state.start.offset in self._contradicted:
+            # The replay below has shown that the snapshot which this state began from is wrong.
+            self._healing.withheld.append(state.table.end_offset)
+        elif self._writer is not None:
             content = self._forgetting.snapshot_table(state).to_snapshot()
             self._held.add(NewSnapshot(state.table.end_offset, content, aside_suffix))
 
@@ -101,5 +119,11 @@ class Healer:
             for group in self._held.take():
                 self._writer.write(self._healing, group)
 
-    def _problem(self, what: str) -> None:
-        self._healing.problem = self._healing.problem or what
+    def _add_problem(self, what: str) -> None:
+        healing = self._healing
+        healing.problem = f"{healing.problem}; {what}" if healing.problem else what
+
+    def _add_note(self, what: str) -> None:
+        healing = self._healing
+        if what not in healing.note:
+            healing.note = f"{healing.note}; {what}" if healing.note else what

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from producer_state.compare import Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
-from sidecar.pipeline.snapshots.folding import Forgetting, PartitionJob, StateAt
+from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
 from sidecar.pipeline.snapshots.planning import PartitionLog
 
 
@@ -29,7 +29,7 @@ class Verdict:
         return self.problem if self.comparison is None else self.comparison.describe()
 
 
-def judge(log: PartitionLog, job: PartitionJob, state: StateAt, forgetting: Forgetting) -> Verdict:
+def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
     """Compare the snapshot at the state's offset with the state.
 
     A broker leaves out who is expired by its clock when it writes. That is not later than any loader's clock, so the
@@ -43,13 +43,14 @@ def judge(log: PartitionLog, job: PartitionJob, state: StateAt, forgetting: Forg
     except CorruptSnapshot as error:
         return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
     written_ms = max(state.log_time_ms, stored_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
+    start = state.start
     comparison = compare_snapshots(
         theirs,
         state.table.unexpired(Expiration(0, None)).entries(),
         now_ms=min(written_ms, forgetting.now_ms),
         expiration_ms=forgetting.producer_id_expiration_ms,
-        exact=state.exact,
-        log_start_offset=0 if job.from_snapshot else job.start.end_offset,
+        exact=not state.cleaned,
+        log_start_offset=0 if start is None or start.has_snapshot else start.offset,
         deleted_below=log.log_start_offset,
     )
     return Verdict(comparison, len(theirs))
@@ -57,4 +58,4 @@ def judge(log: PartitionLog, job: PartitionJob, state: StateAt, forgetting: Forg
 
 def unexpired_now(state: StateAt, forgetting: Forgetting) -> ProducerTable:
     """Whom a broker that starts now would know from a complete snapshot; fewer rather than more."""
-    return state.table.unexpired(Expiration(forgetting.now_ms, forgetting.producer_id_expiration_ms))
+    return state.table.unexpired(forgetting.expiration_now)

@@ -11,14 +11,20 @@ from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.pipeline.snapshots.counting import Counting, Watcher
-from sidecar.pipeline.snapshots.folding import Forgetting, Misplaced, PartitionJob, StateAt, Stopped, fold
+from sidecar.pipeline.snapshots.folding import fold
+from sidecar.pipeline.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.pipeline.snapshots.planning import PartitionLog, plan_job
+from sidecar.pipeline.snapshots.replay_mode import Replay
+from sidecar.pipeline.snapshots.starts import StartKind
 from sidecar.pipeline.snapshots.targets import Targets
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltSnapshot:
-    """A file that was written. `window_ms`: producers idle for longer are left out, None: nobody is."""
+    """A file that was written. `window_ms`: producers idle for longer are left out, None: nobody is.
+
+    Its replay began at `start_offset`, where `start` says what was known; both are None where nobody is known on purpose.
+    """
 
     offset: int
     path: Path
@@ -26,17 +32,27 @@ class RebuiltSnapshot:
     open_transactions: int
     exact: bool
     window_ms: int | None
+    start_offset: int | None
+    start: StartKind | None
 
 
 @dataclass(slots=True)
 class Rebuilding:
-    """One partition: replayed from `start_offset`, `from_snapshot` if a broker's snapshot told what was before."""
+    """One partition: replayed from `start_offset` on, `from_snapshot` if a broker's snapshot told what was before.
+
+    `read_bytes`: bytes of segments that were read.
+    """
 
     log: PartitionLog
     start_offset: int | None = None
     from_snapshot: bool = False
     snapshots: list[RebuiltSnapshot] = field(default_factory=list)
     problem: str = ""
+    read_bytes: int = 0
+
+    def add_problem(self, what: str) -> None:
+        """One more thing that keeps snapshots from being written."""
+        self.problem = f"{self.problem}; {what}" if self.problem else what
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -46,6 +62,7 @@ class Rebuilding:
             "directory": self.log.place,
             "start_offset": self.start_offset,
             "from_snapshot": self.from_snapshot,
+            "read_bytes": self.read_bytes,
             "snapshots": [
                 {
                     "offset": snapshot.offset,
@@ -55,6 +72,8 @@ class Rebuilding:
                     "open_transactions": snapshot.open_transactions,
                     "exact": snapshot.exact,
                     "window_ms": snapshot.window_ms,
+                    "start_offset": snapshot.start_offset,
+                    "start": snapshot.start,
                 }
                 for snapshot in self.snapshots
             ],
@@ -77,9 +96,18 @@ class RebuildReport:
 
 
 def rebuild(
-    targets: Targets, out: Path, engine: TaskEngine, forgetting: Forgetting, *, watcher: Watcher | None = None
+    targets: Targets,
+    out: Path,
+    engine: TaskEngine,
+    forgetting: Forgetting,
+    *,
+    replay: Replay = Replay.WINDOW,
+    watcher: Watcher | None = None,
 ) -> RebuildReport:
-    """Replay every partition from its log's start, and write `<E>.snapshot` for each segment base E above the first.
+    """Replay every partition, and write `<E>.snapshot` for each segment base E above the first.
+
+    All bases are wanted, so every segment is read, once. With Replay.WINDOW a damaged segment costs only the snapshots whose
+    window it lies in; with Replay.FULL all above it.
 
     Into `out` itself if a single partition directory was named, else into `out/<topic>-<partition>`. Files of these names are
     replaced. Raises SettingsError if `out` lies where a broker's files are, StagingFull if it cannot be written to.
@@ -91,21 +119,26 @@ def rebuild(
         rebuilding = Rebuilding(log)
         rebuildings.append(rebuilding)
         try:
-            work.append((rebuilding, plan_job(log, log.bases)))
+            work.append((rebuilding, plan_job(log, log.bases, replay, forgetting)))
         except PartitionError as error:
             rebuilding.problem = str(error)
     jobs = [job for _, job in work]
-    for index, event in fold(jobs, engine, Counting(jobs, watcher)):
+    counting = Counting(jobs, watcher)
+    for rebuilding, job in work:
+        for start in job.starts[:1]:
+            rebuilding.start_offset, rebuilding.from_snapshot = start.offset, start.has_snapshot
+    for index, event in fold(jobs, engine, counting):
         rebuilding, job = work[index]
-        rebuilding.start_offset, rebuilding.from_snapshot = job.start.end_offset, job.from_snapshot
         match event:
             case StateAt():
                 directory = out if targets.single else out / str(job.topic_partition)
                 rebuilding.snapshots.append(_write(directory, event, forgetting))
             case Misplaced(offset, reason):
-                rebuilding.problem = f"offset {offset}: {reason}"
-            case Stopped(offset, reason):
-                rebuilding.problem = f"{reason}; snapshots above offset {offset} cannot be made"
+                rebuilding.add_problem(f"offset {offset}: {reason}")
+            case Stopped(_, reason):
+                rebuilding.add_problem(f"{reason}; snapshots {event.unreachable} cannot be made")
+            case Ended():
+                rebuilding.read_bytes = counting.read_bytes(job)
     return RebuildReport(tuple(rebuildings), targets.problems)
 
 
@@ -130,6 +163,8 @@ def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSn
         open_transactions=sum(entry.current_txn_first_offset is not None for entry in table.entries()),
         exact=state.exact,
         window_ms=forgetting.expiration(state.log_time_ms).window_ms,
+        start_offset=None if state.start is None else state.start.offset,
+        start=None if state.start is None else state.start.kind,
     )
 
 

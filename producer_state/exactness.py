@@ -1,0 +1,24 @@
+"""When a rebuilt producer state is exact: the one rule of `rebuild`, `heal`, `check`, `backfill`, `run` and compaction.
+
+Exact: the state names every producer that the log below it, from offset 0 on, tells of and that a broker would still
+know, with the values of that log. Otherwise a live broker may have known more. A state is exact if all of these hold:
+
+- The beginning is known: the log begins at offset 0, or a snapshot that names producers stands where the replay began.
+  An empty snapshot at a log's start proves nothing: a broker that finds no snapshots writes empty ones unread.
+- No cleaner has been in the batches that were replayed: what it removed cannot be replayed.
+- Open transactions are known: a replay that began inside the log has found every transaction that began below it.
+"""
+
+from __future__ import annotations
+
+from producer_state.table import ProducerTable
+
+
+def knows_beginning(state_at_start: ProducerTable) -> bool:
+    """Whether nothing below the start of a replay is unknown: the log begins there at 0, or a snapshot names producers."""
+    return state_at_start.end_offset == 0 or len(state_at_start) > 0
+
+
+def is_exact(*, beginning_known: bool, cleaned: bool, transactions_known: bool = True) -> bool:
+    """See the module. Of a state that goes on from an archived one, `beginning_known` is whether that one is exact."""
+    return beginning_known and transactions_known and not cleaned

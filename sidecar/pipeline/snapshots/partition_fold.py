@@ -1,0 +1,254 @@
+"""The states of one partition from the digests of its segments, over gaps between what was read and over damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from producer_state.digest import SegmentDigest, apply, merge
+from producer_state.holes import answer, questions_of
+from producer_state.partition_log import Segment
+from producer_state.table import Expiration, ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.pipeline.snapshots.gaps import describe_gap, has_gap
+from sidecar.pipeline.snapshots.jobs import Ended, Event, Misplaced, PartitionJob, StateAt, Stopped
+from sidecar.pipeline.snapshots.starts import Start, StartKind
+from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask
+
+ReadBelow = Callable[[SegmentTask], DigestedSegment]
+
+_NEVER = Expiration(0, None)
+
+
+class PartitionFold:
+    """Takes the digests of a job's tasks in order, and gives its events; see `PartitionJob`."""
+
+    def __init__(self, job: PartitionJob, read_below: ReadBelow) -> None:
+        """Args: read_below: digests one of the job's `older` segments."""
+        self._job = job
+        self._read_below = read_below
+        self._starts = {start.offset: start for start in job.starts}
+        self._state: StateAt | None = None
+        self._window: _Window | None = None
+        self._last_forgotten = max(job.forgotten, default=-1)
+        self._known: StateAt | None = None
+        self._damaged: set[int] = set()
+        self._unused: dict[int, DigestedSegment] = {}
+
+    def take(self, task: SegmentTask, result: DigestedSegment) -> Iterator[Event]:
+        """The next task's digests."""
+        if self._position != task.base_offset:
+            yield from self._flush()
+            self._known, self._state = self._state or self._known, None
+        yield from self._begin(self._starts.get(task.base_offset))
+        if self._position is None:
+            if self._job.older and task.base_offset < max(self._starts):
+                self._unused[task.base_offset] = result
+            return
+        yield from (Misplaced(*found) for found in result.misplaced)
+        for piece in result.pieces:
+            if not self._job.compacted and has_gap(piece):
+                yield from self._stop(describe_gap(self._job.topic_partition, task, piece), task)
+                return
+            try:
+                yield from self._follow(piece)
+            except ProducerStateError as error:
+                yield from self._stop(f"{task.source.name}: {error}", task)
+                return
+        if result.problem:
+            yield from self._stop(result.problem, task)
+
+    def finish(self) -> Iterator[Event]:
+        """After the last task."""
+        yield from self._flush()
+        yield Ended()
+
+    @property
+    def _position(self) -> int | None:
+        """Where the replay stands, None if it has not begun."""
+        if self._window is not None:
+            return self._window.end_offset
+        return None if self._state is None else self._state.table.end_offset
+
+    def _begin(self, start: Start | None) -> Iterator[Event]:
+        if start is None:
+            return
+        if self._position is not None:
+            # What is exact already gains nothing. A snapshot that is trusted tells more than a state that is not.
+            inexact = self._window is not None or (self._state is not None and not self._state.exact)
+            if start.kind is not StartKind.SNAPSHOT or not inexact:
+                return
+            yield from self._flush()
+            if self._state is not None and self._state.exact:
+                return
+        if start.kind is StartKind.WINDOW:
+            self._window = _Window(start)
+            return
+        self._state = StateAt(start.table, start.log_time_ms, start)
+        if start.kind is StartKind.LOG_START and start.offset in self._job.boundaries:
+            yield self._state
+
+    def _follow(self, piece: SegmentDigest) -> Iterator[Event]:
+        if self._window is not None:
+            self._window.digests.append(piece)
+            if piece.coverage.end_offset in self._job.trusted:
+                yield from self._flush()
+            return
+        if self._state is None:
+            return
+        state = _after(self._state, piece)
+        end_offset = state.table.end_offset
+        shown = state
+        if end_offset in self._job.forgotten:
+            kept = state.table.in_transaction() if self._job.keeps_undecided else ProducerTable.blank(end_offset)
+            shown = StateAt(kept, state.log_time_ms)
+        if end_offset == self._last_forgotten:
+            state = shown
+        if self._is_wanted(end_offset, state):
+            yield shown
+        if end_offset in self._job.begins_anew:
+            state = StateAt(state.table.in_transaction(), state.log_time_ms)
+        self._state = state
+
+    def _is_wanted(self, offset: int, state: StateAt) -> bool:
+        start = state.start
+        reaches = start is None or start.kind is not StartKind.WINDOW or start.offset <= self._window_of(offset, start)
+        return offset in self._job.boundaries and reaches
+
+    def _window_of(self, offset: int, start: Start) -> int:
+        return self._job.windows.get(offset, start.offset)
+
+    def _stop(self, reason: str, task: SegmentTask) -> Iterator[Event]:
+        yield from self._flush()
+        offset = self._position if self._position is not None else task.base_offset
+        self._damaged.add(task.base_offset)
+        later = [start for start in self._starts if task.end_offset is not None and start >= task.end_offset]
+        yield Stopped(offset, reason, min(later, default=None))
+        self._state = self._window = None
+
+    def _flush(self) -> Iterator[Event]:
+        """End a window replay: find out what its start could not know, and go on from there as from any other state."""
+        window, self._window = self._window, None
+        if window is None:
+            return
+        try:
+            state, known_up_to = self._resolved(window)
+        except ProducerStateError as error:
+            # Its own batches contradict one another; a broker would refuse this log.
+            yield Stopped(window.start.offset, str(error))
+            return
+        for digest in window.digests:
+            try:
+                state = _after(state, digest)
+            except ProducerStateError as error:
+                yield Stopped(state.table.end_offset, str(error))
+                return
+            offset = state.table.end_offset
+            if self._is_wanted(offset, state):
+                yield replace(state, transactions_known=state.transactions_known and offset <= known_up_to)
+        self._state = replace(
+            state, transactions_known=state.transactions_known and state.table.end_offset <= known_up_to
+        )
+
+    def _read_unless_read(self, task: SegmentTask) -> DigestedSegment:
+        return self._unused.pop(task.base_offset, None) or self._read_below(task)
+
+    def _resolved(self, window: _Window) -> tuple[StateAt, int]:
+        """The state at a window's start with what older segments tell, and up to where all open transactions are known.
+
+        Above that a transaction could be open that began below the window and of which nothing has been heard since: only a
+        snapshot names it.
+        """
+        start = window.start
+        known_up_to = max((each for each in self._job.trusted if start.offset < each <= window.end_offset), default=-1)
+        open_there: tuple[int, ...] = ()
+        if known_up_to >= 0:
+            rows = self._job.trusted[known_up_to].rows
+            first = rows["current_txn_first_offset"]
+            open_there = tuple(rows["producer_id"][(first >= 0) & (first < start.offset)].tolist())
+        wanted = [
+            offset
+            for offset in (digest.coverage.end_offset for digest in window.digests)
+            if offset in self._job.boundaries and self._window_of(offset, start) >= start.offset
+        ]
+        below = _Below(self._job, start.offset, self._damaged, self._read_unless_read)
+        known = self._known
+        if not wanted:
+            return StateAt(start.table, start.log_time_ms, start, transactions_known=False), known_up_to
+        questions = questions_of(window.digests, start.offset, wanted, open_there)
+        try:
+            table, uncleaned = answer(
+                below, questions, start.offset, _NEVER, None, None if known is None else known.table
+            )
+        except _DamagedBelow:
+            state = StateAt(start.table, start.log_time_ms, start, transactions_known=False)
+            return state, known_up_to
+        state = StateAt(table, start.log_time_ms, start, cleaned=not uncleaned)
+        if known is not None and below.lowest_read <= known.table.end_offset:
+            state = replace(
+                state,
+                cleaned=state.cleaned or known.cleaned,
+                transactions_known=known.transactions_known,
+            )
+        return state, known_up_to
+
+
+@dataclass(slots=True)
+class _Window:
+    start: Start
+    digests: list[SegmentDigest] = field(default_factory=list)
+
+    @property
+    def end_offset(self) -> int:
+        return self.digests[-1].coverage.end_offset if self.digests else self.start.offset
+
+
+class _DamagedBelow(Exception):
+    """A segment below the window cannot be read: what it would have told stays unknown."""
+
+
+class _Below:
+    """The log below a window as a `producer_state.PartitionLog`. Each segment is read once, and only if it is asked for."""
+
+    def __init__(self, job: PartitionJob, end_offset: int, damaged: Collection[int], read_below: ReadBelow) -> None:
+        self._tasks = {task.base_offset: task for task in job.older if task.base_offset < end_offset}
+        self._trusted = job.trusted
+        self._compacted = job.compacted
+        self._damaged = damaged
+        self._read_below = read_below
+        self.lowest_read = end_offset
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return [Segment(task.base_offset, task.end_offset or task.base_offset) for task in self._tasks.values()]
+
+    @property
+    def snapshot_offsets(self) -> Sequence[int]:
+        return list(self._trusted)
+
+    def snapshot(self, offset: int) -> bytes:
+        return self._trusted[offset].to_snapshot()
+
+    def digest(self, segment: Segment) -> SegmentDigest:
+        self.lowest_read = segment.base_offset
+        if segment.base_offset in self._damaged:
+            raise _DamagedBelow
+        task = self._tasks[segment.base_offset]
+        result = self._read_below(replace(task, cuts=()))
+        if result.problem or not result.pieces:
+            raise _DamagedBelow(result.problem)
+        whole = result.pieces[0]
+        for piece in result.pieces[1:]:
+            whole = merge(whole, piece)
+        if has_gap(whole) and not self._compacted:
+            raise _DamagedBelow(f"{task.source.name}: offsets are missing")
+        return whole
+
+
+def _after(state: StateAt, piece: SegmentDigest) -> StateAt:
+    return replace(
+        state,
+        table=apply(state.table, piece),
+        log_time_ms=max(state.log_time_ms, piece.coverage.max_timestamp_ms),
+        cleaned=state.cleaned or not piece.exact,
+    )

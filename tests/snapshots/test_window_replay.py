@@ -1,0 +1,176 @@
+"""A window replay gives what a full replay gives, or says that it may not; and it reads only what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from producer_state.digest import SegmentDigest, digest_batches
+from producer_state.partition_log import Segment
+from producer_state.table import Expiration, ProducerTable
+from sidecar.model import TopicPartition
+from sidecar.pipeline.snapshots.jobs import Event, Forgetting, PartitionJob, StateAt, Stopped
+from sidecar.pipeline.snapshots.partition_fold import PartitionFold
+from sidecar.pipeline.snapshots.planning import plan_job
+from sidecar.pipeline.snapshots.replay_mode import Replay
+from sidecar.pipeline.snapshots.segment_source import LocalSegment
+from sidecar.pipeline.snapshots.starts import StartKind
+from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask
+from tests.producer_state.logs_in_memory import full_replay
+from tests.producer_state.random_logs import NOW_MS, WINDOW_MS, RandomLog, facts_of, random_log
+
+SCALE = 1000
+"""Makes the margins of `Expiration.with_margins` small against the window of the random logs."""
+NOW, WINDOW = NOW_MS * SCALE, WINDOW_MS * SCALE
+BY_LOG_TIME = Forgetting(NOW, WINDOW)
+AT_NOW = Forgetting(NOW, WINDOW, NOW)
+
+
+@dataclass
+class LogInMemory:
+    """A `planning.PartitionLog` over batches. `unindexed`: bases of segments whose newest timestamp is not known."""
+
+    log: RandomLog
+    snapshots: dict[int, bytes] = field(default_factory=dict)
+    unindexed: frozenset[int] = frozenset()
+    damaged: int | None = None
+    read: list[int] = field(default_factory=list)
+
+    topic_partition = TopicPartition("t", 0)
+    place = "memory"
+    compacted = True
+    dropped_below = 0
+    keeps_undecided = False
+    begins_anew: frozenset[int] = frozenset()
+
+    @property
+    def first_offset(self) -> int:
+        return self.log.boundaries[0]
+
+    log_start_offset = first_offset
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        return self.log.boundaries[1:]
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        return tuple(self.snapshots)
+
+    def snapshot(self, offset: int) -> tuple[bytes, int]:
+        return self.snapshots[offset], NOW
+
+    def spans(self) -> Sequence[Segment]:
+        return [Segment(base, end, self._newest_ms(base, end)) for base, end in self.log.segments()]
+
+    def _newest_ms(self, base: int, end: int) -> int | None:
+        newest_ms = int(self.log.between(base, end).max_timestamp_ms.max(initial=-1))
+        # A segment without timestamps has no entry in its time index.
+        return None if base in self.unindexed or newest_ms < 0 else newest_ms
+
+    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        return tuple(
+            SegmentTask(LocalSegment(f"{base}.log", 1), base, end)
+            for base, end in self.log.segments()
+            if start_offset <= base < last_offset
+        )
+
+    def digested(self, task: SegmentTask) -> DigestedSegment:
+        assert task.end_offset is not None
+        assert task.base_offset not in self.read, "a segment was read twice"
+        self.read.append(task.base_offset)
+        if task.base_offset == self.damaged:
+            return DigestedSegment((), problem=f"damaged at {task.base_offset}")
+        facts = self.log.between(task.base_offset, task.end_offset)
+        digest: SegmentDigest = digest_batches(facts, task.base_offset, task.end_offset)
+        return DigestedSegment((digest,))
+
+
+def events_of(log: LogInMemory, job: PartitionJob) -> list[Event]:
+    folding = PartitionFold(job, log.digested)
+    events = [event for task in job.tasks for event in folding.take(task, log.digested(task))]
+    return [*events, *folding.finish()]
+
+
+def window_states(log: LogInMemory, wanted: Sequence[int], forgetting: Forgetting = BY_LOG_TIME) -> list[StateAt]:
+    events = events_of(log, plan_job(log, wanted, Replay.WINDOW, forgetting))
+    return [event for event in events if isinstance(event, StateAt)]
+
+
+def scaled(log: RandomLog) -> RandomLog:
+    batches = tuple(
+        replace(batch, timestamp_ms=batch.timestamp_ms * SCALE) if batch.timestamp_ms > 0 else batch
+        for batch in log.batches
+    )
+    return RandomLog(batches, log.boundaries, facts_of(batches))
+
+
+def agrees(ours: ProducerTable, expected: ProducerTable, *, snapshots_used: bool) -> bool:
+    """A broker that wrote a snapshot has forgotten the coordinator and the last batch of whom it had expired then."""
+    if not snapshots_used:
+        return ours == expected
+    if ours.rows["producer_id"].tolist() != expected.rows["producer_id"].tolist():
+        return False
+    same = all(
+        bool(np.array_equal(ours.rows[name], expected.rows[name]))
+        for name in ("producer_epoch", "last_timestamp_ms", "current_txn_first_offset")
+    )
+    known = ours.rows["last_offset"] >= 0
+    return same and all(
+        bool(np.array_equal(ours.rows[name][known], expected.rows[name][known]))
+        for name in ("last_sequence", "last_offset", "offset_delta")
+    )
+
+
+@settings(max_examples=150, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(
+    seed=st.integers(0, 2**32),
+    producers=st.sampled_from((1, 3, 20)),
+    cleaned=st.booleans(),
+    forgetting=st.sampled_from((BY_LOG_TIME, AT_NOW)),
+    draw=st.data(),
+)
+def test_what_is_called_exact_is_the_filtered_full_replay(
+    seed: int, producers: int, cleaned: bool, forgetting: Forgetting, draw: st.DataObject
+) -> None:
+    """With transactions open over the window's beginning, gaps, damage, timestamps out of order and lost snapshots."""
+    log = scaled(random_log(seed, producers=producers, segments=12, cleaned=cleaned))
+    above = st.sampled_from(log.boundaries[1:])
+    snapshots = {}
+    for offset in draw.draw(st.lists(above, max_size=4, unique=True)):
+        # By an expiration that is no shorter than ours, and a clock that is not ahead of the log's; see `TrustedSnapshots`.
+        newest_ms = int(log.between(log.boundaries[0], offset).max_timestamp_ms.max(initial=-1))
+        written_at = Expiration(min(newest_ms, NOW) - draw.draw(st.integers(0, WINDOW)), 2 * WINDOW)
+        snapshots[offset] = full_replay(log, offset).unexpired(written_at).to_snapshot()
+    bases = st.sampled_from(log.boundaries[:-1])
+    unindexed = frozenset(draw.draw(st.lists(bases, max_size=2)))
+    source = LogInMemory(log, snapshots, unindexed, draw.draw(st.none() | bases))
+    wanted = sorted(draw.draw(st.lists(above, min_size=1, unique=True)))
+    job = plan_job(source, wanted, Replay.WINDOW, forgetting)
+    events = events_of(source, job)
+    states = {event.table.end_offset: event for event in events if isinstance(event, StateAt)}
+    for offset, state in states.items():
+        assert state.start is not None
+        if state.transactions_known:
+            log_time_ms = int(log.between(log.boundaries[0], offset).max_timestamp_ms.max(initial=-1))
+            # Where a time index is lost, the time below a start is known from the others: fewer producers are left out.
+            assert state.log_time_ms == log_time_ms or (unindexed and state.log_time_ms < log_time_ms)
+            ours = forgetting.snapshot_table(replace(state, log_time_ms=log_time_ms))
+            expected = forgetting.snapshot_table(StateAt(full_replay(log, offset), log_time_ms))
+            assert agrees(ours, expected, snapshots_used=bool(snapshots))
+        else:
+            assert not state.exact
+    # Only damage inside of what a boundary needs keeps it from coming out.
+    for offset in wanted:
+        needed = max(start for start in (job.windows[offset], *_snapshot_starts(job)) if start < offset)
+        blocked = source.damaged is not None and needed <= source.damaged < offset
+        assert (offset in states) or blocked
+    assert any(isinstance(event, Stopped) for event in events) == (source.damaged in {t.base_offset for t in job.tasks})
+
+
+def _snapshot_starts(job: PartitionJob) -> list[int]:
+    return [start.offset for start in job.starts if start.kind is StartKind.SNAPSHOT]
