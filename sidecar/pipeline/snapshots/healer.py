@@ -71,7 +71,7 @@ class Healer:
             return
         if start not in healing.starts[-1:]:
             healing.starts.append(start)
-        if not start.beginning_known:
+        if not start.beginning_known and not state.dropped:
             self._add_note(
                 f"no snapshot with producers at the log's start {self._healing.plan.log.first_offset}: producers and "
                 f"transactions of which only deleted segments told are not known"

@@ -50,8 +50,8 @@ class PartitionJob:
 class StateAt:
     """State at a boundary, expired producers included, and the largest batch timestamp below it as far as known (-1: none).
 
-    `start`: where its replay began, None: where nobody is known on purpose. `cleaned`: a cleaner has been where it was read.
-    `transactions_known`: see `exactness`.
+    `start`: where its replay began, None: not by a job. `cleaned`: a cleaner has been where it was read.
+    `transactions_known`: see `exactness`. `dropped`: who was known below has been left out on purpose.
     """
 
     table: ProducerTable
@@ -59,11 +59,12 @@ class StateAt:
     start: Start | None = None
     cleaned: bool = False
     transactions_known: bool = True
+    dropped: bool = False
 
     @property
     def exact(self) -> bool:
         """Whether it lacks nothing."""
-        beginning_known = self.start is None or self.start.beginning_known
+        beginning_known = self.dropped or self.start is None or self.start.beginning_known
         return is_exact(
             beginning_known=beginning_known, cleaned=self.cleaned, transactions_known=self.transactions_known
         )

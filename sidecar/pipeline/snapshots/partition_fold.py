@@ -101,13 +101,13 @@ class PartitionFold:
         shown = state
         if end_offset in self._job.forgotten:
             kept = state.table.in_transaction() if self._job.keeps_undecided else ProducerTable.blank(end_offset)
-            shown = StateAt(kept, state.log_time_ms)
+            shown = StateAt(kept, state.log_time_ms, state.start, dropped=True)
         if end_offset == self._last_forgotten:
             state = shown
         if self._is_wanted(end_offset, state):
             yield shown
         if end_offset in self._job.begins_anew:
-            state = StateAt(state.table.in_transaction(), state.log_time_ms)
+            state = StateAt(state.table.in_transaction(), state.log_time_ms, state.start, dropped=True)
         self._state = state
 
     def _is_wanted(self, offset: int, state: StateAt) -> bool:

@@ -23,7 +23,7 @@ from sidecar.pipeline.snapshots.targets import Targets
 class RebuiltSnapshot:
     """A file that was written. `window_ms`: producers idle for longer are left out, None: nobody is.
 
-    Its replay began at `start_offset`, where `start` says what was known; both are None where nobody is known on purpose.
+    Its replay began at `start_offset`, where `start` says what was known.
     """
 
     offset: int
