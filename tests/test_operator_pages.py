@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
     "docs/broker.md",
+    "docs/change-the-strategy.md",
     "docs/compaction.md",
     "docs/differences-from-kips.md",
     "docs/disaster-recovery.md",
