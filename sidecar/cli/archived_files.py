@@ -1,4 +1,4 @@
-"""Objects of an archive as content: `.log` by way of a temporary copy, `.indexes` cut into its parts."""
+"""Objects of an archive, and files at any URL, as content: `.log` by way of a temporary copy, `.indexes` cut into its parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sidecar.archive.keys import (
     parse_segment_key,
 )
 from sidecar.archive.sealed import unseal
-from sidecar.cli.file_kinds import Content, content_of, small_content
+from sidecar.cli.file_kinds import SMALL_FILE_BYTES_MAX, Content, kind_of, log_content, require_small, small_content
 from sidecar.clock import SystemClock
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
@@ -66,12 +66,24 @@ def archived_content(store: ObjectStore, key: str, *, records: bool = False) -> 
     _require_object(store, ObjectKey(key))
     if found.suffix == INDEXES_SUFFIX:
         return Content(rows=_parts(store, lineage, found, ObjectKey(key)))
-    return Content(rows=_log_rows(store, ObjectKey(key), found.base_offset, records=records))
+    return Content(rows=_log_rows(store, ObjectKey(key), key, found.base_offset, records=records))
 
 
-def _require_object(store: ObjectStore, key: ObjectKey) -> None:
+def stored_content(store: ObjectStore, key: ObjectKey, *, records: bool, base_offset: int | None) -> Content:
+    """The content of a broker's file that lies in a store, by its name. Raises as `archived_content`."""
+    file = f"{store.url}/{key}"
+    kind = kind_of(key, file, base_offset)
+    _require_object(store, key, "correct the URL")
+    if kind.is_log:
+        return Content(rows=_log_rows(store, key, file, kind.base_offset, records=records))
+    # What lies beside the file is not looked at: an index may be one that a broker had open.
+    data = require_small(store.read(key, 0, SMALL_FILE_BYTES_MAX + 1), file)
+    return small_content(kind.name, data, kind.base_offset or 0, file, may_end_in_zeros=kind.is_index)
+
+
+def _require_object(store: ObjectStore, key: ObjectKey, remedy: str = _KEYS) -> None:
     if store.head(key) is None:
-        raise ObjectMissing(f"{key}: no such object at {store.url}; {_KEYS}")
+        raise ObjectMissing(f"{key}: no such object at {store.url}; {remedy}")
 
 
 def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping[str, Any]:
@@ -89,14 +101,16 @@ def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping
     return sealed
 
 
-def _log_rows(store: ObjectStore, key: ObjectKey, base_offset: int, *, records: bool) -> Iterator[Mapping[str, Any]]:
+def _log_rows(
+    store: ObjectStore, key: ObjectKey, file: str, base_offset: int | None, *, records: bool
+) -> Iterator[Mapping[str, Any]]:
     with work_directory("inspect") as directory:
-        path = directory / f"{base_offset:020d}.log"
+        path = directory / f"{base_offset or 0:020d}.log"
         write_file(path, store.stream(key), synced=False)
         try:
-            yield from content_of(path, records=records, base_offset=base_offset).rows
+            yield from log_content(path, records=records, base_offset=base_offset).rows
         except CorruptFile as error:
-            raise error.within(key) from error
+            raise error.within(file) from error
 
 
 def _parts(store: ObjectStore, lineage: Lineage, found: SegmentObject, key: ObjectKey) -> Iterator[Mapping[str, Any]]:

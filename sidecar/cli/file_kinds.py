@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from producer_state.snapshot import CorruptSnapshot, describe
 from sidecar.cli.checked_rows import checked_meta_properties, index_rows, leader_epoch_rows, offset_rows
@@ -63,6 +64,25 @@ def archive_of(path: Path) -> tuple[Path, str] | None:
     return archive, path.relative_to(archive).as_posix()
 
 
+def place_in_archive(url: str) -> tuple[str, str] | None:
+    """As `archive_of`, of a file that its URL names: the URL of the archive, and the key."""
+    scheme, _, rest = url.partition("://")
+    elements = rest.split("/")
+    if "::" in url or len(elements) <= ARCHIVE_PARENTS or not url.endswith((".indexes", ".json")):
+        return None
+    return f"{scheme}://{'/'.join(elements[:-ARCHIVE_PARENTS])}", "/".join(elements[-ARCHIVE_PARENTS:])
+
+
+def path_of_url(url: str) -> str | None:
+    """The local path that a `file:` URL names, None for other URLs. Raises SettingsError."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"file", "local"} or "::" in url:
+        return None
+    if parts.netloc:
+        raise SettingsError(f"{url}: a file URL has three slashes: file:///directory/file")
+    return unquote(parts.path)
+
+
 def content_of(path: Path, *, records: bool = False, base_offset: int | None = None) -> Content:
     """The content of a local file, by its name.
 
@@ -74,29 +94,59 @@ def content_of(path: Path, *, records: bool = False, base_offset: int | None = N
     be read or do not hold what they should.
     """
     require_file(path)
-    name = _RENAMED.sub("", path.name)
+    kind = kind_of(path.name, str(path), base_offset)
+    if kind.is_log:
+        return log_content(path, records=records, base_offset=kind.base_offset)
+    may_end_in_zeros = kind.is_index and _is_active(path, kind.base_offset or 0)
+    return small_content(
+        kind.name, read_small(path), kind.base_offset or 0, str(path), may_end_in_zeros=may_end_in_zeros
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a file is by its name. `name`: without what brokers append while they delete or replace files."""
+
+    name: str
+    base_offset: int | None
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it holds batches."""
+        return self.name.rpartition(".")[2] == Suffix.LOG
+
+    @property
+    def is_index(self) -> bool:
+        """Whether its entries count from the base offset."""
+        return self.name.rpartition(".")[2] in DUMPED_SUFFIXES
+
+
+def kind_of(file_name: str, file: str, base_offset: int | None) -> FileKind:
+    """Raises SettingsError for names that mean nothing. `file`: for messages; `base_offset`: if the name does not say it."""
+    name = _RENAMED.sub("", file_name)
     digits = _BASE_OFFSET.match(name)
     if base_offset is None and digits is not None:
         base_offset = int(digits[0])
         if base_offset > MAX_OFFSET:
-            raise SettingsError(f"{path}: the offset in its name is above 2^63-1; give --base-offset")
-    suffix = name.rpartition(".")[2]
-    if suffix == Suffix.LOG:
-        from sidecar.logformat.dump import dump_batches, dump_records
-
-        dump = dump_records if records else dump_batches
-        return Content(rows=dump(path, base_offset=base_offset))
-    if suffix in DUMPED_SUFFIXES and base_offset is None:
-        raise SettingsError(f"{path}: its name does not begin with the segment's base offset: give --base-offset")
-    if suffix not in set(Suffix) and name not in {
+            raise SettingsError(f"{file}: the offset in its name is above 2^63-1; give --base-offset")
+    kind = FileKind(name, base_offset)
+    if kind.is_index and base_offset is None:
+        raise SettingsError(f"{file}: its name does not begin with the segment's base offset: give --base-offset")
+    if name.rpartition(".")[2] not in set(Suffix) and name not in {
         *OFFSET_CHECKPOINTS,
         LEADER_EPOCH_CHECKPOINT,
         META_PROPERTIES,
         PARTITION_METADATA,
     }:
-        raise SettingsError(f"{path}: the name is of no kind that can be inspected: {KNOWN}")
-    may_end_in_zeros = suffix in DUMPED_SUFFIXES and _is_active(path, base_offset or 0)
-    return small_content(name, read_small(path), base_offset or 0, str(path), may_end_in_zeros=may_end_in_zeros)
+        raise SettingsError(f"{file}: the name is of no kind that can be inspected: {KNOWN}")
+    return kind
+
+
+def log_content(path: Path, *, records: bool, base_offset: int | None) -> Content:
+    """The batches of a local `.log`, or all its records."""
+    from sidecar.logformat.dump import dump_batches, dump_records
+
+    return Content(rows=(dump_records if records else dump_batches)(path, base_offset=base_offset))
 
 
 def require_file(path: Path) -> None:
@@ -163,6 +213,11 @@ def read_small(path: Path) -> bytes:
             data = file.read(SMALL_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise PartitionError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return require_small(data, str(path))
+
+
+def require_small(data: bytes, file: str) -> bytes:
+    """The bytes themselves. Raises CorruptFile for more than SMALL_FILE_BYTES_MAX."""
     if len(data) > SMALL_FILE_BYTES_MAX:
-        raise CorruptFile(f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no such file is", file=str(path))
+        raise CorruptFile(f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no such file is", file=file)
     return data

@@ -22,10 +22,14 @@ TEXT_CHARACTERS = 60
 
 def inspect(
     options: GlobalOptions,
-    target: Annotated[str, typer.Argument(metavar="FILE|KEY", help="A local file, or with --archive an object's key.")],
-    archive: Annotated[
-        str | None, typer.Option(metavar="URL", help="Look into this archive instead of the local disk.")
-    ] = None,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL|KEY",
+            help="A file's path or URL: s3://bucket/…, or any that fsspec can read. With --archive an object's key.",
+        ),
+    ],
+    archive: Annotated[str | None, typer.Option(metavar="URL", help="The archive that KEY is in.")] = None,
     records: Annotated[bool, typer.Option("--records", help="Of a .log: every record, not every batch.")] = False,
     base_offset: Annotated[
         int | None,
@@ -39,11 +43,13 @@ def inspect(
 ) -> int:
     """Show the content of a segment, an index, a snapshot, a checkpoint, or an object of an archive.
 
-    What the file is, its name says. Entries before a damaged place are printed; the damage is told on stderr, and the
-    exit code is 3.
+    The file's name says what it is. Entries before a damaged place are printed; the damage is reported on stderr, and the
+    exit code is 3. For s3:// URLs, endpoint, credentials, region and TLS are those of the settings, section store.s3.
     """
     if archive is not None:
         content = _from_archive(options, archive, target, records=records)
+    elif "://" in target:
+        content = _from_url(options, target, records=records, base_offset=base_offset)
     else:
         content = _from_disk(target, records=records, base_offset=base_offset)
     if options.json:
@@ -58,9 +64,25 @@ def inspect(
 def _from_archive(options: GlobalOptions, archive: str, key: str, *, records: bool) -> Content:
     settings = options.settings({"store.url": archive})
     from sidecar.cli.archived_files import archived_content
-    from sidecar.storage import open_existing
+    from sidecar.storage import open_to_read
 
-    return archived_content(open_existing(settings.store), key, records=records)
+    return archived_content(open_to_read(settings.store), key, records=records)
+
+
+def _from_url(options: GlobalOptions, url: str, *, records: bool, base_offset: int | None) -> Content:
+    from sidecar.cli.file_kinds import path_of_url, place_in_archive
+
+    path = path_of_url(url)
+    if path is not None:
+        return _from_disk(path, records=records, base_offset=base_offset)
+    place = place_in_archive(url)
+    if place is not None:
+        return _from_archive(options, *place, records=records)
+    settings = options.settings({"store.url": url})
+    from sidecar.cli.archived_files import stored_content
+    from sidecar.storage import open_file
+
+    return stored_content(*open_file(settings.store), records=records, base_offset=base_offset)
 
 
 def _from_disk(target: str, *, records: bool, base_offset: int | None) -> Content:

@@ -30,9 +30,9 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     settings = _settings(options, archive, topic, exclude)
     from sidecar.clock import SystemClock
     from sidecar.pipeline.status import archive_status
-    from sidecar.storage import open_existing
+    from sidecar.storage import open_archive_to_read
 
-    store = open_existing(settings.store)
+    store = open_archive_to_read(settings.store)
     rows = archive_status(
         store, SystemClock(), include=is_chosen(settings), grace_period_ms=settings.gc.grace_period_ms
     )
@@ -122,9 +122,9 @@ def verify(
     from sidecar.cli.verification_table import VerificationTable
     from sidecar.clock import SystemClock
     from sidecar.pipeline.verify import verify_archive
-    from sidecar.storage import open_existing
+    from sidecar.storage import open_archive_to_read
 
-    store = open_existing(settings.store)
+    store = open_archive_to_read(settings.store)
     table = VerificationTable()
     with _checks(settings, engine, deep=deep) as checks:
         for partition in verify_archive(store, SystemClock(), deep=deep, include=is_chosen(settings), checks=checks):

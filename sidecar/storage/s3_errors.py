@@ -110,7 +110,7 @@ _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
     301: (SettingsError, _REGION),
     307: (SettingsError, _REGION),
     401: (StoreDenied, _KEYS),
-    403: (StoreDenied, _RIGHTS),
+    403: (StoreDenied, f"{_KEYS}, and {_RIGHTS}"),  # HEAD answers do not say which of the two
     408: (StoreUnavailable, _FAILING),
     409: (OutcomeUnknown, "another request for the same key was under way"),
     412: (ObjectExists, _TAKEN),
@@ -162,6 +162,29 @@ def translating(request: StoreRequest) -> Iterator[None]:
         raise refusal(error, request) from error
     except (BotoCoreError, Boto3Error, HTTPError) as error:
         raise failure(error, request) from error
+
+
+def meaning_behind(error: BaseException, request: StoreRequest) -> SidecarError | None:
+    """What the S3 client said, where another library raised an error of its own for it (s3fs does); None if it said nothing."""
+    for cause in _causes(error):
+        if isinstance(cause, ClientError):
+            return refusal(cause, request)
+        if isinstance(cause, BotoCoreError):  # urllib3 stands behind others' errors, too
+            return failure(cause, request)
+    return None
+
+
+def status_behind(error: BaseException) -> int:
+    """The HTTP status of the answer that made another library raise this, 0 if there was none."""
+    answers = (cause.response for cause in _causes(error) if isinstance(cause, ClientError))
+    return next((int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) for answer in answers), 0)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def refusal(error: ClientError, request: StoreRequest) -> SidecarError:

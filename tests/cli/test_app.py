@@ -15,7 +15,18 @@ from sidecar import __version__
 from tests.cli.running import ROOT, command, environment, in_this_process, tiered_sidecar
 from tests.golden import golden
 
-HEAVY = ("numba", "numpy", "pyspark", "boto3", "botocore", "fsspec", "kafka", "pydantic_settings", "prometheus_client")
+HEAVY = (
+    "numba",
+    "numpy",
+    "pyspark",
+    "boto3",
+    "botocore",
+    "fsspec",
+    "s3fs",
+    "kafka",
+    "pydantic_settings",
+    "prometheus_client",
+)
 
 
 def test_help_loads_nothing_heavy() -> None:
