@@ -145,7 +145,10 @@ class StoreSettings(StoreSection):
     single_writer: bool = False
     """Promise that nobody else writes here; accepts a store without create-only puts."""
     bandwidth_bytes_per_s: Reloadable[Annotated[int, Field(ge=64 * 1024)] | None] = None
-    """Upper bound of all uploads together; default unlimited."""
+    """Upper bound of all uploads together, those of compaction included; default unlimited."""
+    read_bytes_per_s: Reloadable[Annotated[int, Field(ge=1024 * 1024)] | None] = None
+    """Upper bound of all reads together: of objects, and of segments on the broker's disks; default unlimited. Keep it well above
+    what producers write, or segments are archived late."""
     retry: RetrySettings = RetrySettings()
     """Repeating of requests."""
     s3: S3Settings = S3Settings()

@@ -5,11 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from sidecar.errors import SidecarError
 from sidecar.metrics.declarations import Declarations
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, ObjectStore, UnfinishedUpload, UploadReceipt, UploadSource
+
+
+class Limit(Protocol):
+    """A `BandwidthLimit`."""
+
+    note: Callable[[int, float], None]
+
+    @property
+    def bytes_per_s(self) -> int | None:
+        """As configured; None: no limit."""
+        ...
 
 
 class StoreMetrics:
@@ -27,6 +39,33 @@ class StoreMetrics:
         declare.gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
             self.calls_in_progress
         )
+        self._limit = declare.gauge(
+            "io_limit_bytes_per_second",
+            "Configured limit of uploads (store.bandwidth_bytes_per_s) and of reads (store.read_bytes_per_s); 0: none.",
+            "direction",
+        )
+        self._io_bytes = declare.counter(
+            "io_bytes_total",
+            "Bytes that this process took from the limit: sent to the store; read from it and from the broker's disks. Without "
+            "Spark's workers.",
+            "direction",
+        )
+        self._io_wait = declare.counter(
+            "io_throttle_wait_seconds_total",
+            "Seconds that uploads and reads waited for their limit; threads add up.",
+            "direction",
+        )
+
+    def watch(self, direction: str, limit: Limit) -> None:
+        """Count what is taken from a limit, and show it. `direction`: upload or read."""
+        moved, waited = self._io_bytes.labels(direction), self._io_wait.labels(direction)
+
+        def note(size_bytes: int, wait_s: float) -> None:
+            moved.inc(size_bytes)
+            waited.inc(wait_s)
+
+        limit.note = note
+        self._limit.labels(direction).set_function(lambda: limit.bytes_per_s or 0)
 
     def call_begins(self) -> None:
         """One call to the store is under way."""

@@ -21,6 +21,7 @@ from sidecar.errors import SettingsError
 from sidecar.http import Board
 from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
+from sidecar.pipeline import process_store
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.pipeline.configured_facts import open_facts
@@ -31,7 +32,7 @@ from sidecar.pipeline.tools import Policy, Tools
 from sidecar.pipeline.warm_up import warming_up
 from sidecar.storage import open_store, probe_store
 from sidecar.storage.answers import StoreAnswers
-from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.bandwidth import IoBudget
 
 TOPICS_SHOWN_MAX = 20
 PATIENCE_S = 30.0
@@ -99,16 +100,16 @@ def journal_directory(settings: Settings) -> Path:
 
 
 class ChangingSettings:
-    """Settings that components hold and that a reload replaces in place: overrides of topic policies, and the bandwidth."""
+    """Settings that components hold and that a reload replaces in place: overrides of topic policies, and the I/O limits."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.policies = list(settings.topics.policies)
-        self.bandwidth = BandwidthLimit(settings.store.bandwidth_bytes_per_s, clock)
+        self.budget = IoBudget.of(settings.store, clock)
 
     def adopt(self, settings: Settings) -> None:
         """These hold from now on."""
         self.policies[:] = settings.topics.policies
-        self.bandwidth.change(settings.store.bandwidth_bytes_per_s)
+        self.budget.adopt(settings.store)
 
 
 @contextmanager
@@ -142,8 +143,11 @@ def open_tools(
     with ExitStack() as resources:
         facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
-        store = MeteredStore(open_store(settings.store, clock, changing.bandwidth, answers), metrics.store)
+        metrics.store.watch("upload", changing.budget.uploads)
+        metrics.store.watch("read", changing.budget.reads)
+        store = MeteredStore(open_store(settings.store, clock, changing.budget, answers), metrics.store)
         resources.callback(store.close)
+        resources.enter_context(process_store.lent(settings.store, store, changing.budget))
         if read_only:
             directory = resources.enter_context(work_directory("dry-run")) / "journal"
         else:
@@ -175,4 +179,5 @@ def open_tools(
             held=held,
             board=board or Board(clock),
             memory=memory,
+            budget=changing.budget,
         )

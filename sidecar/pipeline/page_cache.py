@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from sidecar.errors import PartitionError
+from sidecar.logformat.regular_file import open_regular
 
 _PAGE_BYTES = mmap.PAGESIZE
 _RESIDENT = 1
@@ -78,6 +82,28 @@ def footprint_before(descriptor: int, size_bytes: int) -> CacheFootprint:
         longest = np.sort(np.argsort(ends - starts)[-RANGES_MAX:])
         starts, ends = starts[longest], ends[longest]
     return CacheFootprint(tuple(zip(starts.tolist(), ends.tolist(), strict=True)))
+
+
+@contextmanager
+def spared(path: Path, size_bytes: int) -> Iterator[None]:
+    """Give back afterwards what of a file was not in the page cache before. It is not open meanwhile."""
+    footprint = NO_FOOTPRINT
+    with suppress(OSError), _opened(path) as descriptor:
+        footprint = footprint_before(descriptor, size_bytes)
+    try:
+        yield
+    finally:
+        with suppress(OSError, PartitionError), _opened(path) as descriptor:
+            give_back(descriptor, footprint)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = open_regular(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def give_back(descriptor: int, footprint: CacheFootprint) -> None:

@@ -73,6 +73,7 @@ def prepare_segment(
             checkpoint,
             log_start_offset=log_start_offset,
             index_interval_bytes=tools.policy.index_interval_bytes,
+            taken=tools.budget.reads.take,
         )
         lost = lost_tail(tools, segment, descriptor, reading)
         now_ms = tools.clock.now_ms()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,8 +53,12 @@ def read_segment(
     *,
     log_start_offset: int,
     index_interval_bytes: int,
+    taken: Callable[[int], None] = lambda _bytes: None,
 ) -> SegmentReading:
     """Scan a segment through an open descriptor; memory does not grow with the segment.
+
+    Args:
+        taken: told of the bytes that were read, window by window; may wait.
 
     Raises:
         CorruptFile: a batch, an index, or a leader epoch is not what it must be; file, position and offset are named.
@@ -78,6 +83,7 @@ def read_segment(
     looks_cleaned = False
     expected_offset = segment.base_offset
     for columns in scanner:
+        taken(int(columns.size_bytes.sum()))
         if int(columns.last_offset[-1]) >= segment.end_offset:
             raise CorruptFile(
                 f"holds offset {int(columns.last_offset[-1])}, but the next segment begins at {segment.end_offset}",

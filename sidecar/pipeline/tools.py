@@ -10,7 +10,7 @@ from threading import Event
 
 from sidecar.archive.keys import fresh_id
 from sidecar.broker.topic_policy import OPERATOR
-from sidecar.clock import Clock
+from sidecar.clock import Clock, SystemClock
 from sidecar.http import Board
 from sidecar.metrics import Metrics
 from sidecar.pipeline.archive_memory import ArchiveMemory
@@ -19,6 +19,7 @@ from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.ports import BrokerFacts, ObjectStore
+from sidecar.storage.bandwidth import IoBudget
 from sidecar.topic_policy import TopicPolicy
 
 
@@ -73,6 +74,7 @@ class Tools:
     `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
     store, at least once per file that is read through. `board` is told what people may want to see.
     `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
+    `budget`: for reads of the broker's disks; the store has it already.
     """
 
     store: ObjectStore
@@ -89,6 +91,7 @@ class Tools:
     held: HeldFiles = field(default_factory=HeldFiles)
     board: Board = field(default_factory=Board)
     memory: ArchiveMemory = field(default_factory=ArchiveMemory)
+    budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))
     turns: DiskTurns = field(init=False)
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
 
+from sidecar.io_share import AsOneOf, shared_with
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed, failures
 from sidecar.spark.sealing import sealed
@@ -39,13 +40,18 @@ class SparkEngine:
         if not tasks:
             return
         # Failures outermost: a JVM that was killed also fails the calls that tidy up.
-        with self._spark.context() as context, failures(self._spark), cancelled_at_the_end(context) as group:
+        with (
+            self._spark.context() as context,
+            failures(self._spark),
+            cancelled_at_the_end(context) as group,
+            shared_with(context.defaultParallelism),
+        ):
             slices = min(len(tasks), _TASKS_PER_CORE * context.defaultParallelism)
             stretches = max(1, len(tasks) // _STRETCH_TASKS)
             with group:
                 answers = (
                     context.parallelize([(number, sealed(task)) for number, task in enumerate(tasks)], slices)
-                    .map(sealed(_Answer(function)))
+                    .map(sealed(AsOneOf(_Answer(function), context.defaultParallelism + 1)))
                     .partitionBy(stretches, _Stretch(len(tasks), stretches))
                     .mapPartitions(_in_order, preservesPartitioning=True)
                 )

@@ -11,6 +11,7 @@ from typing import Any
 
 from sidecar.engine_ports import TO_DRIVER, Row, Stages
 from sidecar.errors import SidecarError
+from sidecar.io_share import AsOneOf, shared_with
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import JobGroup, cancelled_at_the_end
 from sidecar.spark.failures import failures
@@ -40,14 +41,19 @@ class SparkStages:
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
-        with self._spark.context() as context, cancelled_at_the_end(context) as group:
+        with (
+            self._spark.context() as context,
+            cancelled_at_the_end(context) as group,
+            shared_with(context.defaultParallelism),
+        ):
+            shares = context.defaultParallelism + 1
             with failures(self._spark), group:
                 rows = (
                     context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
-                    .flatMap(sealed(stages.first))
+                    .flatMap(sealed(AsOneOf(stages.first, shares)))
                     # Explicit numbers of partitions: the default of 200 costs seconds.
                     .partitionBy(stages.second_tasks, _TaskOfBucket(stages))
-                    .mapPartitions(sealed(_Second(stages)), preservesPartitioning=True)
+                    .mapPartitions(sealed(AsOneOf(_Second(stages), shares)), preservesPartitioning=True)
                     # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
                     .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages))
                 )
@@ -71,7 +77,8 @@ class SparkRun:
     def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
         with failures(self._spark), self._group:
-            answers = self._rows.mapPartitionsWithIndex(sealed(_Third(function, plans)))
+            work = AsOneOf(_Third(function, plans), self._context.defaultParallelism + 1)
+            answers = self._rows.mapPartitionsWithIndex(sealed(work))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
 
 

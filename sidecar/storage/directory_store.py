@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from sidecar.clock import SystemClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreMissing, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
-from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.directory_walk import TEMPORARY_SUFFIX, folders, temporaries, walk
 from sidecar.storage.key_prefix import check_key
@@ -34,11 +35,11 @@ class DirectoryStore:
 
     lists_by_page = True
 
-    def __init__(self, root: Path, limit: BandwidthLimit | None = None) -> None:
+    def __init__(self, root: Path, budget: IoBudget | None = None) -> None:
         """Raises SettingsError if `root` is something else than a directory, StoreError if it cannot be looked at."""
         self.root = root.absolute()
         self.url = self.root.as_uri()
-        self._limit = limit
+        self._budget = budget or IoBudget.unlimited(SystemClock())
         status = self._status()
         if status is not None and not stat.S_ISDIR(status.st_mode):
             raise SettingsError(
@@ -76,8 +77,7 @@ class DirectoryStore:
             nonlocal crc32c
             for position in range(0, source.size_bytes, _CHUNK_BYTES):
                 chunk = source.read_at(position, min(_CHUNK_BYTES, source.size_bytes - position))
-                if self._limit is not None:
-                    self._limit.take(len(chunk))
+                self._budget.uploads.take(len(chunk))
                 crc32c = crc32c_of(chunk, crc32c)
                 _write_all(descriptor, chunk)
 
@@ -91,7 +91,8 @@ class DirectoryStore:
             # A buffer of the size asked for would be made before the first byte is read: ask for what is there.
             left_bytes = max(0, os.fstat(file.fileno()).st_size - position)
             file.seek(position)
-            return file.read(left_bytes if size_bytes is None else min(size_bytes, left_bytes))
+            content = file.read(left_bytes if size_bytes is None else min(size_bytes, left_bytes))
+        return self._budget.reads.take_read(content)
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """See `ObjectStore`."""
@@ -104,7 +105,7 @@ class DirectoryStore:
                     chunk = file.read(chunk_bytes)
                 if not chunk:
                     return
-                yield chunk
+                yield self._budget.reads.take_read(chunk)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         """See `ObjectStore`. Directories keep no checksum."""

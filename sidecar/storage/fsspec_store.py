@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
+from sidecar.clock import SystemClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, UploadReceipt, UploadSource
-from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.fsspec_reader import FsspecReader, file_system, translating
 
@@ -41,7 +42,7 @@ _INSTEAD = "use s3://bucket/prefix, a directory, or another fsspec protocol that
 class FsspecStore(FsspecReader):
     """Objects of an fsspec file system below one path."""
 
-    def __init__(self, url: str, limit: BandwidthLimit | None = None) -> None:
+    def __init__(self, url: str, budget: IoBudget | None = None) -> None:
         """Raises SettingsError for a protocol that is unknown, unfit, or not installed; StoreError if it cannot be reached."""
         scheme = urlsplit(url).scheme
         if scheme in _UNFIT or "::" in url:
@@ -50,7 +51,11 @@ class FsspecStore(FsspecReader):
             )
         files, root = file_system(url, _INSTEAD)
         super().__init__(files, root, files.unstrip_protocol(root.rstrip("/")))
-        self._limit = limit
+        self._budget = budget or IoBudget.unlimited(SystemClock())
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        """See `ObjectStore`. `stream` reads by it."""
+        return self._budget.reads.take_read(super().read(key, position, size_bytes, whole=whole))
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`."""
@@ -64,8 +69,7 @@ class FsspecStore(FsspecReader):
             nonlocal crc32c
             for position in range(0, source.size_bytes, _CHUNK_BYTES):
                 chunk = bytes(source.read_at(position, min(_CHUNK_BYTES, source.size_bytes - position)))
-                if self._limit is not None:
-                    self._limit.take(len(chunk))
+                self._budget.uploads.take(len(chunk))
                 crc32c = crc32c_of(chunk, crc32c)
                 yield chunk
 

@@ -10,7 +10,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
 from sidecar.ports import ObjectStore
 from sidecar.storage.answers import StoreAnswers
-from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.directory_store import DirectoryStore
 from sidecar.store_settings import StoreSettings
 
@@ -35,30 +35,28 @@ def open_existing(settings: StoreSettings, clock: Clock | None = None) -> Object
 def open_store(
     settings: StoreSettings,
     clock: Clock | None = None,
-    limit: BandwidthLimit | None = None,
+    budget: IoBudget | None = None,
     answers: StoreAnswers | None = None,
 ) -> ObjectStore:
     """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError, StoreError.
 
     Args:
-        limit: of somebody who will change it. Default: what the settings say, for good.
+        budget: of somebody who will change it. Default: what the settings say, for good.
         answers: is told whether there are any, of a store behind a network that this process talks to itself.
     """
     clock = clock or SystemClock()
-    rate = settings.bandwidth_bytes_per_s
-    if limit is None and rate is not None:
-        limit = BandwidthLimit(rate, clock)
+    budget = budget or IoBudget.of(settings, clock)
     parts = urlsplit(settings.url)
     if parts.scheme == "s3":
         from sidecar.storage.s3 import S3Store  # boto3 is some 25 MB of memory
 
-        return S3Store(settings, clock, limit=limit, answers=answers)
+        return S3Store(settings, clock, budget=budget, answers=answers)
     if parts.scheme in {"file", "local"}:
         if parts.netloc:
             raise SettingsError(f"{settings.url}: a file url has three slashes: file:///directory")
-        return DirectoryStore(Path(unquote(parts.path)), limit)
+        return DirectoryStore(Path(unquote(parts.path)), budget)
     if "://" not in settings.url:
-        return DirectoryStore(Path(settings.url).expanduser(), limit)
+        return DirectoryStore(Path(settings.url).expanduser(), budget)
     from sidecar.storage.fsspec_store import FsspecStore
 
-    return FsspecStore(settings.url, limit)
+    return FsspecStore(settings.url, budget)

@@ -22,7 +22,7 @@ from sidecar.errors import (
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.answers import StoreAnswers
-from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.held_body import HeldBody
 from sidecar.storage.key_prefix import KeyPrefix
@@ -53,7 +53,7 @@ class S3Store:
         settings: StoreSettings,
         clock: Clock,
         randomness: random.Random | None = None,
-        limit: BandwidthLimit | None = None,
+        budget: IoBudget | None = None,
         answers: StoreAnswers | None = None,
     ) -> None:
         """Makes a client, sends nothing. Raises SettingsError. `answers`: is told whether there are any."""
@@ -66,7 +66,7 @@ class S3Store:
         self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier, answers or StoreAnswers(clock))
         self._pool = ThreadPoolExecutor(settings.s3.concurrency, thread_name_prefix="s3-upload")
         self._buffers = PartBuffers(settings.s3.part_bytes)
-        self._limit = limit
+        self._budget = budget or IoBudget.of(settings, clock)
 
     def close(self) -> None:
         """End the workers and the connections."""
@@ -114,7 +114,7 @@ class S3Store:
 
     def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
         """As `upload`, with another part size than the settings' (the probe takes S3's smallest)."""
-        upload = Upload(self._s3, key, source, self._limit)
+        upload = Upload(self._s3, key, source, self._budget.uploads)
         if source.size_bytes <= _SMALL_BYTES:
             # At once: behind another segment's queued parts it would hold up its own segment's commit.
             return upload.put_whole()
@@ -125,11 +125,11 @@ class S3Store:
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
-        return read_range(self._s3, key, position, size_bytes, whole=whole)
+        return self._budget.reads.take_read(read_range(self._s3, key, position, size_bytes, whole=whole))
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """See `ObjectStore`. Raises ObjectDamaged if length or checksum are not those of the object's headers."""
-        return stream(self._s3, key, chunk_bytes)
+        return self._budget.reads.take_stream(stream(self._s3, key, chunk_bytes))
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         """See `ObjectStore`."""

@@ -19,9 +19,7 @@ Answer = TypeVar("Answer")
 class Upload:
     """One object on its way. A key of its own lets it settle a lost answer by looking: nobody else can have made the object."""
 
-    def __init__(
-        self, requests: S3Requests, key: ObjectKey, source: UploadSource, limit: BandwidthLimit | None
-    ) -> None:
+    def __init__(self, requests: S3Requests, key: ObjectKey, source: UploadSource, limit: BandwidthLimit) -> None:
         self.s3 = requests
         self.key = key
         self.source = source
@@ -61,9 +59,10 @@ class Upload:
 
         The stubs name fewer types than botocore takes: bytearray and whatever reads are fine with it.
         """
-        return cast(
-            "bytes", body if self._limit is None or not self._limit.is_limited else PacedBody(body, self._limit)
-        )
+        if self._limit.is_limited:
+            return cast("bytes", PacedBody(body, self._limit))
+        self._limit.take(len(body))
+        return cast("bytes", body)
 
     def settled(self, operation: str, call: Callable[[], Answer], crc32c: int) -> Answer | None:
         """Make the object come into being; None if an answer was lost but the object is there as it should be.

@@ -16,7 +16,8 @@ from sidecar.config import Settings
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import SidecarError
 from sidecar.http.status_json import board_json
-from sidecar.pipeline import round_loop
+from sidecar.metrics import MeteredStore
+from sidecar.pipeline import process_store, round_loop
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.tools import Policy, Tools
@@ -58,7 +59,7 @@ def test_changed_settings_hold_from_the_next_round_on_and_no_upload_is_disturbed
         time.sleep(0.2)  # noqa: TID251
         assert not taken_over.is_set()
         # A backlog is when a limit is needed: that one does not wait for the round's end.
-        assert loop.loop._changing.bandwidth.is_limited
+        assert loop.loop._changing.budget.uploads.is_limited
         assert committed(store, "orders") == 0
         released.set()
         eventually(lambda: committed(store, "orders") > 0)
@@ -135,14 +136,19 @@ def test_bandwidth_and_policies_change_in_place(tmp_path: Path, store: MemorySto
     with looping(settings) as loop:
         eventually(lambda: not loop.health.not_ready())
         changing = loop.loop._changing
-        assert not changing.bandwidth.is_limited
+        assert not changing.budget.uploads.is_limited
         entry = {"pattern": ".*", "retention_ms": 3_600_000}
-        faster = {"bandwidth_bytes_per_s": 1 << 20}
+        faster = {"bandwidth_bytes_per_s": 1 << 20, "read_bytes_per_s": 1 << 21}
         loop.loop.adopt(changed(settings, store=faster, topics={"policies": [entry]}, run={"workers": 7}))
-        eventually(lambda: changing.bandwidth.is_limited)
+        eventually(lambda: changing.budget.uploads.is_limited)
+        assert changing.budget.reads.bytes_per_s == 1 << 21
+        assert loop.labelled("io_limit_bytes_per_second", direction="upload") == 1 << 20
+        assert loop.labelled("io_limit_bytes_per_second", direction="read") == 1 << 21
+        # Tasks of a compaction in this process ask through it, too: by the settings as they were when the job began.
+        assert isinstance(process_store.store_of(settings.store), MeteredStore)
         assert [found.retention_ms for found in changing.policies] == [3_600_000]
         loop.loop.adopt(settings)
-        eventually(lambda: not changing.bandwidth.is_limited and changing.policies == [])
+        eventually(lambda: not changing.budget.uploads.is_limited and changing.policies == [])
 
 
 def test_the_last_of_several_changes_counts(tmp_path: Path, store: MemoryStore) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.model import PartitionFiles, PartName, TopicPartition
+from sidecar.pipeline import process_store
+from sidecar.pipeline.compaction import group_compactor
 from sidecar.pipeline.compaction.directory import compact_directory
 from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
@@ -25,6 +29,8 @@ from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.verify import verify_archive
+from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
+from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, rig, rounds_scan
@@ -236,3 +242,43 @@ def test_after_a_restart_nothing_of_the_copies_is_taken_for_the_log(tmp_path: Pa
         assert archive(tools, log_dir).errors == []
         assert [found.problems for found in verify_archive(store, tools.clock, deep=True)] == [()]
     assert ranges(archived_states(store)["compacted-0"]) == rolled_ranges(log_dir, "compacted-0")
+
+
+def test_groups_are_read_in_their_turn_at_the_disk_within_the_limit_and_spare_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spared: list[str] = []
+    turns: list[int] = []
+
+    @contextmanager
+    def noted(path: Path, size_bytes: int) -> Iterator[None]:
+        spared.append(path.name)
+        yield
+
+    monkeypatch.setattr(group_compactor, "spared", noted)
+    with rig(tmp_path, "compacted-0") as found:
+        tools = found.tools
+        taking = tools.turns.reading
+
+        @contextmanager
+        def counted(device: int, *, beat: Callable[[], None], is_urgent: bool) -> Iterator[None]:
+            assert not is_urgent
+            with taking(device, beat=beat, is_urgent=is_urgent):
+                turns.append(device)
+                yield
+
+        monkeypatch.setattr(tools.turns, "reading", counted)
+        clock = ManualClock()
+        reads = BandwidthLimit(1000, clock)
+        object.__setattr__(tools, "budget", IoBudget(BandwidthLimit(None, clock), reads))
+        found.round()
+        files = list((found.log_dir / "compacted-0").glob("*.log"))
+        with process_store.lent(StoreSettings(url="/nowhere"), found.store, tools.budget):
+            assert found.compactor.turn()
+        (device,) = {path.stat().st_dev for path in files}
+        # One turn for the headers, one for both passes over the records.
+        assert turns == [device, device]
+        assert sorted(spared) == sorted(path.name for path in files)[:-1]
+        reads.take(0)
+        rolled_bytes = sum(path.stat().st_size for path in sorted(files)[:-1])
+        assert clock.monotonic_s() >= 2 * rolled_bytes / 1000  # headers and records, at least

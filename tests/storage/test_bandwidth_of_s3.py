@@ -9,7 +9,7 @@ import pytest
 from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey
 from sidecar.storage import BytesSource
-from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.s3 import S3Store
 from sidecar.store_settings import StoreSettings
 from tests.storage.s3_servers import new_bucket, s3_settings
@@ -23,7 +23,7 @@ class CountedLimit(BandwidthLimit):
         self._guard = threading.Lock()
         self.taken_bytes = 0
 
-    def take(self, size_bytes: int) -> None:
+    def take(self, size_bytes: int, *, waits: bool = True) -> None:
         with self._guard:
             self.taken_bytes += size_bytes
 
@@ -34,7 +34,7 @@ def test_each_byte_counts_once(s3_endpoint: str, sign_payload: bool, size_bytes:
     limit = CountedLimit()
     bucket = new_bucket(s3_endpoint)
     settings = StoreSettings(url=f"s3://{bucket}/archive", s3=s3_settings(s3_endpoint, sign_payload=sign_payload))
-    store = S3Store(settings, ManualClock(), limit=limit)
+    store = S3Store(settings, ManualClock(), budget=IoBudget(limit, BandwidthLimit(None, ManualClock())))
     try:
         store.upload(ObjectKey("a"), BytesSource(bytes(size_bytes)))
         assert limit.taken_bytes == size_bytes

@@ -24,7 +24,7 @@ from sidecar.errors import (
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.storage import BytesSource, FileSource, probe_store
-from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.s3 import S3Store
 from sidecar.store_settings import StoreSettings
 from tests.servers.fault_proxy import Break, Fault, FaultProxy, fault_proxy
@@ -361,7 +361,7 @@ def test_a_store_that_knows_only_checksums_of_checksums_is_compared_all_the_same
 def test_the_bandwidth_limit_holds_for_parts_and_small_objects(s3_endpoint: str) -> None:
     clock = ManualClock()
     settings = StoreSettings(url=f"s3://{new_bucket(s3_endpoint)}", s3=s3_settings(s3_endpoint))
-    store = S3Store(settings, clock, limit=BandwidthLimit(MIB, clock))
+    store = S3Store(settings, clock, budget=IoBudget(BandwidthLimit(MIB, clock), BandwidthLimit(None, clock)))
     store.upload(KEY, BytesSource(BIG))
     store.upload(ObjectKey("small"), BytesSource(BODY))
     assert store.read(ObjectKey("small")) == BODY

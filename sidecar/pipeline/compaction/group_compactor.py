@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,7 @@ from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.compaction.run import rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import checked_file, write_log
+from sidecar.pipeline.page_cache import spared
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -85,7 +86,15 @@ class GroupCompactor:
         groups = () if self._is_stopping() else self._waiting.take()
         if not groups:
             return False
-        looked = [(group, found) for group in groups if (found := self._look_over(group)) is not None]
+        with self._sparing(groups):
+            self._compact_all(groups)
+        for group in groups:
+            self._waiting.goes_raw(group.segments)
+        self._waiting.wake()
+        return True
+
+    def _compact_all(self, groups: Sequence[RolledGroup]) -> None:
+        looked = [(group, found) for group in groups if (found := self._looked_over(group)) is not None]
         jobs = [(group, found) for group, found in looked if found.files]
         try:
             if jobs:
@@ -96,10 +105,29 @@ class GroupCompactor:
             if not self._is_stopping():
                 _log.critical("group_compaction_crashed", error=repr(error), exc_info=error)
             self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of our own: {error!r}"))
-        for group in groups:
-            self._waiting.goes_raw(group.segments)
-        self._waiting.wake()
-        return True
+
+    def _looked_over(self, group: RolledGroup) -> _LookedOver | None:
+        with self._reading([group]):
+            return self._look_over(group)
+
+    @contextmanager
+    def _sparing(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
+        """What only we bring into the page cache is given back, as that of segments which are archived as they are."""
+        with ExitStack() as done:
+            if self._tools.policy.spares_cache:
+                for segment in (segment for group in groups for segment in group.segments):
+                    done.enter_context(spared(segment.log.path, segment.log.size_bytes))
+            yield
+
+    @contextmanager
+    def _reading(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
+        """Read as uploads do, in our turn at each disk. All workers of an engine count as one reader of a disk together."""
+        tools = self._tools
+        with ExitStack() as done:
+            # Only this thread takes several disks at once, and whoever else has one waits for no other.
+            for device in sorted({group.files.directory_id[0] for group in groups}):
+                done.enter_context(tools.turns.reading(device, beat=tools.beat, is_urgent=False))
+            yield
 
     def _look_over(self, group: RolledGroup) -> _LookedOver | None:
         found = _LookedOver()
@@ -122,10 +150,19 @@ class GroupCompactor:
 
     def _look_at(self, segment: SegmentFiles, table: ProducerTable, found: _LookedOver) -> tuple[ProducerTable, int]:
         log = segment.log
-        file = LogFile(log.path, segment.base_offset, segment.end_offset, log.size_bytes, log.mtime_ns)
+        reads = self._tools.budget.reads
+        file = LogFile(
+            log.path,
+            segment.base_offset,
+            segment.end_offset,
+            log.size_bytes,
+            log.mtime_ns,
+            read_bytes_per_s=reads.bytes_per_s,
+        )
         scanner, cutter = scan_file(log.path, base_offset=segment.base_offset, file=str(log.path)), Cutter(SPLIT_BYTES)
         largest_ms = -1
         for columns in scanner:
+            reads.take(int(columns.size_bytes.sum()))
             table, ended = _replayed(table, columns, str(log.path))
             found.completed += ended
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
@@ -148,6 +185,7 @@ class GroupCompactor:
             self._tools.beat()
             # The active segment's tail may be half written; batches below the stable end are whole.
             for columns in scan_file(log.path, base_offset=base_offset, file=str(log.path)):
+                self._tools.budget.reads.take(int(columns.size_bytes.sum()))
                 stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
                 table, ended = _replayed(table, stable, str(log.path))
                 found.completed += ended
@@ -176,7 +214,8 @@ class GroupCompactor:
             parts.directory.mkdir()
         try:
             engine = self._engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
-            with scanned(jobs, engine) as run:
+            _ = engine.cores  # A JVM starts before the disks are taken, not while they are.
+            with self._reading([group for group, _ in looked]), scanned(jobs, engine) as run:
                 results = rewritten(run, parts)
             self._take(looked, jobs, results, parts)
         finally:

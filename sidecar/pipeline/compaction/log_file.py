@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sidecar.compaction.segments import SegmentInput
 from sidecar.logformat.window import ReadAt
+from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.sources import input_of
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
 
@@ -17,7 +18,8 @@ from sidecar.pipeline.snapshots.segment_source import LocalSegment
 class LogFile:
     """The batches `[base_offset, end_offset)`: the first `size_bytes` bytes of a file.
 
-    `growing`: the active segment of a running broker, which may have become longer.
+    `growing`: the active segment of a running broker, which may have become longer. `read_bytes_per_s`: the limit of all
+    processes that read now, None for none; where `run` reads itself, its own limit counts.
     """
 
     path: Path
@@ -26,6 +28,7 @@ class LogFile:
     size_bytes: int
     mtime_ns: int
     growing: bool = False
+    read_bytes_per_s: int | None = None
 
     @property
     def name(self) -> str:
@@ -36,7 +39,7 @@ class LogFile:
     def opened(self) -> Iterator[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError."""
         with contextmanager(LocalSegment(str(self.path), self.size_bytes, self.growing).opened)() as read_at:
-            yield self.as_input(read_at)
+            yield self.as_input(process_store.disk_reads(self.read_bytes_per_s).paced(read_at))
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
         """The segment, read by a function that the caller has."""

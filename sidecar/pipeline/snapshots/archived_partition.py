@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import Self
 
@@ -15,19 +14,12 @@ from sidecar.clock import Clock
 from sidecar.errors import PartitionError
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
+from sidecar.pipeline import process_store
 from sidecar.pipeline.archived_indexes import read_part
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.snapshots.tasks import SegmentTask
-from sidecar.ports import ObjectStore
-from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
-
-
-@lru_cache(maxsize=4)
-def _store_of(settings: StoreSettings) -> ObjectStore:
-    """One store per process: its connections serve all tasks."""
-    return open_store(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class ArchivedLog:
 
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Reading raises StoreError."""
-        store = _store_of(self.store)
+        store = process_store.store_of(self.store)
 
         def read_at(position: int, buffer: memoryview) -> int:
             content = store.read(self.key, position, min(len(buffer), self.size_bytes - position))
@@ -137,7 +129,7 @@ class ArchivedPartition:
         """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
         segment = self.by_end[offset]
         key = below(self.root, segment.indexes_key)
-        store = _store_of(self.settings)
+        store = process_store.store_of(self.settings)
         found = store.head(key)
         if found is None:
             raise PartitionError(f"{key}: committed, but not in the store; verify the archive")
@@ -167,7 +159,7 @@ def archived_partitions(
     settings: StoreSettings, clock: Clock, include: Callable[[str], bool]
 ) -> tuple[list[ArchivedPartition], list[str]]:
     """All partitions of an archive whose topic is included, ascending, and what could not be read. Raises StoreError."""
-    store = _store_of(settings)
+    store = process_store.store_of(settings)
     found: list[ArchivedPartition] = []
     problems: list[str] = []
     for lineage in find_all_lineages(store, include):

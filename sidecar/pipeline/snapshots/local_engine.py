@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SidecarError
+from sidecar.io_share import be_one_of
 from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.memory_limit import memory_limit_bytes
 from sidecar.ports import MIB
@@ -69,7 +70,8 @@ class LocalEngine:
         # locks, and spawned ones would each load everything anew.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([PRELOADED])
-        pool = ProcessPoolExecutor(min(self._workers, len(tasks)), context, initializer=_leave_interrupts_to_the_parent)
+        workers = min(self._workers, len(tasks))
+        pool = ProcessPoolExecutor(workers, context, initializer=_as_one_of, initargs=(workers,))
         try:
             yield from _in_order(pool, function, tasks, self._workers * _AHEAD)
         except BrokenProcessPool as error:
@@ -93,5 +95,7 @@ def _in_order(
         yield waiting.popleft().result()
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _as_one_of(workers: int) -> None:
+    """Interrupts are the parent's affair; its I/O limits are divided."""
+    be_one_of(workers)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,135 @@
+"""One limit for all uploads of a process and one for all its reads, divided among processes that work for it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from sidecar.clock import ManualClock, SystemClock
+from sidecar.io_share import AsOneOf, be_one_of, io_shares, shared_with
+from sidecar.metrics import Metrics
+from sidecar.model import ObjectKey
+from sidecar.pipeline import process_store
+from sidecar.pipeline.snapshots.local_engine import LocalEngine
+from sidecar.ports import MIB
+from sidecar.storage import BytesSource, open_store
+from sidecar.storage.bandwidth import SMALL_BYTES, BandwidthLimit, IoBudget
+from sidecar.storage.directory_store import DirectoryStore
+from sidecar.store_settings import StoreSettings
+
+KEY = ObjectKey("some/key")
+
+
+def test_a_process_keeps_one_share_while_workers_have_the_others() -> None:
+    clock = ManualClock()
+    limit = BandwidthLimit(1000, clock)
+    limit.take(0)
+    with shared_with(3), shared_with(1):
+        assert io_shares() == 4
+        limit.take(1000)
+        limit.take(1000)
+    assert clock.monotonic_s() == pytest.approx(4.0)  # a quarter of the rate, and the second 1000 still to go
+    limit.take(0)
+    assert (clock.monotonic_s(), io_shares()) == (pytest.approx(8.0), 1)
+    limit.take(1000)
+    limit.take(0)
+    assert clock.monotonic_s() == pytest.approx(9.0)
+
+
+def test_a_worker_moves_one_share_of_the_limit() -> None:
+    try:
+        assert AsOneOf(_rate_of, 4)(1000) == pytest.approx(250)
+    finally:
+        be_one_of(1)
+
+
+def _rate_of(bytes_per_s: int) -> float:
+    clock = ManualClock()
+    limit = BandwidthLimit(bytes_per_s, clock)
+    limit.take(1000)
+    limit.take(0)
+    return 1000 / clock.monotonic_s()
+
+
+def shares_here(_task: int) -> bytes:
+    return bytes([io_shares()])
+
+
+def test_processes_of_a_pool_divide_the_limits_and_one_alone_does_not() -> None:
+    assert set(LocalEngine(3, alone_s=0).run(shares_here, range(6))) == {bytes([3])}
+    assert set(LocalEngine(1).run(shares_here, range(2))) == {bytes([1])}
+    assert io_shares() == 1
+
+
+def test_reads_of_stores_and_of_disks_share_one_limit_and_uploads_have_their_own(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = StoreSettings(url=str(tmp_path / "archive"), bandwidth_bytes_per_s=MIB, read_bytes_per_s=2 * MIB)
+    budget = IoBudget.of(settings, clock)
+    first, second = (open_store(settings, clock, budget) for _ in range(2))
+    first.upload(KEY, BytesSource(bytes(4 * MIB)))
+    uploaded_s = clock.monotonic_s()
+    second.upload(ObjectKey("other"), BytesSource(bytes(1)))
+    assert clock.monotonic_s() == pytest.approx(4.0)
+    assert uploaded_s < 4.0
+    assert first.read(KEY) == bytes(4 * MIB)
+    assert b"".join(second.stream(KEY, MIB)) == bytes(4 * MIB)
+    file = tmp_path / "file"
+    file.write_bytes(bytes(2 * MIB))
+    with file.open("rb", buffering=0) as opened:
+        read_at = budget.reads.paced(lambda _position, buffer: opened.readinto(buffer))
+        assert read_at(0, memoryview(bytearray(2 * MIB))) == 2 * MIB
+    budget.reads.take(0)
+    assert clock.monotonic_s() == pytest.approx(4.0 + (4 + 4 + 2) / 2)
+
+
+def test_small_reads_count_and_do_not_wait() -> None:
+    clock = ManualClock()
+    limit = BandwidthLimit(1000, clock)
+    limit.take_read(bytes(SMALL_BYTES + 1))
+    limit.take_read(bytes(SMALL_BYTES))
+    assert clock.monotonic_s() == 0.0
+    limit.take(0)
+    assert clock.monotonic_s() == pytest.approx((2 * SMALL_BYTES + 1) / 1000)
+
+
+def test_what_was_taken_and_waited_for_is_in_the_metrics() -> None:
+    clock, metrics = ManualClock(), Metrics()
+    limit = BandwidthLimit(None, clock)
+    metrics.store.watch("read", limit)
+
+    def sample(name: str) -> float | None:
+        return metrics.registry.get_sample_value(f"tiered_sidecar_{name}", {"direction": "read"})
+
+    assert sample("io_limit_bytes_per_second") == 0
+    limit.take(700)
+    limit.change(100)
+    limit.take(200)
+    limit.take(100)
+    assert sample("io_limit_bytes_per_second") == 100
+    assert (sample("io_bytes_total"), sample("io_throttle_wait_seconds_total")) == (1000, pytest.approx(2.0))
+
+
+def test_tasks_of_a_process_use_the_store_that_was_lent_whatever_its_limits_were(tmp_path: Path) -> None:
+    settings = StoreSettings(url=str(tmp_path), read_bytes_per_s=MIB)
+    reloaded = settings.model_copy(update={"read_bytes_per_s": None, "bandwidth_bytes_per_s": 64 * 1024})
+    budget = IoBudget.of(settings, ManualClock())
+    store = DirectoryStore(tmp_path, budget)
+    with process_store.lent(settings, store, budget):
+        assert process_store.store_of(settings) is store
+        assert process_store.store_of(reloaded) is store
+        assert process_store.disk_reads(None) is budget.reads
+    assert process_store.store_of(settings) is not store
+    assert process_store.disk_reads(5 * MIB) is process_store.disk_reads(5 * MIB)
+    assert process_store.disk_reads(5 * MIB).bytes_per_s == 5 * MIB
+
+
+def test_real_files_are_read_no_faster_than_the_limit_allows(tmp_path: Path) -> None:
+    """On the machine's own clock, which can only make it slower."""
+    settings = StoreSettings(url=str(tmp_path), read_bytes_per_s=8 * MIB)
+    DirectoryStore(tmp_path).upload(KEY, BytesSource(bytes(4 * MIB)))
+    store = open_store(settings, SystemClock())
+    begun_s = time.monotonic()  # noqa: TID251 - the machine's own clock is the point
+    assert sum(map(len, store.stream(KEY, MIB))) == 4 * MIB
+    assert time.monotonic() - begun_s >= 3 / 8  # noqa: TID251 - as above; the last MiB has been read, and waits for nobody
