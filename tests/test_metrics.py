@@ -160,6 +160,7 @@ def test_no_label_grows_with_the_broker(metrics: Metrics) -> None:
         "side",
         "directory",
         "condition",
+        "direction",
     }
 
 

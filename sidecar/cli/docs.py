@@ -63,8 +63,9 @@ JSON, or its elements with commas between. `null` unsets. A secret may also be r
 refused everywhere.
 
 **Reload**: `run` reads the file again when it changes (in Kubernetes: when the ConfigMap does) and on SIGHUP, and takes over what
-is marked `yes`: `store.bandwidth_bytes_per_s`, `store.read_bytes_per_s`, `topics.policies` and `log` at once, all else before the next round, so that no
-upload is disturbed. A round with much to archive may take hours: until its end `/status` has `pending` under `config`, and
+is marked `yes`: `store.bandwidth_bytes_per_s`, `store.read_bytes_per_s`, `topics.policies` and `log` at once, all else before the
+next round, so that no upload is disturbed. A round with much to archive may take hours: until its end
+`/status` has `pending` under `config`, and
 `tiered_sidecar_config_pending` is 1. A change of `compaction` or `gc` cuts off a compaction that runs,
 which then begins again; the archive stays whole. A file that changes anything else, is wrong, or needs more memory than the
 container has, is refused as a whole: the log says which settings need a restart, `tiered_sidecar_config_stale` is 1,

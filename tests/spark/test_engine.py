@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from sidecar.config import SparkSettings
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.engine_ports import TaskEngine
+from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
+from sidecar.io_share import io_shares
 from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.targets import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkFailed
+from sidecar.spark.stages import SparkStages
 from tests.golden import VERSIONS, golden
 from tests.snapshots.log_dirs import tree
 
@@ -92,3 +94,27 @@ def test_answers_that_nobody_wants_any_more(spark: EmbeddedSpark) -> None:
     assert next(answers) == b"0"
     answers.close()  # type: ignore[attr-defined]
     assert list(SparkEngine(spark).run(doubled, [1])) == [b"2"]
+
+
+def shares_here(task: int) -> bytes:
+    return b"%d" % io_shares()
+
+
+def scanned_here(task: int) -> Iterator[Row]:
+    yield 0, io_shares()
+
+
+def reduced_here(_bucket: int, values: Sequence[int]) -> Iterator[Row]:
+    yield TO_DRIVER, (*values, io_shares())
+
+
+def rewritten_here(_rows: Iterable[Row], _plan: object) -> Iterator[int]:
+    yield io_shares()
+
+
+def test_tasks_and_this_process_divide_the_io_limits(spark: EmbeddedSpark) -> None:
+    assert set(SparkEngine(spark).run(shares_here, range(4))) == {b"3"}  # local[2], and this process
+    with SparkStages(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
+        assert (list(run.answers), io_shares()) == ([(3, 3)], 3)
+        assert run.third(rewritten_here, [None]) == [3]
+    assert io_shares() == 1

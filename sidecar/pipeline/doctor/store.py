@@ -187,7 +187,9 @@ def impatient(settings: StoreSettings, timeout_s: float) -> StoreSettings:
         "read_timeout_s": min(settings.s3.read_timeout_s, timeout_s / (2 * _ATTEMPTS)),
     }
     s3 = settings.s3.model_copy(update=limits)
-    return settings.model_copy(update={"retry": retry, "s3": s3, "bandwidth_bytes_per_s": None, "read_bytes_per_s": None})
+    return settings.model_copy(
+        update={"retry": retry, "s3": s3, "bandwidth_bytes_per_s": None, "read_bytes_per_s": None}
+    )
 
 
 def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Check]:
