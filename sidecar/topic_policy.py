@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 NOT_TOLD: Final = "not told by the broker yet"
+
+
+class OnUnkeyed(StrEnum):
+    """What compaction does with records without a key."""
+
+    DROP = "drop"
+    REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from sidecar.cli.engines import EngineName, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SettingsError
+from sidecar.topic_policy import OnUnkeyed
 
 _AS_DECLARED: Final = "Default: as the settings have it for the topic"
 
@@ -50,6 +51,10 @@ def compact(
             help=f"Refuse records whose version is malformed, instead of ranking them lowest. {_AS_DECLARED}.",
             show_default=False,
         ),
+    ] = None,
+    on_unkeyed: Annotated[
+        OnUnkeyed | None,
+        typer.Option(help=f"Records without a key: drop them, or refuse to compact the partition. {_AS_DECLARED}."),
     ] = None,
     now_ms: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="The time that decides on tombstones. Default: now.")
@@ -151,7 +156,7 @@ def compact(
     from sidecar.cli.compaction_rules import Wanted
     from sidecar.pipeline.compaction.command_rules import GivenRules
 
-    given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms)
+    given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms, on_unkeyed)
     wanted = Wanted(given, _now_ms(now_ms), override, what_if)
     if directory is None:
         from sidecar.cli.archive_compaction import compact_archive

@@ -39,6 +39,7 @@ class CompactionRules:
 
     `header`: name of the version header, for `Strategy.HEADER`; see `strategy_in_use`.
     `strict_headers`: a malformed version fails the partition; otherwise its record counts as one without version.
+    `refuses_unkeyed`: a record without a key fails the partition; otherwise it is dropped, as by Kafka's cleaner.
     `kafka_4_3`: end as Kafka 4.3.0 would: the last batch of the round is kept instead of that of each output segment,
     and legacy messages become magic 2.
     `exact_keys`: keys are compared byte by byte. Otherwise their 128-bit hashes are, under a secret key: that any two of n
@@ -51,6 +52,7 @@ class CompactionRules:
     strategy: Strategy = Strategy.OFFSET
     header: str = ""
     strict_headers: bool = False
+    refuses_unkeyed: bool = False
     delete_retention_ms: int = DAY_MS
     segment_bytes: int = 1024**3
     segment_index_bytes: int = 10 * 1024**2
@@ -121,4 +123,10 @@ def version_of(record: Record, name: str) -> tuple[bool, int | None]:
 def malformed_version(offset: int, name: str) -> CorruptFile:
     """The error of strict mode."""
     what = f"header {name!r} holds no version (expected {VERSION_BYTES} bytes); correct the producer, or switch strict mode off"
+    return CorruptFile(what, offset=offset)
+
+
+def unkeyed_record(offset: int) -> CorruptFile:
+    """The error for a record without a key where those are refused."""
+    what = "a record without a key, and on_unkeyed is refuse; nothing was compacted. Correct the producer, or set on_unkeyed: drop"
     return CorruptFile(what, offset=offset)

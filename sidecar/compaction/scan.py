@@ -11,11 +11,12 @@ import numpy.typing as npt
 from producer_state.facts import CONTROL, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL, Int32Column, Int64Column
 from sidecar.compaction import kernels_scan as kernels
 from sidecar.compaction import scan_places as places
+from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.inflating import Body, Inflater, wrapped_stream
 from sidecar.compaction.key_table import KeyTable
-from sidecar.compaction.rules import malformed_version
+from sidecar.compaction.rules import malformed_version, unkeyed_record
 from sidecar.compaction.segments import Chunk, SegmentInput, Split, chunks
-from sidecar.errors import CorruptFile, PartitionError
+from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CURRENT_MAGIC, SMALLEST_RECORD_BYTES
 
@@ -121,7 +122,7 @@ def scan_split(
     """Check every batch of a split and enter its records, but for those below `start_offset`.
 
     `verdicts`: by batch, not 0 for those of aborted transactions; may be left out where there are none.
-    Raises CorruptFile with the position, also for a malformed version in strict mode.
+    Raises CorruptFile with the position, also for a malformed version and a record without a key where those are refused.
     """
     task = table.task
     task[places.SPLIT] = split.number
@@ -146,6 +147,8 @@ def scan_split(
     if table.rules.strict_headers and task[places.FIRST_MALFORMED] >= 0:
         error = malformed_version(int(task[places.FIRST_MALFORMED]), table.rules.header_name)
         raise error.within(segment.file)
+    if table.rules.refuses_unkeyed and task[places.UNKEYED]:
+        raise unkeyed_record(_first_unkeyed_offset(segment, split, verdicts, start_offset)).within(segment.file)
     return SplitScan(
         split=split,
         batch_count=int(task[places.BATCH]),
@@ -162,6 +165,24 @@ def scan_split(
         last_position=last_position,
         events=TransactionEvents.joined(events),
     )
+
+
+def _first_unkeyed_offset(
+    segment: SegmentInput, split: Split, verdicts: npt.NDArray[np.uint8], start_offset: int
+) -> int:
+    """Of a split that has such a record. Slow: decodes in Python."""
+    number = 0
+    for chunk in chunks(segment, split):
+        columns = chunk.columns()
+        for row in range(chunk.rows):
+            is_aborted = number < len(verdicts) and verdicts[number] != 0
+            batch = None if is_aborted else decode_batch(bytes(chunk.batch(row)), columns, row)
+            number += 1
+            if batch is not None and not batch.is_control:
+                found = (record.offset for record in batch.records if record.key is None)
+                if (offset := next((one for one in found if one >= start_offset), None)) is not None:
+                    return offset
+    raise SegmentChanged(f"{segment.file}: its records without a key are gone since it was scanned")
 
 
 def _scan_chunk(

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from sidecar.compaction_strategy import Strategy, header_name, strategy_of
 from sidecar.config.section import MIB, Section, require_pattern
 from sidecar.store_settings import Reloadable
+from sidecar.topic_policy import OnUnkeyed
 
 NEVER_MS = 2**63 - 1
 DAY_MS = 86_400_000
@@ -52,6 +53,8 @@ class CompactionPolicy(Section):
     """For `header`: the name of the header that holds the version, 8 bytes. Empty: records are compared by offset."""
     strict: Reloadable[bool] = False
     """For `header`: a malformed version stops the partition, instead of ranking its record lowest."""
+    on_unkeyed: Reloadable[OnUnkeyed] = OnUnkeyed.DROP
+    """Records without a key: `drop` them, as Kafka's cleaner does, or `refuse` to compact the partition."""
     exact_keys: Reloadable[bool] = False
     """Compare keys byte by byte, not by their keyed 128-bit hash."""
     when: Reloadable[CompactionWhen] = CompactionWhen.AFTER_UPLOAD
@@ -84,6 +87,8 @@ class TopicCompaction(Section):
     """See `compaction.header`."""
     strict: bool | None = None
     """See `compaction.strict`."""
+    on_unkeyed: OnUnkeyed | None = None
+    """See `compaction.on_unkeyed`."""
     exact_keys: bool | None = None
     """See `compaction.exact_keys`."""
     when: CompactionWhen | None = None

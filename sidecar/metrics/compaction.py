@@ -71,6 +71,12 @@ class CompactionMetrics:
         self._records = declare.counter(
             "compaction_records_total", "Records that compaction has read, and those that were left.", "side"
         )
+        self._odd_records = declare.counter(
+            "compaction_odd_records_total",
+            "Records that compaction dropped because they have no key (unkeyed), and records that lose to others of their key "
+            "because their version is malformed (malformed_version). The log and /status name the topics.",
+            "kind",
+        )
         self._duration = declare.histogram(
             "compaction_job_duration_seconds", "How long jobs took, of one partition or of many."
         )
@@ -83,6 +89,8 @@ class CompactionMetrics:
         )
         for result in ("ok", "failed"):
             self._partitions.labels(result)
+        for kind in ("unkeyed", "malformed_version"):
+            self._odd_records.labels(kind)
         for side in ("before", "after"):
             self._bytes.labels(side)
             self._records.labels(side)
@@ -124,6 +132,11 @@ class CompactionMetrics:
         ):
             self._bytes.labels(side).inc(size_bytes)
             self._records.labels(side).inc(records)
+
+    def odd_records(self, unkeyed: int, malformed_versions: int) -> None:
+        """One partition was compacted that has such records."""
+        self._odd_records.labels("unkeyed").inc(unkeyed)
+        self._odd_records.labels("malformed_version").inc(malformed_versions)
 
     def failed(self) -> None:
         """One partition could not be compacted."""

@@ -124,6 +124,12 @@ STORIES: dict[str, Story] = {
         summary="kafka-0: a partition is due for compaction since 8h 20m 0s",
         eval_minute=500,
     ),
+    "TieredSidecarCompactionOddRecords": Story(
+        firing={'tiered_sidecar_compaction_odd_records_total{{T}, kind="unkeyed"}': "0x100 60x100"},
+        quiet={'tiered_sidecar_compaction_odd_records_total{{T}, kind="unkeyed"}': "60x200"},
+        summary="kafka-0: compaction met 60 records of kind unkeyed within an hour",
+        labels={"kind": "unkeyed"},
+    ),
     "TieredSidecarStoreErrors": Story(
         firing={DENIED: "0+1x200", STORED: "0+3x200", MISSING: "0+0x200"},
         # Absent objects are answers, not errors.

@@ -34,6 +34,8 @@ class Rig:
         self.clean_end = dict.fromkeys(dirty, 0)
         self.looks: list[str] = []
         self.jobs: list[list[str]] = []
+        self.odd: dict[str, tuple[int, int]] = {}
+        """By topic: records without a key, and malformed versions."""
         self.ends: dict[str, Exception] = {}
         """By topic: what a partition's own result is."""
         self.job_ends: Callable[[list[str]], Exception | None] = lambda _topics: None
@@ -69,7 +71,7 @@ class Rig:
                 continue
             before = self.dirty[name.topic] + self.clean[name.topic]
             self.dirty[name.topic], self.clean_end[name.topic] = 0, compacting.led.end_offset
-            yield Compacted(name, None, before, 100, 20, 10)
+            yield Compacted(name, None, before, 100, 20, 10, *self.odd.get(name.topic, ()))
 
     def offer(self, *partitions: LedPartition) -> None:
         self.worker.offer(partitions or [led(topic) for topic in self.dirty])

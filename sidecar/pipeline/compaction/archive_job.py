@@ -47,6 +47,8 @@ class ArchiveJobs:
                 result.bytes_after,
                 result.records_before,
                 result.records_after,
+                result.unkeyed,
+                result.malformed_versions,
             )
 
     def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:

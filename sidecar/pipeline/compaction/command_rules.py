@@ -11,9 +11,14 @@ from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, st
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SettingsError
 from sidecar.pipeline.compaction.topic_rule import DEFAULT, ENTRY, NO_HEADER, SECTION, with_told
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import OnUnkeyed, TopicPolicy
 
-_FLAGS: Final = {"strict": "strict", "exact_keys": "exact-keys", "segment_bytes": "segment-bytes"}
+_FLAGS: Final = {
+    "strict": "strict",
+    "on_unkeyed": "on-unkeyed",
+    "exact_keys": "exact-keys",
+    "segment_bytes": "segment-bytes",
+}
 """By setting: its flag. Strategy and header are compared together."""
 
 
@@ -27,6 +32,7 @@ class GivenRules:
     exact_keys: bool | None = None
     segment_bytes: int | None = None
     delete_retention_ms: int | None = None
+    on_unkeyed: OnUnkeyed | None = None
 
 
 @dataclass(frozen=True, slots=True)

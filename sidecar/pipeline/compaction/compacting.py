@@ -24,7 +24,10 @@ class Compacting:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How that ended: figures of what was committed, or an error. See `PartitionCompaction.is_unknown`."""
+    """How that ended: figures of what was committed, or an error. See `PartitionCompaction.is_unknown`.
+
+    `unkeyed` and `malformed_versions`: see `CompactionFigures`.
+    """
 
     topic_partition: TopicPartition
     error: SidecarError | None = None
@@ -32,6 +35,8 @@ class Compacted:
     bytes_after: int = 0
     records_before: int = 0
     records_after: int = 0
+    unkeyed: int = 0
+    malformed_versions: int = 0
 
 
 class DeletionUnnoted(CommitConflict):

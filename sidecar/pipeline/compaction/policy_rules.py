@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.config import CompactionPolicy
+from sidecar.topic_policy import OnUnkeyed
 
 
 def rules_of(policy: CompactionPolicy, now_ms: int, *, segment_bytes: int | None = None) -> CompactionRules:
@@ -13,6 +14,7 @@ def rules_of(policy: CompactionPolicy, now_ms: int, *, segment_bytes: int | None
         strategy=policy.strategy,
         header=policy.header,
         strict_headers=policy.strict,
+        refuses_unkeyed=policy.on_unkeyed is OnUnkeyed.REFUSE,
         delete_retention_ms=policy.delete_retention_ms,
         segment_bytes=segment_bytes or policy.segment_bytes,
         exact_keys=policy.exact_keys,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
@@ -30,6 +31,14 @@ TOGETHER_MAX = 4096
 LOOKERS = 8
 LONE_FAILURES_MAX = 3
 """So many jobs of one partition may fail in a row; then the fault is not theirs, and all rest."""
+
+
+@dataclass(slots=True)
+class OddRecords:
+    """Of a topic, since this process began: records without a key that were dropped, and records with a malformed version."""
+
+    unkeyed: int = 0
+    malformed_versions: int = 0
 
 
 class CompactionWorker:
@@ -75,6 +84,7 @@ class CompactionWorker:
         self._lone_failures = 0
         self._resting_until_s = 0.0
         self._held_back: Mapping[TopicPartition, str] = {}
+        self._odd_records: dict[str, OddRecords] = {}
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now. Returns at once."""
@@ -192,6 +202,23 @@ class CompactionWorker:
                 records_before=result.records_before,
                 records_after=result.records_after,
             )
+            self._note_odd_records(result)
+
+    def _note_odd_records(self, result: Compacted) -> None:
+        if not (result.unkeyed or result.malformed_versions):
+            return
+        self._metrics.compaction.odd_records(result.unkeyed, result.malformed_versions)
+        topic = self._odd_records.setdefault(result.topic_partition.topic, OddRecords())
+        topic.unkeyed += result.unkeyed
+        topic.malformed_versions += result.malformed_versions
+        _log.warning(
+            "compaction_met_odd_records",
+            partition=str(result.topic_partition),
+            unkeyed_dropped=result.unkeyed,
+            malformed_versions=result.malformed_versions,
+            remedy="records without a key are gone from the archive after the grace period, records with a malformed version "
+            "lose to others of their key: correct the producer; compaction.on_unkeyed and compaction.strict refuse such topics",
+        )
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
@@ -240,4 +267,5 @@ class CompactionWorker:
         )
         names = {compacting.led.topic_partition for compacting in running}
         rows = status_rows(self._list, self._quarantine, names)
-        self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows})
+        odd = {topic: asdict(found) for topic, found in sorted(self._odd_records.items())}
+        self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": odd})
