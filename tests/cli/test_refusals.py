@@ -132,10 +132,11 @@ def test_an_archive_that_is_not_there_is_not_an_empty_one(command: str, tmp_path
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "zip:///a.zip"])
-def test_protocols_that_can_only_be_read_are_refused(url: str) -> None:
-    outcome = in_this_process("status", "--archive", url)
+def test_protocols_that_can_only_be_read_are_refused_where_objects_may_be_deleted(url: str) -> None:
+    outcome = in_this_process("gc", "--archive", url)
     assert outcome.code == 2
     assert "can only be read; use s3://" in outcome.err
+    assert in_this_process("status", "--archive", url).code == 6
 
 
 def test_other_stores_that_do_not_answer_are_exit_code_6() -> None:
