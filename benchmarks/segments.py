@@ -29,14 +29,17 @@ _HEAD_BYTES_IN_SIZE = 9
 """Leader epoch, magic and checksum count into the size field; what stands before it does not."""
 
 
-def write_log_dir(directory: Path, segments: int, segment_bytes: int) -> Path:
-    """A log dir with one partition, `measured-0`, of so many rolled segments of about `segment_bytes`; its path."""
+def write_log_dir(directory: Path, segments: int, segment_bytes: int, *, batch_ms: int = 10) -> Path:
+    """A log dir with one partition, `measured-0`, of so many rolled segments of about `segment_bytes`; its path.
+
+    `batch_ms`: from the first timestamp of a batch to that of the next.
+    """
     partition = directory / f"{TOPIC}-0"
     partition.mkdir(parents=True)
     records = _records(random.Random(1))
     offset = 0
     for _ in range(segments):
-        offset = _write_segment(partition, offset, segment_bytes, records)
+        offset = _write_segment(partition, offset, segment_bytes, records, batch_ms)
     for suffix in ("log", "index", "timeindex"):
         (partition / f"{offset:020d}.{suffix}").touch()
     (partition / "leader-epoch-checkpoint").write_text("0\n1\n3 0\n")
@@ -69,12 +72,12 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _write_segment(partition: Path, base_offset: int, segment_bytes: int, records: bytes) -> int:
+def _write_segment(partition: Path, base_offset: int, segment_bytes: int, records: bytes, batch_ms: int) -> int:
     """Returns the next segment's base offset."""
     path, offset, written = partition / f"{base_offset:020d}.log", base_offset, 0
     with path.open("wb") as file:
         while written < segment_bytes:
-            batch = _batch(offset, records)
+            batch = _batch(offset, records, batch_ms)
             file.write(batch)
             written += len(batch)
             offset += RECORDS_PER_BATCH
@@ -87,10 +90,10 @@ def _write_segment(partition: Path, base_offset: int, segment_bytes: int, record
     return offset
 
 
-def _batch(base_offset: int, records: bytes) -> bytes:
+def _batch(base_offset: int, records: bytes, batch_ms: int = 10) -> bytes:
     number = base_offset // RECORDS_PER_BATCH
     producer, turn = number % PRODUCERS, number // PRODUCERS
-    timestamp_ms = FIRST_TIMESTAMP_MS + 10 * number
+    timestamp_ms = FIRST_TIMESTAMP_MS + batch_ms * number
     last_delta = RECORDS_PER_BATCH - 1
     largest_ms = timestamp_ms + last_delta // 100
     sequence = turn * RECORDS_PER_BATCH % 2**31

@@ -73,7 +73,8 @@ def check_as_broker(data: bytes | memoryview, base_offset: int, file: str = "") 
 def read_newest_timestamp_ms(path: Path, base_offset: int, end_offset: int) -> int | None:
     """The largest timestamp of a rolled segment `[base_offset, end_offset)`: that of its index's last entry.
 
-    None if the file is empty, torn, not ascending at its end, or names an offset outside of the segment. Raises OSError.
+    None if the file is empty, torn, not ascending at its end, ends in zeros, or names an offset outside of the segment.
+    Raises OSError.
     A broker that truncated its log within the segment may have left a timestamp that is too low: see `TimeIndexCheck`.
     """
     with os.fdopen(open_regular(path), "rb") as file:
@@ -85,7 +86,7 @@ def read_newest_timestamp_ms(path: Path, base_offset: int, end_offset: int) -> i
     index = read_time_index(tail, base_offset, str(path))
     ascends = bool((np.diff(index.timestamp_ms) > 0).all() and (np.diff(index.offset) > 0).all())
     newest_ms, offset = int(index.timestamp_ms[-1]), int(index.offset[-1])
-    return newest_ms if ascends and newest_ms >= 0 and base_offset <= offset < end_offset else None
+    return newest_ms if ascends and newest_ms > 0 and base_offset <= offset < end_offset else None
 
 
 @dataclass(slots=True)

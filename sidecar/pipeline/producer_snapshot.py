@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.exactness import is_exact, knows_beginning
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
@@ -90,10 +91,14 @@ def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
     if offset > 0 and directory is not None:
         try:
             content = read_regular(directory / file_name(offset, Suffix.SNAPSHOT))
-            return KnownState(ProducerTable.from_snapshot(offset, content), offset, exact=True)
+            return _known_at_start(ProducerTable.from_snapshot(offset, content))
         except (CorruptSnapshot, OSError):
             pass  # A snapshot that cannot be read tells no more than one that is not there.
-    return KnownState(ProducerTable.blank(offset), offset, exact=offset == 0)
+    return _known_at_start(ProducerTable.blank(offset))
+
+
+def _known_at_start(table: ProducerTable) -> KnownState:
+    return KnownState(table, table.end_offset, is_exact(beginning_known=knows_beginning(table), cleaned=False))
 
 
 def _newest_offset(table: ProducerTable) -> int:
@@ -125,7 +130,7 @@ def choose_snapshot(
     Raises SegmentChanged if the snapshot file is not the one that was listed.
     """
     is_cut = cut_offset is not None
-    exact = known.exact and (is_cut or not reading.looks_cleaned)
+    exact = is_exact(beginning_known=known.exact, cleaned=reading.looks_cleaned and not is_cut)
     expiration = Expiration.with_margins(log_time_ms, producer_id_expiration_ms)
     table = reading.state.unexpired(expiration)
     rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,6 +169,10 @@ def test_what_2_7_2_wrote_is_tiered_once_healed(written: Written, tmp_path: Path
             f"{PARTITION}/{name}" for name in lacking
         }
         assert before.keys() <= after.keys()
+        heal_newest_again(log_dir, report, lacking)
+        assert {name: value[-1] for name, value in fingerprint(log_dir).items() if name.endswith(".snapshot")} == {
+            name: value[-1] for name, value in after.items() if name.endswith(".snapshot")
+        }
 
         broker.start()
         rolled = written.bases[:-1]
@@ -184,6 +189,21 @@ def test_what_2_7_2_wrote_is_tiered_once_healed(written: Written, tmp_path: Path
             for suffix in files.keys() - {".snapshot", ".leader_epoch_checkpoint"}:
                 assert files[suffix].read_bytes() == (directory / f"{base:020d}{suffix}").read_bytes()
             assert files[".snapshot"].read_bytes() == (directory / f"{end:020d}.snapshot").read_bytes()
+
+
+def heal_newest_again(log_dir: Path, whole: dict[str, Any], healed: list[str]) -> None:
+    """Without the newest of those it made, `heal` reads one segment: on from the snapshot below. All bases have one again."""
+    directory = log_dir / PARTITION
+    (directory / healed[-1]).unlink()
+    done = run_program({}, "snapshots", "heal", "--json", "--replay", "window", str(log_dir))
+    assert done.returncode == 0, done.stderr
+    (report,) = json_lines(done)
+    (row,) = report["partitions"]
+    below = max(base for base in segment_bases(directory) if base < int(healed[-1].partition(".")[0]))
+    assert row["replayed_from"] == [{"offset": below, "start": "snapshot"}]
+    assert row["read_bytes"] == (directory / f"{below:020d}.log").stat().st_size
+    assert row["exact"]
+    assert whole["counts"]["read_bytes"] > 4 * row["read_bytes"]
 
 
 def steps(broker: KafkaBroker, what: str) -> list[int]:

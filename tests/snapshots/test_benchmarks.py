@@ -11,7 +11,10 @@ from tests.tiny_benchmarks import result_of
 
 def test_heal_is_measured(tmp_path: Path) -> None:
     found = result_of("heal", tmp_path)
-    assert [(run["partitions"], run["created"]) for run in found] == [(5, 50), (5, 0), (1, 1)]
+    assert [(run["partitions"], run["created"]) for run in found] == [(5, 50), (5, 0), (1, 1), *[(1, 2)] * 3]
+    full, after_snapshot, after_empty = (run["read_mb"] for run in found[-3:])
+    assert after_snapshot * 4 < full
+    assert after_empty < full
     assert all(20 < run["peak_mb"] < 2_000 for run in found)
 
 

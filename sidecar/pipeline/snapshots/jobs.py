@@ -80,7 +80,7 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """No state above `offset` can be told; from `resumes_at` on states can be told again, None: none can."""
+    """No state above `offset` can be told; `resumes_at` is the next boundary at which one can, None: at none."""
 
     offset: int
     reason: str
@@ -89,7 +89,7 @@ class Stopped:
     @property
     def unreachable(self) -> str:
         """For people: of which boundaries there is no state."""
-        return f"above offset {self.offset}" + (f" up to {self.resumes_at}" if self.resumes_at is not None else "")
+        return f"above offset {self.offset}" + (f" and below {self.resumes_at}" if self.resumes_at is not None else "")
 
 
 @dataclass(frozen=True, slots=True)

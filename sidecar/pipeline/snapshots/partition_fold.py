@@ -122,9 +122,24 @@ class PartitionFold:
         yield from self._flush()
         offset = self._position if self._position is not None else task.base_offset
         self._damaged.add(task.base_offset)
-        later = [start for start in self._starts if task.end_offset is not None and start >= task.end_offset]
-        yield Stopped(offset, reason, min(later, default=None))
+        yield Stopped(offset, reason, self._next_boundary(task))
         self._state = self._window = None
+
+    def _next_boundary(self, damaged: SegmentTask) -> int | None:
+        """The first boundary whose replay may begin above a segment."""
+        end_offset = damaged.end_offset
+        if end_offset is None:
+            return None
+        snapshots = [
+            each.offset for each in self._job.starts if each.kind is StartKind.SNAPSHOT and each.offset >= end_offset
+        ]
+        first = min(snapshots, default=None)
+        told = (
+            boundary
+            for boundary in self._job.boundaries
+            if self._job.windows.get(boundary, -1) >= end_offset or (first is not None and boundary > first)
+        )
+        return min(told, default=None)
 
     def _flush(self) -> Iterator[Event]:
         """End a window replay: find out what its start could not know, and go on from there as from any other state."""
