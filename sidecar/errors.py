@@ -8,6 +8,7 @@ SidecarError                    exit 1
 │   ├── SegmentChanged                   a file changed or vanished while it was read; looked at again later
 │   ├── CoverageHole                     the next local segment does not continue the archive
 │   ├── LineageUnknown                   another topic, or not a continuation of the archived log
+│   ├── StagingTooSmall                  not compacted: work files of one segment would exceed their bound
 │   └── CommitRefused                    a commit that the rules of the archive forbid; nothing was written
 ├── StagingFull                 exit 3   no room for work files
 ├── VerificationMismatch        exit 4   what is stored is not what was committed
@@ -107,6 +108,10 @@ class LineageUnknown(PartitionError):
 
 class CommitRefused(PartitionError):
     """The actions of a commit break a rule of the archive: overlap, unknown segment, lower generation, another topic."""
+
+
+class StagingTooSmall(PartitionError):
+    """The work files of one segment would take more than `compaction.max_staging_bytes`: the partition is not compacted."""
 
 
 class StagingFull(SidecarError):

@@ -57,7 +57,12 @@ def compact_archive(
         return 0
     with _engine(settings, engine, store, lineages) as (runner, staging):
         compactor = ArchiveCompactor(
-            settings.store, runner, SystemClock(), staging, tell=lambda text: None if options.quiet else remark(text)
+            settings.store,
+            runner,
+            SystemClock(),
+            staging,
+            max_staging_bytes=settings.compaction.staging_bytes,
+            tell=lambda text: None if options.quiet else remark(text),
         )
         if wanted.what_if:
             return _forecast(options, compactor, runner, lineages, requests, keys_file)

@@ -68,17 +68,22 @@ class DecidedSplits:
                     found[number] = Ending(ends_segment=number == last)
         return found
 
-    def outputs(self, rewritten: Mapping[int, RewrittenSplit]) -> tuple[PlannedOutput, ...]:
+    def outputs(
+        self, rewritten: Mapping[int, RewrittenSplit], chosen: range | None = None
+    ) -> tuple[PlannedOutput, ...]:
         """Join segments to outputs, by the sizes that they have (with `kafka_4_3`, had).
 
-        `rewritten`: what came of the splits that `endings` has. Raises PartitionError if one segment is too large for a file.
+        `rewritten`: what came of the splits that `endings` has. `chosen`: only these segments, None for all. Raises
+        PartitionError if one segment is too large for a file.
         """
         of_segment = self._of_segment()
-        segments = [self._rewritten(number, splits, rewritten) for number, splits in enumerate(of_segment)]
+        chosen = range(len(of_segment)) if chosen is None else chosen
+        segments = [self._rewritten(number, of_segment[number], rewritten) for number in chosen]
         outputs: list[PlannedOutput] = []
         begin = 0
-        for count in grouped([self._size(number, found) for number, found in enumerate(segments)], self.rules):
-            outputs.append(self._output(begin, segments[begin : begin + count]))
+        sizes = [self._size(number, found) for number, found in zip(chosen, segments, strict=True)]
+        for count in grouped(sizes, self.rules):
+            outputs.append(self._output(chosen.start + begin, segments[begin : begin + count]))
             begin += count
         return tuple(outputs)
 

@@ -136,8 +136,11 @@ class CompactionSettings(CompactionPolicy):
     check_interval_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 15.0
     """`log.cleaner.backoff.ms`: between two looks for partitions to compact."""
     max_job_bytes: Reloadable[Annotated[int, Field(ge=MIB)]] = 16_384 * MIB
-    """Partitions are compacted together up to this size. A larger one is compacted alone. Also for `before_upload`: so much
+    """Partitions are compacted together up to this size of logs. A larger one is compacted alone. Also for `before_upload`: so much
     may lie in `staging_dir` as compacted copies."""
+    max_staging_bytes: Reloadable[Annotated[int, Field(ge=MIB)] | None] = None
+    """So many bytes of an archive compaction may wait at once as work files in `staging_dir`, or in the store where a cluster does
+    the work. A job writes in steps that keep to it. Default: `max_job_bytes`."""
     retry_wait_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 60.0
     """How long a partition is left alone after its compaction failed. Each further failure doubles it."""
     retry_wait_max_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 3600.0
@@ -177,6 +180,11 @@ class CompactionSettings(CompactionPolicy):
     def staging_path(self) -> Path:
         """`staging_dir`, or where it is not set the system's."""
         return Path(tempfile.gettempdir()) if self.staging_dir is None else self.staging_dir.expanduser()
+
+    @property
+    def staging_bytes(self) -> int:
+        """`max_staging_bytes`, or where it is not set what a job may have."""
+        return self.max_job_bytes if self.max_staging_bytes is None else self.max_staging_bytes
 
     def of_topic(self, topic: str) -> CompactionPolicy | None:
         """What holds for a topic, None if `run` does not compact it."""

@@ -14,7 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from sidecar import __version__
 from sidecar.clock import Clock, SystemClock
-from sidecar.errors import CoverageHole, StagingFull
+from sidecar.errors import CoverageHole, StagingFull, StagingTooSmall
 from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.config import ConfigMetrics
@@ -206,7 +206,7 @@ class Metrics(Declarations):
             self._partitions.labels(condition)
         for result in SNAPSHOT_RESULTS:
             self._conformance.labels(result)
-        for error in (CoverageHole, StagingFull):
+        for error in (CoverageHole, StagingFull, StagingTooSmall):
             self._errors.labels(error.__name__)
 
 

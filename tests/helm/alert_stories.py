@@ -130,6 +130,11 @@ STORIES: dict[str, Story] = {
         summary="kafka-0: compaction met 60 records of kind unkeyed within an hour",
         labels={"kind": "unkeyed"},
     ),
+    "TieredSidecarPartitionUncleanable": Story(
+        firing={_errors("StagingTooSmall"): "0x115 1x85"},
+        quiet={_errors("StagingTooSmall"): "4x200"},
+        summary="kafka-0: a partition is not compacted, its work files have too little room",
+    ),
     "TieredSidecarStoreErrors": Story(
         firing={DENIED: "0+1x200", STORED: "0+3x200", MISSING: "0+0x200"},
         # Absent objects are answers, not errors.

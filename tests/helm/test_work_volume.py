@@ -41,6 +41,7 @@ def work_volume(values: dict[str, str]) -> dict[str, Any]:
         ({**COMPACTING, "settings.compaction.enabled": "false"}, 10240),
         ({**COMPACTING, "settings.compaction.max_job_bytes": str(8192 * MIB)}, 1024 + 2 * 8192),
         ({**COMPACTING, "settings.compaction.max_job_bytes": str(1024 * MIB)}, 10240),
+        ({**COMPACTING, "settings.compaction.max_staging_bytes": str(20480 * MIB)}, 1024 + 20480 + JOB_MEBIBYTES),
         ({**COMPACTING, "settings.compaction.staging_dir": "/elsewhere"}, 1024 + JOB_MEBIBYTES),
     ],
 )
@@ -53,6 +54,7 @@ def test_an_empty_dir_holds_what_compaction_may_need(values: dict[str, str], exp
     [
         COMPACTING,
         {**COMPACTING, "settings.compaction.when": "before_upload"},
+        {**COMPACTING, "settings.compaction.max_staging_bytes": str(20480 * MIB)},
         {**COMPACTING, "settings.compaction.topics[0].when": "before_upload", "settings.compaction.engine": "local"},
     ],
 )

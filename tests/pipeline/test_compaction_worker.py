@@ -11,7 +11,15 @@ import structlog
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.config import CompactionPolicy
-from sidecar.errors import CorruptFile, Fenced, PartitionError, SidecarError, StagingFull, StoreUnavailable
+from sidecar.errors import (
+    CorruptFile,
+    Fenced,
+    PartitionError,
+    SidecarError,
+    StagingFull,
+    StagingTooSmall,
+    StoreUnavailable,
+)
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
 from sidecar.pipeline.compaction.policy import Assessment, Trigger
 from sidecar.pipeline.compaction.waiting_list import LedPartition, WaitingList
@@ -110,6 +118,18 @@ def test_a_partition_that_fails_rests_and_the_others_go_on() -> None:
     assert "quarantined" not in rig.row("odd")
     assert (rig.sample("quarantined_partitions"), rig.sample("oldest_due_age_seconds")) == (0, 0)
     assert rig.sample("quarantined_bytes") == 0
+
+
+def test_a_partition_that_staging_cannot_hold_is_shown_and_counted_and_the_others_go_on() -> None:
+    rig = Rig({"huge": 900, "fine": 800}, retry_wait_s=60)
+    rig.ends["huge"] = StagingTooSmall("huge-0: work files would take 102 bytes")
+    rig.offer()
+    turns(rig)
+    found = rig.row("huge")["quarantined"]
+    assert (found["error"], found["reason"]) == ("StagingTooSmall", "huge-0: work files would take 102 bytes")
+    assert (rig.sample("quarantined_partitions"), rig.sample("partitions_total", result="ok")) == (1, 1)
+    registry = rig.metrics.registry
+    assert registry.get_sample_value("tiered_sidecar_errors_total", {"kind": "StagingTooSmall"}) == 1
 
 
 def test_of_a_job_that_fails_as_a_whole_the_one_at_fault_ends_up_alone() -> None:

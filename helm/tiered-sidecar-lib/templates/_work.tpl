@@ -25,9 +25,11 @@ emptyDir:
 {{- end -}}
 {{- end -}}
 
-{{/* 1 GiB, and one largest job for each of: staging, copies of before_upload, what Spark exchanges; if they lie there. Takes the settings. */}}
+{{/* 1 GiB, what may wait in staging, and one job for each of: copies of before_upload, what Spark exchanges; if they lie there. Takes the settings. */}}
 {{- define "tiered-sidecar-lib.workMebibytes" -}}
 {{- $jobs := 0 -}}
+{{- $staging := 0 -}}
+{{- $jobBytes := int64 (default 17179869184 (default dict .compaction).max_job_bytes) -}}
 {{- if include "tiered-sidecar-lib.compacts" . -}}
 {{- $here := "/var/lib/tiered-sidecar/" -}}
 {{- if hasPrefix $here (toString .compaction.staging_dir) -}}
@@ -37,11 +39,12 @@ emptyDir:
 {{- $before = true -}}
 {{- end -}}
 {{- end -}}
-{{- $jobs = ternary 2 1 $before -}}
+{{- $jobs = ternary 1 0 $before -}}
+{{- $staging = int64 (default $jobBytes .compaction.max_staging_bytes) -}}
 {{- end -}}
 {{- if and (include "tiered-sidecar-lib.usesSpark" .) (hasPrefix $here (toString .spark.local_dir)) -}}
 {{- $jobs = add $jobs 1 -}}
 {{- end -}}
 {{- end -}}
-{{- add 1024 (mul $jobs (div (int64 (default 17179869184 (default dict .compaction).max_job_bytes)) 1048576)) -}}
+{{- add 1024 (div $staging 1048576) (mul $jobs (div $jobBytes 1048576)) -}}
 {{- end -}}

@@ -28,6 +28,7 @@ REMEDIES = {
     "SettingsError": "Correct the setting that the text names: a reload takes it over, or says that it needs a restart.",
     "SnapshotMismatch": "The archive has a right one. tiered-sidecar snapshots check LOG_DIR names the producers.",
     "StagingFull": "Give the volume of run.state_dir and compaction.staging_dir more room.",
+    "StagingTooSmall": "Raise compaction.max_staging_bytes to what the text says, and give compaction.staging_dir that room.",
     "StoreDenied": "Keys or rights are wrong or have expired: docs/iam.md has the least rights.",
     "StoreError": "The store refused: its own log says why. tiered-sidecar doctor --area store asks it everything that is needed.",
     "StoreMissing": "Create the bucket or directory, or correct store.url.",

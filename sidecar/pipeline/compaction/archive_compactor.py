@@ -16,7 +16,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StagingTooSmall
 from sidecar.pipeline import process_store
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.commit_window import CommitWindow
@@ -29,6 +29,7 @@ from sidecar.pipeline.compaction.archive_work import Job, PartitionInWork, resul
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
 from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
+from sidecar.pipeline.compaction.staging import SegmentNeed, Step, require_room, steps
 from sidecar.pipeline.compaction.stored_parts import StoredParts
 from sidecar.pipeline.compaction.work_files import WorkFiles
 from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
@@ -37,6 +38,7 @@ from sidecar.store_settings import StoreSettings
 _log = structlog.get_logger(__name__)
 
 _THREADS: Final = 8
+NO_BOUND: Final = 2**63 - 1
 
 __all__ = ["ArchiveCompactor", "CompactionRequest", "PartitionCompaction"]
 
@@ -56,6 +58,7 @@ class ArchiveCompactor:
         is_shared: bool = True,
         confirm: Confirm = lambda _request, _decided: None,
         split_bytes: int = SPLIT_BYTES,
+        max_staging_bytes: int = NO_BOUND,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Build it.
@@ -64,6 +67,7 @@ class ArchiveCompactor:
             staging: a directory for work files. None, or not `is_shared` by all tasks: these lie in the store, as on a cluster.
             confirm: called right before the commit of a partition, by several threads, with the state that was compacted. If
                 it raises a SidecarError, nothing of that partition is committed.
+            max_staging_bytes: that much may wait at once as work files, in the directory or in the store.
             tell: told of each step, for people.
         """
         self._settings = store
@@ -72,6 +76,7 @@ class ArchiveCompactor:
         self._staging = staging if is_shared else None
         self._confirm = confirm
         self._split_bytes = split_bytes
+        self._max_staging_bytes = max_staging_bytes
         self._tell = tell
 
     def compact(
@@ -85,10 +90,14 @@ class ArchiveCompactor:
         with self._parts() as (parts, place):
             self._tell("comparing keys")
             with scanned([found.job for found in running if found.job is not None], self._engine) as run:
-                self._rewrite(running, run, None if dry_run else parts)
-            window = CommitWindow.begin(process_store.store_of(self._settings), self._clock)
-            if not dry_run:
-                self._finish(running, parts, place)
+                window = CommitWindow.begin(process_store.store_of(self._settings), self._clock)
+                for number, step in enumerate(self._steps(running, run)):
+                    if number and not dry_run:
+                        with suppress(SidecarError):  # What cannot be taken away now is at the end.
+                            parts.forget_all()
+                    self._rewrite(running, run, None if dry_run else parts, step)
+                    if not dry_run:
+                        self._finish(running, parts, place, step)
         if dry_run:
             for found in unsettled(running):
                 found.succeed(None)
@@ -137,31 +146,56 @@ class ArchiveCompactor:
             found.make_job(self._settings, sorted(answers, key=lambda answer: answer.number))
         return unsettled(planned)
 
-    def _rewrite(self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None) -> None:
+    def _steps(self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog]) -> tuple[Step, ...]:
+        """In which order all is written, so that work files keep to their bound. Partitions that cannot are refused here."""
+        needs: dict[int, tuple[SegmentNeed, ...]] = {}
+        for number, (found, scan) in enumerate(zip(running, run.results, strict=True)):
+            if isinstance(scan, SidecarError):
+                found.fail(scan)
+                continue
+            of_job = scan.needs()
+            try:
+                require_room(found.request.root, of_job, self._max_staging_bytes)
+            except StagingTooSmall as error:
+                found.fail(error)
+            else:
+                needs[number] = of_job
+        return steps(needs, self._max_staging_bytes)
+
+    def _rewrite(
+        self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None, step: Step
+    ) -> None:
         self._tell("writing what stays")
-        for found, scan, outputs in zip(running, run.results, rewritten(run, parts), strict=True):
+        todo = {number: chosen for number, chosen in step.items() if running[number].result is None}
+        ended = rewritten(run, parts, todo)
+        for number in todo:
+            found, scan, outputs = running[number], run.results[number], ended[number]
             if isinstance(outputs, SidecarError):
-                found.fail(outputs)
+                self._give_up(found, outputs)
             elif not isinstance(scan, SidecarError):
                 found.take(scan, outputs)
 
-    def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None) -> None:
+    def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
         self._tell("uploading")
         tasks = [
             FinishTask(job, number, output, found.request.rules, parts, place)
-            for job, found in enumerate(running)
-            if found.result is None
+            for job in step
+            if (found := running[job]).result is None
             for number, output in enumerate(found.outputs)
-            if not output.unchanged
+            if not output.unchanged and number not in found.finished
         ]
+        errors: dict[int, SidecarError] = {}
         for answer in finish_all(tasks, self._engine):
             if answer.segment is not None:
                 running[answer.job].finished[answer.number] = answer.segment
             elif answer.error is not None:
-                running[answer.job].fail(answer.error)
-        for found in running:
-            if found.result is not None and found.result.error is not None:
-                self._discard(found)
+                errors[answer.job] = answer.error
+        for job, error in errors.items():
+            self._give_up(running[job], error)
+
+    def _give_up(self, found: PartitionInWork, error: SidecarError) -> None:
+        found.fail(error)
+        self._discard(found)
 
     def _commit(self, found: PartitionInWork, window: CommitWindow) -> None:
         request, plan = found.request, found.plan
@@ -200,6 +234,7 @@ class ArchiveCompactor:
     def _discard(self, found: PartitionInWork) -> None:
         store = process_store.store_of(self._settings)
         discard(store, found.request.root, list(found.finished.values()))
+        found.finished.clear()
 
     @contextmanager
     def _parts(self) -> Iterator[tuple[Parts, Path | None]]:

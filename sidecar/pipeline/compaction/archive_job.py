@@ -36,6 +36,7 @@ class ArchiveJobs:
             self.tools.clock,
             self.settings.compaction.staging_path,
             is_shared=self.settings.spark.is_local,
+            max_staging_bytes=self.settings.compaction.staging_bytes,
             confirm=lambda request, decided: self._confirm(led[request.root], decided),
         )
         now_ms = self.tools.clock.now_ms()

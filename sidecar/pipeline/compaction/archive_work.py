@@ -55,8 +55,8 @@ class PartitionInWork:
         )
 
     def take(self, found: Scanned[ArchivedLog], outputs: Sequence[CompactedOutput[ArchivedLog]]) -> None:
-        """What is to come of it."""
-        self.outputs = tuple(outputs)
+        """What is to come of it, behind what there is already."""
+        self.outputs += tuple(outputs)
         self.figures = (found.record_count, found.unkeyed, found.malformed_versions, found.deleted)
 
     def fail(self, error: SidecarError) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -40,6 +40,10 @@ class Parts(Protocol):
         """Take a part away."""
         ...
 
+    def forget_all(self) -> None:
+        """Take away all that were written. Raises StoreError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LocalParts:
@@ -69,6 +73,12 @@ class LocalParts:
     def forget(self, number: int) -> None:
         """See Parts."""
         self._path(number).unlink()
+
+    def forget_all(self) -> None:
+        """See Parts. What cannot be removed now is with the directory."""
+        for path in self.directory.glob("*.part"):
+            with suppress(OSError):
+                path.unlink()
 
     def _path(self, number: int) -> Path:
         return self.directory / f"{number:08d}.part"

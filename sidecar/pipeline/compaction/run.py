@@ -31,6 +31,7 @@ from sidecar.pipeline.compaction.stages import (
     WrittenPart,
     scan,
 )
+from sidecar.pipeline.compaction.staging import SegmentNeed, Step
 
 ResultT = TypeVar("ResultT")
 
@@ -59,6 +60,16 @@ class Scanned(Generic[SourceT]):
         """The same for planning, where nothing is read."""
         segments = [file.unread() for file in self.job.files]
         return DecidedSplits(segments, self.scans, self.verdicts, self.winner_counts, self.job.rules)
+
+    def needs(self) -> tuple[SegmentNeed, ...]:
+        """By segment, what its work files may take."""
+        scans = self.scans
+        rewritten = {scans[local].split.segment for local in self.decided.endings()}
+        half = self.job.rules.segment_bytes / 2
+        return tuple(
+            SegmentNeed(file.base_offset, file.size_bytes, number in rewritten, file.size_bytes < half)
+            for number, file in enumerate(self.job.files)
+        )
 
     @property
     def record_count(self) -> int:
@@ -126,16 +137,18 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
 
 
 def rewritten(
-    found: ScannedRun[SourceT], parts: Parts | None
+    found: ScannedRun[SourceT], parts: Parts | None, step: Step | None = None
 ) -> tuple[tuple[CompactedOutput[SourceT], ...] | SidecarError, ...]:
     """Run the third stage: parts into `parts`, or, where that is None, only the sizes that they would have.
+
+    `step`: only these segments, None for all of all jobs. A job without any has no outputs.
 
     By job, its outputs or the error that ended it, here or before. Raises what the engine raises.
     """
     tasks: list[list[JobRewriting]] = [[] for _ in range(found.stages.third_tasks)]
     for number, result in enumerate(found.results):
-        if not isinstance(result, SidecarError):
-            _assign(found.stages, number, result, tasks)
+        if not isinstance(result, SidecarError) and (step is None or number in step):
+            _assign(found.stages, number, result, tasks, None if step is None else step[number])
     plans: list[RewriteTask] = [tuple(task) for task in tasks]
     answers = found.run.third(Rewriting(parts), plans)
     failures = _failures(answers)
@@ -144,8 +157,11 @@ def rewritten(
     for number, result in enumerate(found.results):
         if isinstance(result, SidecarError):
             ended.append(result)
+        elif step is not None and number not in step:
+            ended.append(())
         else:
-            ended.append(failures.get(number) or _outputs(result, written))
+            chosen = None if step is None else step[number]
+            ended.append(failures.get(number) or _outputs(result, written, chosen))
     return tuple(ended)
 
 
@@ -157,7 +173,13 @@ def only(results: Sequence[ResultT | SidecarError]) -> ResultT:
     return result
 
 
-def _assign(stages: Stages, number: int, found: Scanned[SourceT], tasks: Sequence[list[JobRewriting]]) -> None:
+def _assign(
+    stages: Stages,
+    number: int,
+    found: Scanned[SourceT],
+    tasks: Sequence[list[JobRewriting]],
+    chosen: range | None,
+) -> None:
     """Give the splits of a job that must be rewritten to the tasks where their winners will be."""
     job, decided = found.job, found.decided
     if not job.files:
@@ -168,6 +190,8 @@ def _assign(stages: Stages, number: int, found: Scanned[SourceT], tasks: Sequenc
     for local, ending in decided.endings().items():
         split_scan = found.scans[local]
         segment = split_scan.split.segment
+        if chosen is not None and segment not in chosen:
+            continue
         splits[stages.third_task_of(found.first_split + local)].append(
             SplitRewriting(
                 found.first_split + local,
@@ -183,13 +207,13 @@ def _assign(stages: Stages, number: int, found: Scanned[SourceT], tasks: Sequenc
 
 
 def _outputs(
-    found: Scanned[SourceT], written: dict[int, WrittenPart]
+    found: Scanned[SourceT], written: dict[int, WrittenPart], chosen: range | None
 ) -> tuple[CompactedOutput[SourceT], ...] | SidecarError:
     """Join a job's segments by the sizes that they have now; the error if that cannot be."""
     decided, first = found.decided, found.first_split
     splits = {at: written[first + at].split for at in range(len(found.scans)) if first + at in written}
     try:
-        return tuple(_output(found, output) for output in decided.outputs(splits))
+        return tuple(_output(found, output) for output in decided.outputs(splits, chosen))
     except PartitionError as error:
         return error
 

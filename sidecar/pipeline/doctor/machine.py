@@ -76,7 +76,7 @@ def _places(settings: Settings) -> list[_Place]:
     places = [_Place("run.state_dir", settings.run.state_path, 16 * MIB, 128 * MIB)]
     compaction = settings.compaction
     if compaction.is_active:
-        places.append(_Place("compaction.staging_dir", compaction.staging_path, 256 * MIB, compaction.max_job_bytes))
+        places.append(_Place("compaction.staging_dir", compaction.staging_path, 256 * MIB, compaction.staging_bytes))
     return places
 
 
@@ -114,15 +114,15 @@ def memory_needed_bytes(settings: Settings, cores: int) -> int:
 
 
 def work_needed_bytes(settings: Settings) -> int:
-    """What work files may take: one largest job in staging, one of copies of `before_upload`, one that Spark exchanges.
+    """What work files may take: what may wait in staging, one job of copies of `before_upload`, one that Spark exchanges.
 
     The chart reckons the same (helm/tiered-sidecar-lib/templates/_work.tpl), a test compares.
     """
     compaction = settings.compaction
     if not compaction.is_active:
         return _WORK_BASE_BYTES
-    jobs = 1 + _compacts_before_upload(settings) + uses_spark(settings)
-    return _WORK_BASE_BYTES + jobs * compaction.max_job_bytes
+    jobs = _compacts_before_upload(settings) + uses_spark(settings)
+    return _WORK_BASE_BYTES + compaction.staging_bytes + jobs * compaction.max_job_bytes
 
 
 def _compacts_before_upload(settings: Settings) -> bool:
@@ -148,8 +148,8 @@ def _volume(settings: Settings) -> Outcome:
         return fine(f"{path} is not in an emptyDir")
     return warning(
         f"{path} is in {where}, an emptyDir: when more lies there than its sizeLimit, or the node's disk fills, the kubelet evicts "
-        f"the whole pod, the broker included. Work files may take {work_needed_bytes(settings) // MIB} MiB, and more for a "
-        "partition larger than compaction.max_job_bytes",
+        f"the whole pod, the broker included. Work files may take {work_needed_bytes(settings) // MIB} MiB; what Spark "
+        "exchanges for a partition larger than compaction.max_job_bytes may take more",
         "give it a volume of its own (sidecar.workVolume of the chart), or see that sizeLimit and node have that much room",
     )
 
