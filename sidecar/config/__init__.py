@@ -4,6 +4,7 @@ Values only. Components are built from them elsewhere, each from its own section
 """
 
 from sidecar.config.compaction import (
+    CompactionEngine,
     CompactionPolicy,
     CompactionSettings,
     CompactionWhen,
@@ -24,6 +25,7 @@ from sidecar.config.spark import SparkSettings
 
 __all__ = [
     "BrokerSettings",
+    "CompactionEngine",
     "CompactionPolicy",
     "CompactionSettings",
     "CompactionWhen",
