@@ -47,9 +47,20 @@ def at_once(asked: Callable[[], int], times: int = 10) -> list[int]:
     return [each.result() for each in several]
 
 
+_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _clients_of_other_tests() -> None:
+    """Another test of this worker may leave one to the garbage collector."""
+    _others.clear()
+    _others.update(threading.enumerate())
+
+
 def clients() -> int:
-    """How many clients are open: each has a thread."""
-    return sum(thread.name.startswith("kafka-io-tiered-sidecar") for thread in threading.enumerate())
+    """How many clients this test has open: each has a thread."""
+    mine = set(threading.enumerate()) - _others
+    return sum(thread.name.startswith("kafka-io-tiered-sidecar") for thread in mine)
 
 
 def about(topic: str, does: Callable[[], None]) -> Callable[[Any], None]:
