@@ -25,6 +25,7 @@ PAGES = (
     "docs/status-page.md",
     "docs/upgrade-from-before-2.8.md",
     "docs/upgrade.md",
+    "docs/what-the-sources-ask.md",
 )
 COMMANDS, METRICS = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("cli.md", "metrics.md"))
 SECTIONS = "|".join(Settings.model_fields)

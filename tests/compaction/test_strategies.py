@@ -160,6 +160,22 @@ def test_x10_a_tombstone_goes_after_its_time_and_a_late_record_revives_the_key()
     assert story.offsets() == [11, 13]
 
 
+@pytest.mark.parametrize("codec", range(5))
+def test_a_record_without_a_value_deletes_and_the_text_null_does_not(codec: int) -> None:
+    story = Story(codec=codec)
+    for key in ("text", "empty", "deleted", "deleted and written again"):
+        story.put(key)
+    for key, value in (("text", b"null"), ("empty", b""), ("deleted", None), ("deleted and written again", None)):
+        story.put(key, value=value)
+    story.put("deleted and written again", value=b"x").roll()
+    dirty = story.clean(now_ms=NOW_MS).end_offset
+    values = {record.key: record.value for record in story.records()}
+    expected = {b"text": b"null", b"empty": b"", b"deleted and written again": b"x"}
+    assert values == {**expected, b"deleted": None}
+    story.put("later").roll().clean(dirty, now_ms=NOW_MS + RETENTION_MS)
+    assert {record.key: record.value for record in story.records() if record.key != b"later"} == expected
+
+
 def test_x13_round_by_round() -> None:
     story = tell(HEADER, *EXAMPLES["X13"][:2])
     assert (story.clean(0, slots=2).end_offset, story.offsets()) == (1, [0, 1, 2])

@@ -72,6 +72,9 @@ def test_a_broker_loads_a_compacted_directory(tmp_path: Path) -> None:
         # One committed record per key, the latest; behind it the active segment as it was.
         assert after == sorted(latest.values()) + [offset for offset in before if offset >= active]
         assert end_offset(again, TOPIC) == end_offset(again, TOPIC, committed=True) == log_end
+        # An offset whose record is gone is a position still: whoever begins there is given the next record.
+        removed = next(offset for offset in before if offset not in after and offset + 1 not in after)
+        assert committed_offsets(again, TOPIC, removed) == [offset for offset in after if offset > removed]
         # A late retry of a producer whose last batch lost all its records is still known for one.
         answer = send_again(again.port, TOPIC, 0, retried)
         assert (answer.error_code, answer.base_offset) == (0, retried.base_offset)

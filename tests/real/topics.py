@@ -143,8 +143,8 @@ def end_offset(broker: KafkaBroker, topic: str, number: int = 0, *, committed: b
     return int(found[partition].result(TIMEOUT_S).offset)
 
 
-def committed_offsets(broker: KafkaBroker, topic: str) -> list[int]:
-    """Offsets of all records of partition 0 that a read_committed consumer is given, from the log's start."""
+def committed_offsets(broker: KafkaBroker, topic: str, from_offset: int = 0) -> list[int]:
+    """Offsets of all records of partition 0 that a read_committed consumer is given who begins at this offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -159,7 +159,7 @@ def committed_offsets(broker: KafkaBroker, topic: str) -> list[int]:
     offsets: list[int] = []
     deadline_s = time.monotonic() + TIMEOUT_S  # noqa: TID251 - a real broker has no other clock
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([TopicPartition(topic, 0, from_offset)])
         while time.monotonic() < deadline_s:  # noqa: TID251
             message = consumer.poll(1.0)
             if message is None:
