@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks.product_runs import empty, input_as_told, options, process_cpu_s
 from benchmarks.segments import MIB
 from benchmarks.uploaders import BOTO3, OURS, TUNING, Contestant, worker_command
+from sidecar.randomness import SystemRandomness
 
 PROMISED_RATIO = 0.95
 PROMISED_PEAK_MB = 300
@@ -110,7 +111,7 @@ def _write_sources(directory: Path, files: int, size_bytes: int) -> list[str]:
         path = directory / f"{number:020d}.log"
         with path.open("wb") as file:
             for _ in range(size_bytes // MIB):
-                file.write(os.urandom(MIB))
+                file.write(SystemRandomness().random_bytes(MIB))
         paths.append(str(path))
     os.sync()  # else the first contestants share the disk with the writing of the sources
     return paths

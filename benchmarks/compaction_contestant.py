@@ -70,7 +70,7 @@ def _one(source: Path, out: Path, engine: StageEngine) -> float:
     started = time.perf_counter()
     rules = CompactionRules(0)
     found = compact_directory(
-        named_partition(source), out / source.name, rules, engine, Forgetting(0, None), hash_key=os.urandom(16)
+        named_partition(source), out / source.name, rules, engine, Forgetting(0, None), hash_key=bytes(16)
     )
     assert found.records_after
     return time.perf_counter() - started
@@ -83,7 +83,7 @@ def _all(root: Path, out: Path, engine: StageEngine) -> float:
         staging.mkdir(parents=True)
         surveyed = survey(named_partition(source), Forgetting(0, None), staging, split_bytes=SPLIT_BYTES)
         count = surveyed.compactable(include_active=False)
-        jobs.append(compaction_job(surveyed, count, CompactionRules(0), os.urandom(16), staging))
+        jobs.append(compaction_job(surveyed, count, CompactionRules(0), bytes(16), staging))
     parts = LocalParts(out / "parts")
     parts.directory.mkdir()
     started = time.perf_counter()

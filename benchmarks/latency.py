@@ -31,6 +31,7 @@ from confluent_kafka import Producer
 from benchmarks.run_process import RunProcess
 from benchmarks.segments import MIB
 from sidecar.discovery.inotify import NewNames
+from sidecar.randomness import SystemRandomness
 from tests.real.product import s3_settings
 from tests.real.topics import create_topic
 from tests.servers.kafka import KafkaBroker
@@ -136,7 +137,7 @@ def measure(scratch: Path, rolls: int, segment_bytes: int, rate: float) -> dict[
 def _producing(broker: KafkaBroker, segment_bytes: int, rate: float) -> Iterator[None]:
     """A generator that writes a twentieth of a second's worth each time, in step with the clock."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 5, "log_level": 0})
-    value = os.urandom(VALUE_BYTES)
+    value = SystemRandomness().random_bytes(VALUE_BYTES)
     per_step = max(1, round(segment_bytes * rate / VALUE_BYTES / 20))
     due_s = time.perf_counter()
     try:

@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.run_process import RunProcess
 from benchmarks.segments import MIB
+from sidecar.randomness import SystemRandomness
 from tests.real.product import s3_settings
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
@@ -119,7 +120,7 @@ def _wait_until_caught_up(run: RunProcess) -> None:
 
 def _phase(broker: KafkaBroker, latencies: Latencies, seconds: float, rate: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
-    value = os.urandom(VALUE_BYTES)
+    value = SystemRandomness().random_bytes(VALUE_BYTES)
     began_s = due_s = time.perf_counter()
 
     def send(number: int) -> None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey, TopicPartition
+from sidecar.randomness import Randomness
 
 NO_TOPIC_ID = "0"
 """Incarnation of a partition whose topic id was unknown when it was first archived."""
@@ -60,10 +60,10 @@ def id_bytes(text: str) -> bytes:
     return urlsafe_b64decode(text + "==")
 
 
-def fresh_id(random_bytes: Callable[[int], bytes]) -> str:
+def fresh_id(randomness: Randomness) -> str:
     """A random id that does not begin with '-' and is not reserved. Source: Uuid.randomUuid, Apache Kafka."""
     while True:
-        text = id_of(random_bytes(ID_BYTES))
+        text = id_of(randomness.random_bytes(ID_BYTES))
         if not text.startswith("-") and text not in RESERVED_IDS:
             return text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +16,11 @@ from sidecar.cli.output import print_json
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.pipeline.compaction.directory import compact_directory, forecast, named_partition
+from sidecar.pipeline.compaction.job import HASH_KEY_BYTES
 from sidecar.pipeline.compaction.report import as_json
 from sidecar.pipeline.compaction.what_if import write_others
 from sidecar.pipeline.snapshots.jobs import Forgetting
+from sidecar.randomness import SystemRandomness
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
@@ -50,7 +51,7 @@ def compact_partition(
             rules,
             runner,
             _forgetting(settings, rules),
-            hash_key=secrets.token_bytes(16),
+            hash_key=SystemRandomness().random_bytes(HASH_KEY_BYTES),
             include_active=include_active,
         )
     if options.json:
@@ -81,7 +82,7 @@ def forecast_partition(
             rules,
             runner,
             _forgetting(settings, rules),
-            hash_key=secrets.token_bytes(16),
+            hash_key=SystemRandomness().random_bytes(HASH_KEY_BYTES),
             include_active=include_active,
         )
         if keys_file is not None:

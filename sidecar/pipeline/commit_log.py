@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
@@ -29,6 +28,7 @@ from sidecar.model import ObjectKey
 from sidecar.pipeline.put_once import SETTLE_S, put_once
 from sidecar.pipeline.stored_commits import RESTORE_COMMIT, StoredCommits, mark_of
 from sidecar.ports import ObjectFacts, ObjectStore
+from sidecar.randomness import Randomness, SystemRandomness
 
 CHECKPOINT_EVERY = 100
 """Commits after which a writer makes a checkpoint in any case."""
@@ -66,17 +66,17 @@ class CommitLog:
         root: ObjectKey,
         clock: Clock,
         *,
-        random_bytes: Callable[[int], bytes] = os.urandom,
+        randomness: Randomness | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
         settle_s: float = SETTLE_S,
     ) -> None:
-        """Args: settle_s: see `put_once`."""
+        """Args: randomness: of the nonces, the machine's by default. settle_s: see `put_once`."""
         self.lineage = parse_root(root)
         self._store = store
         self._stored = StoredCommits(store, root)
         self._root = root
         self._clock = clock
-        self._random_bytes = random_bytes
+        self._randomness = randomness or SystemRandomness()
         self._checkpoint_every = checkpoint_every
         self._settle_s = settle_s
         self._newest_seen = -1
@@ -230,7 +230,7 @@ class CommitLog:
         commit = Commit(
             number=expected.next_number,
             previous_sha256=expected.last_sha256,
-            nonce=self._random_bytes(NONCE_BYTES).hex(),
+            nonce=self._randomness.random_bytes(NONCE_BYTES).hex(),
             committed_at_ms=max(self._clock.now_ms(), expected.last_committed_at_ms),
             topic_partition=self.lineage.topic_partition,
             topic_id=topic_ids[-1] if topic_ids else expected.topic_id,

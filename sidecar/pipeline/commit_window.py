@@ -16,6 +16,7 @@ from sidecar.clock import Clock
 from sidecar.errors import PartitionError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
+from sidecar.randomness import Randomness
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.storage.store_time import is_old
 
@@ -47,10 +48,12 @@ class AgeCheck:
     store_now_ms: int | None
 
     @classmethod
-    def begin(cls, store: ObjectStore, clock: Clock, *, wait_s: float = 0.0) -> AgeCheck:
-        """Read the store's clock. Raises StoreError: see `read_store_clock`, also for `wait_s`."""
+    def begin(
+        cls, store: ObjectStore, clock: Clock, *, wait_s: float = 0.0, randomness: Randomness | None = None
+    ) -> AgeCheck:
+        """Read the store's clock. Raises StoreError: see `read_store_clock`, also for `wait_s` and `randomness`."""
         try:
-            return cls(store, read_store_clock(store, clock, wait_s=wait_s).store_ms)
+            return cls(store, read_store_clock(store, clock, wait_s=wait_s, randomness=randomness).store_ms)
         except StoreUnsupported:
             return cls(store, None)
 
@@ -83,11 +86,12 @@ class CommitWindow:
     store: ObjectStore
     clock: Clock
     begun: tuple[int, float] | None
+    randomness: Randomness | None = None
 
     @classmethod
-    def begin(cls, store: ObjectStore, clock: Clock) -> CommitWindow:
+    def begin(cls, store: ObjectStore, clock: Clock, randomness: Randomness | None = None) -> CommitWindow:
         """To be called before the first byte is sent."""
-        return cls(store, clock, (clock.now_ms(), clock.monotonic_s()))
+        return cls(store, clock, (clock.now_ms(), clock.monotonic_s()), randomness)
 
     def require_open(self, root: str, segments: Sequence[ArchivedSegment]) -> None:
         """Call this right before each try to commit these uploaded segments.
@@ -99,7 +103,7 @@ class CommitWindow:
         """
         if not segments or self._is_fresh():
             return
-        check = AgeCheck.begin(self.store, self.clock, wait_s=LISTED_WITHIN_S)
+        check = AgeCheck.begin(self.store, self.clock, wait_s=LISTED_WITHIN_S, randomness=self.randomness)
         for segment in segments:
             for relative, size_bytes in (
                 (segment.log_key, log_size_bytes(segment)),

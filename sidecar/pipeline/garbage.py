@@ -18,6 +18,7 @@ from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.stored_parts import STAGING, is_staged_part
 from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.ports import ObjectStore, UnfinishedUpload
+from sidecar.randomness import Randomness
 from sidecar.storage.store_time import is_old
 
 CONFLICTS_IN_A_ROW: Final = 20
@@ -46,6 +47,7 @@ def collect_garbage(
     store_now_ms: int,
     grace_period_ms: int,
     in_progress: Collection[str] = (),
+    randomness: Randomness | None = None,
     dry_run: bool = False,
 ) -> Collected:
     """Delete what no commit has named for the grace period.
@@ -62,7 +64,7 @@ def collect_garbage(
 
     Raises CorruptFile, StoreError, Fenced.
     """
-    log = CommitLog(store, root, clock)
+    log = CommitLog(store, root, clock, randomness=randomness)
     state = log.read()
     if not state.next_number:
         return Collected()
@@ -107,6 +109,7 @@ def abort_uploads(
     until_ms: int,
     *,
     in_progress: Collection[str] = (),
+    randomness: Randomness | None = None,
     dry_run: bool = False,
 ) -> Counter[str]:
     """Abort those multipart uploads of segments and work files that are as old as orphans.

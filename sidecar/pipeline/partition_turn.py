@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
+from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
@@ -259,7 +260,7 @@ class PartitionTurn:
         with ExitStack() as unless_whole:
             taken = list[tuple[PreparedSegment, LogPosition]]()
             for (raw, position), copy in zip(self._prepared, group.copies, strict=True):
-                prepared = raw if copy is None else with_copy(raw, copy, self._tools.new_id(), root)
+                prepared = raw if copy is None else with_copy(raw, copy, fresh_id(self._tools.randomness), root)
                 if prepared is not raw:
                     unless_whole.callback(prepared.close)
                 taken.append((prepared, position))
@@ -272,7 +273,7 @@ class PartitionTurn:
     def _submit(self, uploads: Executor) -> None:
         """Upload the first of what is prepared, for the last commit in flight."""
         prepared, position = self._prepared[0]
-        window = CommitWindow.begin(self._tools.store, self._tools.clock)
+        window = CommitWindow.begin(self._tools.store, self._tools.clock, self._tools.randomness)
         if prepared.attempt.log_crc32c is not None:
             window = replace(window, begun=None)
         upload = uploads.submit(upload_segment, self._tools, prepared)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from sidecar.archive.bundle import assemble_indexes
+from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
@@ -96,7 +97,7 @@ def prepare_segment(
             reading.transaction_index,
         )
         check_size(segment, len(indexes))
-        attempt = resumed or fresh_attempt(root, segment, tools.new_id(), now_ms)
+        attempt = resumed or fresh_attempt(root, segment, fresh_id(tools.randomness), now_ms)
         closing.pop_all()  # From here on the prepared segment closes it.
     prepared = PreparedSegment(
         segment, descriptor, reading, snapshot, indexes, parts, attempt, lost, footprint=footprint

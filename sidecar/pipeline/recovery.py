@@ -40,7 +40,7 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
     @cache
     def ages() -> AgeCheck | None:
         try:
-            return AgeCheck.begin(tools.store, tools.clock)
+            return AgeCheck.begin(tools.store, tools.clock, randomness=tools.randomness)
         except StoreError:
             return None  # Nothing is resumed: its age is unknown.
 

@@ -50,7 +50,9 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
             require_continuation(state, files.topic_id, judge_local_log(tools.journal, files, state))
             return OpenedLineage(named, state)
     lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
-    logs = {lineage: CommitLog(tools.store, lineage.root, tools.clock) for lineage in lineages}
+    logs = {
+        lineage: CommitLog(tools.store, lineage.root, tools.clock, randomness=tools.randomness) for lineage in lineages
+    }
     choice = choose_lineage(
         cluster_id,
         files.topic_partition,
@@ -59,7 +61,7 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
         lambda archived: judge_local_log(tools.journal, files, archived),
     )
     lineage = choice.state.lineage
-    commits = logs.get(lineage) or CommitLog(tools.store, lineage.root, tools.clock)
+    commits = logs.get(lineage) or CommitLog(tools.store, lineage.root, tools.clock, randomness=tools.randomness)
     return OpenedLineage(commits, choice.state, choice.adopt_topic_id)
 
 
@@ -112,7 +114,7 @@ def require_kept(tools: Tools, files: PartitionFiles, opened: OpenedLineage, bef
         return opened.state
     if not (is_same or (files.topic_id is not None and before.topic_id == files.topic_id)):
         return opened.state
-    commits = opened.commits if is_same else CommitLog(tools.store, root, tools.clock)
+    commits = opened.commits if is_same else CommitLog(tools.store, root, tools.clock, randomness=tools.randomness)
     try:
         commits.require_commit(last, before.last_sha256)
     except CorruptFile as error:

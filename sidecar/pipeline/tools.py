@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-from sidecar.archive.keys import fresh_id
 from sidecar.broker.topic_policy import OPERATOR
 from sidecar.clock import Clock, SystemClock
 from sidecar.http import Board
@@ -19,6 +17,7 @@ from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.ports import BrokerFacts, ObjectStore
+from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.topic_policy import TopicPolicy
 
@@ -62,11 +61,6 @@ class Policy:
         return told_ms
 
 
-def random_id() -> str:
-    """A new segment id."""
-    return fresh_id(os.urandom)
-
-
 @dataclass(frozen=True, slots=True)
 class Tools:
     """Components, clock and policy. `stop` is set when the process should drain.
@@ -85,7 +79,7 @@ class Tools:
     policy: Policy
     instance: str
     stop: Event = field(default_factory=Event)
-    new_id: Callable[[], str] = random_id
+    randomness: Randomness = field(default_factory=SystemRandomness)
     beat: Callable[[], None] = lambda: None
     is_store_silent: Callable[[], bool] = lambda: False
     held: HeldFiles = field(default_factory=HeldFiles)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
-from uuid import uuid4
 
 from sidecar.io_share import AsOneOf, shared_with
+from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed, failures
 from sidecar.spark.sealing import sealed
@@ -64,7 +64,7 @@ class JobGroup:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._name = f"tiered-sidecar-{uuid4()}"
+        self._name = f"tiered-sidecar-{SystemRandomness().random_bytes(16).hex()}"
         self._before: str | None = None
 
     def __enter__(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +17,7 @@ from sidecar.clock import SystemClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreMissing, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.directory_walk import TEMPORARY_SUFFIX, folders, temporaries, walk
@@ -35,11 +35,12 @@ class DirectoryStore:
 
     lists_by_page = True
 
-    def __init__(self, root: Path, budget: IoBudget | None = None) -> None:
+    def __init__(self, root: Path, budget: IoBudget | None = None, randomness: Randomness | None = None) -> None:
         """Raises SettingsError if `root` is something else than a directory, StoreError if it cannot be looked at."""
         self.root = root.absolute()
         self.url = self.root.as_uri()
         self._budget = budget or IoBudget.unlimited(SystemClock())
+        self._randomness = randomness or SystemRandomness()
         status = self._status()
         if status is not None and not stat.S_ISDIR(status.st_mode):
             raise SettingsError(
@@ -163,7 +164,7 @@ class DirectoryStore:
     def _create(self, key: ObjectKey, write: Callable[[int], None]) -> None:
         path = self._path(key)
         # The temporary file stands beside its target, because a link cannot cross file systems.
-        temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        temporary = path.parent / f".{path.name}.{self._randomness.random_bytes(8).hex()}{TEMPORARY_SUFFIX}"
         with translating_os_errors("create", key, self.url):
             descriptor = self._open_new(temporary, key)
         try:

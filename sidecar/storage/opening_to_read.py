@@ -6,7 +6,6 @@ and does not report the store's checksums, which `verify` compares.
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
+from sidecar.randomness import SystemRandomness
 from sidecar.storage.opening import open_existing
 from sidecar.store_settings import StoreSettings
 
@@ -72,8 +72,7 @@ def _reader(
         return FsspecReader(files, root, url, query)
     from sidecar.storage.s3fs_reader import S3FilesReader
 
-    # The randomness spreads waits, it guards nothing.
-    return S3FilesReader(files, root, url, Retrier(settings.retry, clock or SystemClock(), random.Random()))  # noqa: S311
+    return S3FilesReader(files, root, url, Retrier(settings.retry, clock or SystemClock(), SystemRandomness()))
 
 
 def _scheme(url: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Final
 
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
+from sidecar.randomness import Randomness
 from sidecar.storage.store_time import is_old
 from sidecar.storage.unfinished import list_uploads
 
@@ -14,9 +14,9 @@ PROBE_FOLDER: Final = "_probe"
 """Top-level folder of probe objects; no cluster id is this short."""
 
 
-def new_probe_folder() -> ObjectKey:
+def new_probe_folder(randomness: Randomness) -> ObjectKey:
     """A folder of its own for each probe: two never meet under one key."""
-    return ObjectKey(f"{PROBE_FOLDER}/{secrets.token_hex(8)}")
+    return ObjectKey(f"{PROBE_FOLDER}/{randomness.random_bytes(8).hex()}")
 
 
 def remove_leftovers(store: ObjectStore, until_ms: int, *, dry_run: bool = False) -> int:

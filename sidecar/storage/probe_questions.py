@@ -7,7 +7,6 @@ put to the store at hand.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
+from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.probe_folder import new_probe_folder
 from sidecar.storage.probe_race import Race
 from sidecar.storage.source import BytesSource
@@ -79,8 +79,9 @@ class Question:
 class StoreProbe:
     """A context manager: at its end everything that it put is deleted, as far as the store lets us."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
-        self.folder = new_probe_folder()
+    def __init__(self, store: ObjectStore, clock: Clock, randomness: Randomness | None = None) -> None:
+        self._randomness = randomness or SystemRandomness()
+        self.folder = new_probe_folder(self._randomness)
         self._store = store
         self._clock = clock
         self._numbers = count(1)
@@ -173,7 +174,7 @@ class StoreProbe:
 
     def multipart(self) -> str:
         key = self.new_key("large")
-        sent = secrets.token_bytes(MIB) * (_MULTIPART_BYTES // MIB) + bytes(_MULTIPART_BYTES % MIB)
+        sent = self._randomness.random_bytes(MIB) * (_MULTIPART_BYTES // MIB) + bytes(_MULTIPART_BYTES % MIB)
         try:
             return self._uploaded(key, sent)
         except ObjectDamaged as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,6 +9,7 @@ from tenacity import RetryCallState, Retrying, stop_after_attempt
 
 from sidecar.clock import Clock
 from sidecar.errors import ObjectDamaged, StoreUnavailable
+from sidecar.randomness import Randomness
 from sidecar.store_settings import RetrySettings
 
 Answer = TypeVar("Answer")
@@ -22,7 +22,7 @@ class Retrier:
     OutcomeUnknown is not repeated: only a caller that knows how to read back may decide what happened.
     """
 
-    def __init__(self, settings: RetrySettings, clock: Clock, randomness: random.Random) -> None:
+    def __init__(self, settings: RetrySettings, clock: Clock, randomness: Randomness) -> None:
         self.attempts = settings.attempts
         self._settings = settings
         self._clock = clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -21,6 +20,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
@@ -52,7 +52,7 @@ class S3Store:
         self,
         settings: StoreSettings,
         clock: Clock,
-        randomness: random.Random | None = None,
+        randomness: Randomness | None = None,
         budget: IoBudget | None = None,
         answers: StoreAnswers | None = None,
     ) -> None:
@@ -60,7 +60,7 @@ class S3Store:
         parts = urlsplit(settings.url)
         prefix = KeyPrefix(parts.path)
         self.url = f"s3://{parts.netloc}/{prefix.path}".rstrip("/")
-        retrier = Retrier(settings.retry, clock, randomness or random.Random())  # noqa: S311 - spreads waits, guards nothing
+        retrier = Retrier(settings.retry, clock, randomness or SystemRandomness())
         client = make_client(settings.s3)
         client.meta.events.register("before-send.s3", note_sending)
         self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier, answers or StoreAnswers(clock))

@@ -10,6 +10,7 @@ from sidecar.clock import Clock
 from sidecar.errors import OutcomeUnknown, StoreError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
+from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.probe_folder import new_probe_folder
 
 DIFFERENCE_MS_MAX: Final = 60_000
@@ -39,7 +40,12 @@ class ClockReading:
 
 
 def read_store_clock(
-    store: ObjectStore, clock: Clock, key: ObjectKey | None = None, *, wait_s: float = 0.0
+    store: ObjectStore,
+    clock: Clock,
+    key: ObjectKey | None = None,
+    *,
+    wait_s: float = 0.0,
+    randomness: Randomness | None = None,
 ) -> ClockReading:
     """Put a small object, take its time from the listing, delete it.
 
@@ -49,13 +55,14 @@ def read_store_clock(
     Args:
         key: a fresh key for the object. Default: one in a probe folder of its own.
         wait_s: list again for so long until the listing shows the object.
+        randomness: of that folder's name; the machine's by default.
 
     Raises:
         StoreUnsupported: the store gives no times.
         StoreUnavailable: the listing does not show the object.
         StoreError: the store fails.
     """
-    key = key or ObjectKey(f"{new_probe_folder()}/clock")
+    key = key or ObjectKey(f"{new_probe_folder(randomness or SystemRandomness())}/clock")
     before_ms = clock.now_ms()
     try:
         with suppress(OutcomeUnknown):  # The listing shows.

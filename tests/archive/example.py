@@ -86,6 +86,20 @@ def crc_of(batch: bytes) -> int:
     return int.from_bytes(batch[CRC_POSITION : CRC_POSITION + 4])
 
 
+@dataclass(slots=True)
+class _Nonces:
+    """The same ones each time."""
+
+    drawn: int = 0
+
+    def random_bytes(self, count: int) -> bytes:
+        self.drawn += 1
+        return sha256(b"nonce %d" % (self.drawn - 1)).digest()[:count]
+
+    def uniform(self, low: float, _high: float) -> float:
+        return low
+
+
 EPOCHS = [(0, 0), (5, 4)]
 FIRST = a_bundle(0, 5, [a_batch(0, 3), a_batch(3, 1), a_batch(4, 1, 5)], EPOCHS)
 SECOND = a_bundle(7, 9, [a_batch(7, 2, 5)], EPOCHS)
@@ -99,12 +113,11 @@ COMMITS: tuple[tuple[Action, ...], ...] = (
 def write_example(store: ObjectStore) -> PartitionState:
     """Put the whole example into a store, as the pipeline would."""
     clock = ManualClock(NOW_MS)
-    draws = iter(range(100))
     log = CommitLog(
         store,
         LINEAGE.root,
         clock,
-        random_bytes=lambda count: sha256(b"nonce %d" % next(draws)).digest()[:count],
+        randomness=_Nonces(),
         checkpoint_every=3,
     )
     for bundle in (FIRST, SECOND):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from sidecar.archive import keys
 from sidecar.archive.keys import Lineage
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPartition
+from sidecar.randomness import SeededRandomness
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
 
 # Kafka's Uuid 01234567-89ab-cdef-fedc-ba9876543210
@@ -35,9 +38,20 @@ def test_what_is_no_id_is_refused(text: str) -> None:
     assert not keys.is_id(text)
 
 
+class Drawn(SeededRandomness):
+    """These first."""
+
+    def __init__(self, draws: Iterator[bytes]) -> None:
+        super().__init__(0)
+        self._draws = draws
+
+    def random_bytes(self, count: int) -> bytes:
+        return next(self._draws)[:count]
+
+
 def test_fresh_ids_pass_over_reserved_ones_and_leading_dashes() -> None:
     draws = iter([bytes(16), b"\xfb" + bytes(15), bytes(15) + b"\x01", GOLDEN_ID_BYTES])
-    assert keys.fresh_id(lambda count: next(draws)) == TOPIC_ID
+    assert keys.fresh_id(Drawn(draws)) == TOPIC_ID
     assert next(draws, None) is None
 
 

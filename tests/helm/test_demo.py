@@ -12,6 +12,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -141,6 +142,6 @@ def _produce(broker: KafkaBroker, command: list[str]) -> None:
     options = dict(word.removeprefix("--").split("=", 1) for word in command if word.startswith("--") and "=" in word)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for _ in range(int(options["num-records"])):
-        producer.produce(options["topic"], os.urandom(int(options["record-size"])))
+        producer.produce(options["topic"], Random(7).randbytes(int(options["record-size"])))
         producer.poll(0)
     assert producer.flush(TIMEOUT_S) == 0

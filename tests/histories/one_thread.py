@@ -1,14 +1,11 @@
-"""Everything in this thread, and random ids from a seed: a history runs the same way each time."""
+"""Everything in this thread: a history runs the same way each time."""
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from random import Random
 from typing import Any
 
 from sidecar.pipeline import commit_log, process_store
@@ -37,9 +34,8 @@ class InThisThread(Executor):
 
 
 @contextmanager
-def reproducible(store_of: Callable[[], ObjectStore]) -> Iterator[Callable[[int], None]]:
-    """While it lasts; gives a function that seeds what is random. `store_of`: the store that compaction's tasks open."""
-    random = Random()
+def in_one_thread(store_of: Callable[[], ObjectStore]) -> Iterator[None]:
+    """While it lasts. `store_of`: the store that compaction's tasks open."""
     changed: list[tuple[Any, str, Any]] = []
 
     def change(holder: Any, name: str, value: Any) -> None:
@@ -49,16 +45,14 @@ def reproducible(store_of: Callable[[], ObjectStore]) -> Iterator[Callable[[int]
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in _PRODUCTS and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
             change(module, "ThreadPoolExecutor", InThisThread)
-    change(os, "urandom", random.randbytes)
-    change(secrets, "token_bytes", lambda size=32: random.randbytes(size))
     change(process_store, "store_of", lambda _settings: store_of())
     defaults = commit_log.CommitLog.__init__.__kwdefaults__
     change(commit_log, "SPARED_MIN", CHECKPOINT_EVERY)
-    before = dict(defaults)
-    defaults["checkpoint_every"], defaults["random_bytes"] = CHECKPOINT_EVERY, random.randbytes
+    before = defaults["checkpoint_every"]
+    defaults["checkpoint_every"] = CHECKPOINT_EVERY
     try:
-        yield random.seed
+        yield
     finally:
-        defaults.update(before)
+        defaults["checkpoint_every"] = before
         for holder, name, value in reversed(changed):
             setattr(holder, name, value)

@@ -30,6 +30,7 @@ from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.randomness import Randomness
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition
@@ -135,7 +136,10 @@ def compaction_settings(settings: Settings) -> CompactionSettings:
 class Sidecar:
     """One `run` beside one broker. `begin` after `end` is its restart."""
 
-    def __init__(self, number: int, home: Path, link: Link, facts: Facts, settings: Settings) -> None:
+    def __init__(
+        self, number: int, home: Path, link: Link, facts: Facts, settings: Settings, randomness: Randomness
+    ) -> None:
+        self.randomness = randomness
         self.number, self.home, self.link, self.facts, self.settings = number, home, link, facts, settings
         ahead_ms = settings.ahead_ms if number else 0
         clock = link.store.clock
@@ -167,6 +171,7 @@ class Sidecar:
             instance=f"sidecar-{self.number}",
             held=HeldFiles(free=lambda _descriptor: 1.0),
             memory=self.memory,
+            randomness=self.randomness,
         )
         self.waiting = BeforeUpload(self.given, self.clock)
         self.compactor = GroupCompactor(self.waiting, self.tools, LocalEngines(), lambda: self.copies)
@@ -196,11 +201,13 @@ class Sidecar:
 
 @contextmanager
 def sidecars(
-    home: Path, links: list[Link], broker: BrokerPartition, settings: Settings
+    home: Path, links: list[Link], broker: BrokerPartition, settings: Settings, randomness: Randomness
 ) -> Iterator[tuple[Sidecar, ...]]:
     """One for each link."""
     found = tuple(
-        Sidecar(number, home / f"sidecar-{number}", link, Facts(broker, number, settings.asks_broker), settings)
+        Sidecar(
+            number, home / f"sidecar-{number}", link, Facts(broker, number, settings.asks_broker), settings, randomness
+        )
         for number, link in enumerate(links)
     )
     try:

@@ -37,6 +37,7 @@ from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.pipeline.restore.restore import RestoreReport, restore
 from sidecar.pipeline.verify import verify_partition
 from sidecar.pipeline.verify_segment import ProblemKind
+from sidecar.randomness import SeededRandomness
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView, committed_in, producers_in
@@ -70,7 +71,7 @@ from tests.histories.history import (
     Verify,
     Wait,
 )
-from tests.histories.one_thread import reproducible
+from tests.histories.one_thread import in_one_thread
 from tests.histories.processes import AheadClock, Sidecar, sidecars
 
 STORE = StoreSettings(url="/nowhere")
@@ -122,9 +123,12 @@ class World:
         self._trace = hashlib.sha256()
         self.clock = ManualClock(BEGIN_MS)
         self.store = MemoryStore(self.clock)
+        self.randomness = SeededRandomness(history.seed)
         self.broker = BrokerPartition(home / "logs", self.clock, settings.shape)
         self.links = [self._link(), self._link()]
-        self.sidecars: tuple[Sidecar, ...] = stack.enter_context(sidecars(home, self.links, self.broker, settings))
+        self.sidecars: tuple[Sidecar, ...] = stack.enter_context(
+            sidecars(home, self.links, self.broker, settings, self.randomness)
+        )
         self.checker = Checker(ArchiveView(self.store), self.broker, settings)
         self.opened = opened
         self.done = Done()
@@ -327,6 +331,7 @@ class World:
                     None if self.settings.staged_in_store else staging,
                     confirm=lambda _, decided: None if step.is_by_hand else sidecar.jobs._confirm(led, decided),
                     split_bytes=4096,
+                    randomness=self.randomness,
                 )
                 (result,) = compactor.compact([request])
                 if result.error is not None:
@@ -347,7 +352,7 @@ class World:
         try:
             with self._typed_errors("Undo"):
                 try:
-                    undone = undo_compaction(link, root, self.leader.clock)
+                    undone = undo_compaction(link, root, self.leader.clock, randomness=self.randomness)
                 except SidecarError as error:
                     self.done.undos -= proves_not_committed(error)
                     raise
@@ -539,8 +544,7 @@ def run(history: History, *, observe: Callable[[Step], None] = lambda _step: Non
     """Run it. Raises Finding."""
     opened: list[Link] = []
     with ExitStack() as stack:
-        seeded = stack.enter_context(reproducible(lambda: opened[-1]))
-        seeded(history.seed)
+        stack.enter_context(in_one_thread(lambda: opened[-1]))
         parent = MEMORY if MEMORY.is_dir() else None
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent, prefix="history-")))
         world = World(history, home, stack, opened)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
+from random import Random
 
 import pytest
 import structlog
@@ -78,7 +78,7 @@ def test_a_token_that_cannot_be_read_is_logged_once_each_time_it_is_lost(token_f
     assert [entry["event"] for entry in logs] == ["http_token_not_read"] * 2
 
 
-@pytest.mark.parametrize("content", [b"", b"short\n", os.urandom(5000)])
+@pytest.mark.parametrize("content", [b"", b"short\n", Random(7).randbytes(5000)])
 def test_what_is_no_token_is_refused_at_the_start(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "token"
     path.write_bytes(content)

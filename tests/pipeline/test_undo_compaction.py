@@ -39,6 +39,7 @@ from sidecar.pipeline.restore.request import LeaderEpochMode
 from sidecar.pipeline.status import archive_status, undo_until_ms
 from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import ObjectFacts
+from sidecar.randomness import SeededRandomness
 from tests.archive.builders import a_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, compactor, only_state, use
@@ -145,7 +146,7 @@ def replace_ids(store: MemoryStore, state: PartitionState) -> Any:
     """A made-up segment behind the last one. Its objects are a copy of another's."""
     from sidecar.archive.keys import fresh_id, indexes_key, log_key
 
-    last, segment_id = state.segments[-1], fresh_id(lambda count: b"\1" * count)
+    last, segment_id = state.segments[-1], fresh_id(SeededRandomness(1))
     end = last.end_offset
     keys = {"log_key": log_key(end, segment_id), "indexes_key": indexes_key(end, segment_id)}
     for name, key in keys.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.segments import CLUSTER_ID, MIB, TOPIC, write_log_dir
+from sidecar.randomness import SystemRandomness
 from tests.real.product import PROGRAM, environment, json_lines, run_program, s3_settings
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.toxiproxy import Toxiproxy
@@ -21,7 +22,7 @@ from tests.servers.versitygw import VersityGateway
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 KILLS = int(os.environ.get("RESTORE_KILLS", "2"))
-SEED = int(os.environ.get("RESTORE_SEED", "0")) or random.SystemRandom().randrange(10**9)
+SEED = int(os.environ.get("RESTORE_SEED", "0")) or int.from_bytes(SystemRandomness().random_bytes(4))
 SEGMENTS, SEGMENT_BYTES = 12, 2 * MIB
 TOPIC_ID = "bWVhc3VyZWQtdG9waWMtMQ"
 KB_PER_S = 2_000

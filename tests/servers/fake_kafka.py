@@ -6,13 +6,13 @@ import io
 import socket
 import struct
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
 from kafka.protocol.admin import (
     DescribeConfigsRequest,
@@ -137,7 +137,7 @@ class FakeKafka:
                 kind(
                     error_code=0,
                     name=name,
-                    topic_id=uuid.UUID(int=1),
+                    topic_id=UUID(int=1),
                     is_internal=False,
                     partitions=[
                         kind.MetadataResponsePartition(

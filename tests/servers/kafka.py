@@ -12,7 +12,6 @@ import base64
 import re
 import signal
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Literal
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from sidecar.randomness import SystemRandomness
 from tests.servers.kafka_java import java_command, kafka_tool
 from tests.servers.process import Server, ServerProcess, free_port
 from tests.servers.zookeeper import ZooKeeper, write_properties
@@ -48,7 +48,7 @@ _SINGLE_NODE_FROM_4 = {"share.coordinator.state.topic.replication.factor": "1"} 
 def new_cluster_id() -> str:
     """A random cluster id in Kafka's form: 16 bytes, URL-safe base64, no padding."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        text = base64.urlsafe_b64encode(SystemRandomness().random_bytes(16)).rstrip(b"=").decode()
         # StorageTool would take it for an option; Kafka's own Uuid.randomUuid draws again too.
         if not text.startswith("-"):
             return text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -17,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from sidecar.randomness import SystemRandomness
 
 _POLL_S = 0.05
 _TAIL_LINES = 40
@@ -37,7 +38,7 @@ def free_port() -> int:
     """
     for _ in range(_PORT_TRIES):
         # Not by the seeded `random`: workers that draw the same numbers would want the same ports.
-        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        port = _PORTS[int.from_bytes(SystemRandomness().random_bytes(4)) % len(_PORTS)]
         if not _is_reserved_by_us(port):
             continue
         with socket.socket() as probe:

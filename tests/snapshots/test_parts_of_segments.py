@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ def one_large_segment(parent: Path) -> SegmentTask:
     from sidecar.logformat.batches import scan_bytes
     from sidecar.logformat.rebuild import IndexBuilder
 
-    value = os.urandom(900)
+    value = Random(7).randbytes(900)
     log = b"".join(
         build_batch(
             [Record(offset, NOW_MS + offset, None, value)], producer_id=offset % 7, producer_epoch=0, base_sequence=0

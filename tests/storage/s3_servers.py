@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from sidecar.clock import Clock, ManualClock
+from sidecar.randomness import SystemRandomness
 from sidecar.storage.s3 import S3Store
 from sidecar.store_settings import AddressingStyle, RetrySettings, S3Settings, StoreSettings
 from tests.servers.dist import go_binary
@@ -73,7 +73,7 @@ def plain_client(endpoint_url: str) -> Any:
 
 def new_bucket(endpoint_url: str) -> str:
     """A bucket of its own for each test, so that servers can be shared."""
-    name = f"bucket-{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"bucket-{os.getpid()}-{SystemRandomness().random_bytes(4).hex()}"
     client = plain_client(endpoint_url)
     client.create_bucket(Bucket=name)
     client.close()

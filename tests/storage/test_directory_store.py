@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from crc32c import crc32c
@@ -234,7 +235,7 @@ def test_a_directory_archive_loads_no_s3_client() -> None:
 
 
 def test_the_bytes_arrive_through_a_real_file(tmp_path: Path) -> None:
-    body = os.urandom(5 * MIB + 3)
+    body = Random(7).randbytes(5 * MIB + 3)
     (tmp_path / "f").write_bytes(body)
     store = DirectoryStore(tmp_path / "archive")
     with (tmp_path / "f").open("rb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from sidecar.errors import ObjectExists, OutcomeUnknown, SegmentChanged, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
+from sidecar.randomness import SystemRandomness
 from sidecar.storage import BytesSource, FileSource, probe_store
 from sidecar.storage.fsspec_store import FsspecStore
 
@@ -19,7 +19,7 @@ KEY = ObjectKey("a/b")
 
 @pytest.fixture
 def memory() -> FsspecStore:
-    return FsspecStore(f"memory://{secrets.token_hex(8)}")
+    return FsspecStore(f"memory://{SystemRandomness().random_bytes(8).hex()}")
 
 
 def test_an_upload_that_fails_shows_nothing_in_memory(memory: FsspecStore, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
+from sidecar.randomness import SystemRandomness
 from sidecar.storage import BytesSource, open_store
 from sidecar.storage.key_prefix import KeyPrefix, check_key
 from sidecar.store_settings import StoreSettings
@@ -24,7 +24,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     if request.param == "directory":
         yield open_store(StoreSettings(url=str(tmp_path / "archive")))
     elif request.param == "memory-fsspec":
-        yield open_store(StoreSettings(url=f"memory://{secrets.token_hex(8)}/archive"))
+        yield open_store(StoreSettings(url=f"memory://{SystemRandomness().random_bytes(8).hex()}/archive"))
     else:
         with s3_store("http://127.0.0.1:9", "bucket") as s3:
             yield s3

@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectDamaged, OutcomeUnknown, StoreDenied, StoreError, StoreUnavailable
+from sidecar.randomness import SeededRandomness
 from sidecar.storage.bandwidth import BandwidthLimit, PacedBody
 from sidecar.storage.retry import Retrier
 from sidecar.store_settings import RetrySettings
@@ -30,7 +31,7 @@ class Flaky:
 
 
 def retrier(clock: ManualClock, attempts: int = 4) -> Retrier:
-    return Retrier(RetrySettings(attempts=attempts, wait_s_first=1, wait_s_max=5), clock, random.Random(7))
+    return Retrier(RetrySettings(attempts=attempts, wait_s_first=1, wait_s_max=5), clock, SeededRandomness(7))
 
 
 def test_unavailability_is_waited_out_on_the_injected_clock() -> None:

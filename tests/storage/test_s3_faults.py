@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from crc32c import crc32c
@@ -31,7 +31,7 @@ from tests.servers.fault_proxy import Break, Fault, FaultProxy, fault_proxy
 from tests.storage.s3_servers import new_bucket, plain_client, s3_settings, s3_store, versitygw_server
 
 KEY = ObjectKey("cluster/topic/0/x/segments/00000000000000000000-aaaaaaaaaaaaaaaaaaaaaa.log")
-BODY = secrets.token_bytes(MIB + 7)
+BODY = Random(7).randbytes(MIB + 7)
 BIG = BODY * 11  # three parts of 5 MiB
 
 
@@ -118,7 +118,7 @@ def test_a_multipart_upload_is_complete_whatever_a_repeated_completion_is_told(
         Fault("POST", Break.STATUS_INSTEAD_OF_ANSWER, "uploadId", status=503),
         Fault("POST", Break.STATUS, "uploadId", status=status, code="InvalidPart" if status == 400 else "AccessDenied"),
     ]
-    body = secrets.token_bytes(12 * MIB)
+    body = Random(7).randbytes(12 * MIB)
     receipt = store.upload(KEY, BytesSource(body))
     assert receipt.crc32c == crc32c(body)
     assert store.read(KEY) == body

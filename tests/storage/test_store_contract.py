@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from threading import Barrier
 
 import pytest
@@ -15,6 +15,7 @@ from crc32c import crc32c
 from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore
+from sidecar.randomness import SystemRandomness
 from sidecar.storage import BytesSource, open_store, probe_store
 from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.store_settings import StoreSettings
@@ -43,7 +44,7 @@ def store(
     elif request.param == "directory":
         yield open_store(StoreSettings(url=str(tmp_path / "archive")))
     elif request.param == "memory-fsspec":
-        yield open_store(StoreSettings(url=f"memory://{secrets.token_hex(8)}/archive"))
+        yield open_store(StoreSettings(url=f"memory://{SystemRandomness().random_bytes(8).hex()}/archive"))
     elif request.param == "local-fsspec":
         # Stands for the file systems of fsspec that are written through open(…, "xb").
         yield FsspecStore(f"file://{tmp_path}/archive")
@@ -130,7 +131,7 @@ def test_of_racing_writers_one_wins(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 11 * MIB + 12345])
 def test_an_upload_arrives_whole_and_its_receipt_is_true(store: ObjectStore, size_bytes: int) -> None:
-    body = secrets.token_bytes(64 * 1024 + 1) * (size_bytes // 65536 + 1)
+    body = Random(7).randbytes(64 * 1024 + 1) * (size_bytes // 65536 + 1)
     body = body[:size_bytes]
     receipt = store.upload(KEY, BytesSource(body))
     assert (receipt.key, receipt.size_bytes, receipt.crc32c) == (KEY, size_bytes, crc32c(body))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -27,12 +26,14 @@ from sidecar.pipeline.compaction.archive_plan import plan_archive
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.archive_work import Job, PartitionInWork, results, unsettled
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
+from sidecar.pipeline.compaction.job import HASH_KEY_BYTES
 from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.staging import SegmentNeed, Step, require_room, steps
 from sidecar.pipeline.compaction.stored_parts import StoredParts
 from sidecar.pipeline.compaction.work_files import WorkFiles
 from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
+from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.store_settings import StoreSettings
 
 _log = structlog.get_logger(__name__)
@@ -60,6 +61,7 @@ class ArchiveCompactor:
         split_bytes: int = SPLIT_BYTES,
         max_staging_bytes: int = NO_BOUND,
         tell: Callable[[str], None] = lambda _: None,
+        randomness: Randomness | None = None,
     ) -> None:
         """Build it.
 
@@ -69,6 +71,7 @@ class ArchiveCompactor:
                 it raises a SidecarError, nothing of that partition is committed.
             max_staging_bytes: that much may wait at once as work files, in the directory or in the store.
             tell: told of each step, for people.
+            randomness: of ids, nonces and hash keys; the machine's by default.
         """
         self._settings = store
         self._engine = engine
@@ -78,6 +81,7 @@ class ArchiveCompactor:
         self._split_bytes = split_bytes
         self._max_staging_bytes = max_staging_bytes
         self._tell = tell
+        self._randomness = randomness or SystemRandomness()
 
     def compact(
         self, requests: Sequence[CompactionRequest], *, dry_run: bool = False
@@ -90,7 +94,7 @@ class ArchiveCompactor:
         with self._parts() as (parts, place):
             self._tell("comparing keys")
             with scanned([found.job for found in running if found.job is not None], self._engine) as run:
-                window = CommitWindow.begin(process_store.store_of(self._settings), self._clock)
+                window = CommitWindow.begin(process_store.store_of(self._settings), self._clock, self._randomness)
                 for number, step in enumerate(self._steps(running, run)):
                     if number and not dry_run:
                         with suppress(SidecarError):  # What cannot be taken away now is at the end.
@@ -143,7 +147,8 @@ class ArchiveCompactor:
         for answer in look_at(tasks, self._engine):
             looked[answer.job].append(answer)
         for found, answers in zip(planned, looked, strict=True):
-            found.make_job(self._settings, sorted(answers, key=lambda answer: answer.number))
+            hash_key = self._randomness.random_bytes(HASH_KEY_BYTES)
+            found.make_job(self._settings, sorted(answers, key=lambda answer: answer.number), hash_key)
         return unsettled(planned)
 
     def _steps(self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog]) -> tuple[Step, ...]:
@@ -178,7 +183,7 @@ class ArchiveCompactor:
     def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
         self._tell("uploading")
         tasks = [
-            FinishTask(job, number, output, found.request.rules, parts, place)
+            FinishTask(job, number, output, found.request.rules, parts, place, self._randomness)
             for job in step
             if (found := running[job]).result is None
             for number, output in enumerate(found.outputs)
@@ -202,7 +207,7 @@ class ArchiveCompactor:
         if plan is None:
             return
         store = process_store.store_of(self._settings)
-        log = CommitLog(store, request.root, self._clock, settle_s=SETTLE_S_PATIENT)
+        log = CommitLog(store, request.root, self._clock, randomness=self._randomness, settle_s=SETTLE_S_PATIENT)
         gone = [output for output in found.outputs if not output.unchanged]
         try:
             self._confirm(request, plan.state)
@@ -240,7 +245,7 @@ class ArchiveCompactor:
     def _parts(self) -> Iterator[tuple[Parts, Path | None]]:
         """Where parts wait, and where a task puts a segment together; both are empty afterwards."""
         if self._staging is None:
-            stored = StoredParts(self._settings, fresh_id(secrets.token_bytes))
+            stored = StoredParts(self._settings, fresh_id(self._randomness), self._randomness)
             try:
                 yield stored, None
             finally:

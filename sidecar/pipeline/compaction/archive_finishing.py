@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -30,6 +29,7 @@ from sidecar.pipeline.compaction.parts import Parts
 from sidecar.pipeline.compaction.tasks import on_engine
 from sidecar.pipeline.log_check import unreadable_parts
 from sidecar.ports import ObjectStore
+from sidecar.randomness import Randomness
 from sidecar.storage import FileSource
 
 
@@ -46,6 +46,7 @@ class FinishTask:
     rules: CompactionRules
     parts: Parts
     staging: Path | None
+    randomness: Randomness
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[Archiv
         )
     for name, error in unreadable_parts(old, sources[-1].base_offset):
         raise CorruptFile(f"part {name}: {error}", file=below(root, sources[-1].indexes_key)) from error
-    segment_id = fresh_id(os.urandom)
+    segment_id = fresh_id(task.randomness)
     segment = ArchivedSegment(
         segment_id=segment_id,
         base_offset=output.base_offset,

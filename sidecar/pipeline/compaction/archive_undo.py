@@ -27,6 +27,7 @@ from sidecar.pipeline.compaction.archive_plan import operator
 from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.pipeline.verify_segment import check_segment_objects
 from sidecar.ports import ObjectStore
+from sidecar.randomness import Randomness
 
 _TRIES: Final = 20
 _THREADS: Final = 8
@@ -57,7 +58,9 @@ class Undone:
         }
 
 
-def undo_compaction(store: ObjectStore, root: ObjectKey, clock: Clock, *, dry_run: bool = False) -> Undone:
+def undo_compaction(
+    store: ObjectStore, root: ObjectKey, clock: Clock, *, randomness: Randomness | None = None, dry_run: bool = False
+) -> Undone:
     """Make the segments that the newest compaction replaced live again, if all of their objects exist.
 
     Only that one: a compaction before it is not undone. Segments that were archived since stay, and records that were noted as
@@ -65,7 +68,7 @@ def undo_compaction(store: ObjectStore, root: ObjectKey, clock: Clock, *, dry_ru
 
     Raises PartitionError and its kinds, Fenced, StoreError; then nothing was committed, but for OutcomeUnknown.
     """
-    log = CommitLog(store, root, clock)
+    log = CommitLog(store, root, clock, randomness=randomness)
     # The commits alone do not show that the newest one is missing; a checkpoint of it does.
     log.read()
     state = log.read_whole_chain()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -36,8 +35,11 @@ class PartitionInWork:
     finished: dict[int, ArchivedSegment] = field(default_factory=dict)
     result: PartitionCompaction | None = None
 
-    def make_job(self, store: StoreSettings, answers: Sequence[Looked]) -> None:
-        """The job, from what was found in each live segment, in order; or the first error found."""
+    def make_job(self, store: StoreSettings, answers: Sequence[Looked], hash_key: bytes) -> None:
+        """The job, from what was found in each live segment, in order; or the first error found.
+
+        `hash_key`: see `CompactionJob`.
+        """
         error = next((answer.error for answer in answers if answer.error is not None), None)
         if error is not None or self.plan is None:
             self.fail(error or PartitionError(f"{self.request.root}: nothing was planned"))
@@ -49,7 +51,7 @@ class PartitionInWork:
             tuple(transaction for answer in answers for transaction in answer.completed),
             self.request.rules,
             plan.last_batches,
-            secrets.token_bytes(16),
+            hash_key,
             start_offset=state.deleted_before_offset,
             first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
         )

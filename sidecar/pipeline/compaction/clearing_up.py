@@ -38,7 +38,7 @@ class ClearingUp:
         """Once through all. A partition that cannot be read is left out, and logged. Raises StoreError."""
         tools = self._tools
         try:
-            store_now_ms = read_store_clock(tools.store, tools.clock).store_ms
+            store_now_ms = read_store_clock(tools.store, tools.clock, randomness=tools.randomness).store_ms
         except StoreUnsupported as error:
             self._report_once("garbage_not_removed", str(error), "unused objects stay, and cost money")
             return
@@ -85,6 +85,7 @@ class ClearingUp:
             writer,
             store_now_ms=store_now_ms,
             grace_period_ms=self._grace_period_ms,
+            randomness=tools.randomness,
             in_progress={attempt.segment_id for attempt in tools.journal.attempts(led.root)},
         )
         if found.objects:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
 from sidecar.pipeline.compaction.compacting import CompactionCrashed
 from sidecar.pipeline.compaction.copies import CompactedCopy, CopyGroup, remove_if_empty
 from sidecar.pipeline.compaction.engines import CompactionEngines
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
+from sidecar.pipeline.compaction.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.pipeline.compaction.parts import LocalParts
@@ -204,7 +203,7 @@ class GroupCompactor:
                 # What a tombstone or a marker deletes may be archived already, or go raw after all.
                 replace(rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE), spares_deletes=True),
                 LastBatches.of(found.tables[-1]),
-                secrets.token_bytes(16),
+                self._tools.randomness.random_bytes(HASH_KEY_BYTES),
             )
             for group, found in looked
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
@@ -14,13 +14,16 @@ from sidecar.compaction.verdicts import SplitVerdicts, judge_splits
 from sidecar.pipeline.compaction.pieces import Piece
 from sidecar.pipeline.compaction.sources import SourceT
 
+HASH_KEY_BYTES: Final = 16
+"""Of SipHash, by which keys are compared: nobody outside may choose keys that collide."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactionJob(Generic[SourceT]):
     """Segments, ascending and without a hole, all of them decided, and what is known of them before they are read.
 
     `pieces`: by file, what each may be split into. `completed`: the transactions that ended in the range or overlap it; more
-    do no harm. `last_batches`: of the producers known at the end of the range. `hash_key`: 16 random bytes.
+    do no harm. `last_batches`: of the producers known at the end of the range. `hash_key`: `HASH_KEY_BYTES` random ones.
     `start_offset`: of the log; records below it are deleted, they neither compete nor stay. `first_dirty_offset`: what lies
     below has been compacted before, which decides on tombstones of formats 0 and 1 (None: nothing has).
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey
 from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.output_files import cannot_be_written, write_all
+from sidecar.randomness import Randomness
 from sidecar.storage import FileSource
 from sidecar.store_settings import StoreSettings
 
@@ -37,6 +37,7 @@ class StoredParts:
 
     store: StoreSettings
     job_id: str
+    randomness: Randomness
 
     @property
     def prefix(self) -> str:
@@ -54,7 +55,7 @@ class StoredParts:
             yield waiting
             if not waiting.size_bytes:
                 return  # Nobody asks for it.
-            key = ObjectKey(f"{self.prefix}{number:08d}-{fresh_id(os.urandom)}.part")
+            key = ObjectKey(f"{self.prefix}{number:08d}-{fresh_id(self.randomness)}.part")
             source = FileSource(file.fileno(), waiting.size_bytes, key)
             process_store.store_of(self.store).upload(key, source)
 

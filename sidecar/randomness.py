@@ -1,0 +1,52 @@
+"""The only place that asks the machine for random values; everything else is handed a `Randomness`."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Randomness(Protocol):
+    """A source of random values. One that goes to tasks of a cluster can be pickled."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """So many random bytes."""
+        ...
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number between these two."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRandomness:
+    """The machine's own source: no two processes draw the same ids."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """See `Randomness`."""
+        return os.urandom(count)  # noqa: TID251 - this module is the exception
+
+    def uniform(self, low: float, high: float) -> float:
+        """See `Randomness`."""
+        return random.SystemRandom().uniform(low, high)  # noqa: TID251 - as above
+
+
+class SeededRandomness:
+    """The same values for the same seed: for tests that run the same way each time. It guards nothing."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - says so
+
+    def seed(self, seed: int) -> None:
+        """Begin anew from this seed."""
+        self._random.seed(seed)
+
+    def random_bytes(self, count: int) -> bytes:
+        """See `Randomness`."""
+        return self._random.randbytes(count)
+
+    def uniform(self, low: float, high: float) -> float:
+        """See `Randomness`."""
+        return self._random.uniform(low, high)
