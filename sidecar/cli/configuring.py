@@ -69,11 +69,20 @@ def _show_topic(
 def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:
     """Check the settings without the broker and the store: exit code 0 if they are valid, 2 if not. Warnings do not change it."""
     from sidecar.cli.output import print_json, remark
-    from sidecar.pipeline.compaction.tombstone_expiry import ADVICE, tombstone_expiry_risk
+    from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
+    from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
+    from sidecar.pipeline.compaction.tombstone_expiry import tombstone_expiry_risk
 
     settings = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).settings
-    risks = {pattern: tombstone_expiry_risk(found, None) for pattern, found in settings.compaction.policies.items()}
-    warnings = [f"compaction.topics {pattern!r}: {risk}; {ADVICE}" for pattern, risk in risks.items() if risk]
+    warnings = [
+        f"compaction.topics {pattern!r}: {risk}; {advice}"
+        for pattern, found in settings.compaction.policies.items()
+        for risk, advice in (
+            (tombstone_expiry_risk(found, None), tombstone_expiry.ADVICE),
+            (before_upload_risk(found, settings.compaction.max_upload_delay_ms), raw_uploads.ADVICE),
+        )
+        if risk
+    ]
     if options.json:
         print_json({"kind": "settings_validation", "version": JSON_VERSION, "valid": True, "warnings": warnings})
     elif not options.quiet:

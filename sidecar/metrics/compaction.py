@@ -77,6 +77,11 @@ class CompactionMetrics:
             "because their version is malformed (malformed_version). The log and /status name the topics.",
             "kind",
         )
+        self._uncompacted = declare.counter(
+            "compaction_uncompacted_segments_total",
+            "Segments of topics with `before_upload` that are archived without compaction. The log says why, /status by topic.",
+            "reason",
+        )
         self._duration = declare.histogram(
             "compaction_job_duration_seconds", "How long jobs took, of one partition or of many."
         )
@@ -94,6 +99,10 @@ class CompactionMetrics:
         for side in ("before", "after"):
             self._bytes.labels(side)
             self._records.labels(side)
+
+    def went_uncompacted(self, reason: str, segments: int) -> None:
+        """These were to be compacted before their upload, and go as they are."""
+        self._uncompacted.labels(reason).inc(segments)
 
     def weighed(self, found: Weighed) -> None:
         """The compaction thread has checked its partitions."""

@@ -11,12 +11,14 @@ import structlog
 
 from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
-from sidecar.config import Settings
+from sidecar.config import CompactionWhen, Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import open_tools, require_topic, scanner
+from sidecar.pipeline.compaction.raw_uploads import EFFECT
+from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
@@ -63,13 +65,17 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class BackfillReport:
-    """All partitions ascending, what could not be listed, and the exit code."""
+    """All partitions ascending, what could not be listed, and the exit code.
+
+    `without_compaction`: topics with `before_upload` of which segments are planned; a back-fill archives these as they are.
+    """
 
     rows: tuple[PartitionRow, ...]
     problems: tuple[str, ...]
     exit_code: int
     dry_run: bool
     planned: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    without_compaction: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """One object, for `--json`."""
@@ -80,6 +86,7 @@ class BackfillReport:
         found: dict[str, Any] = {"kind": "backfill", "version": 1, "dry_run": self.dry_run, "partitions": rows}
         if self.dry_run:
             found["planned"] = self.planned
+        found["without_compaction"] = list(self.without_compaction)
         return {**found, "problems": list(self.problems), "exit_code": self.exit_code}
 
 
@@ -112,15 +119,17 @@ def backfill(
             for _, plan in work
             if plan.segments
         }
+        without_compaction = _without_compaction(settings, tools.facts, work)
         if dry_run:
             for _, plan in work:
                 outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
                 report.outcomes.append(outcome)
             report.outcomes.sort(key=lambda found: found.files.topic_partition)
-            return _report(report, planned, _without_snapshot(work), dry_run=True)
+            return _report(report, planned, _without_snapshot(work), without_compaction, dry_run=True)
         counter = _Counter(progress, len(totals), sum(segment.size_bytes for segment in totals))
         missing = _without_snapshot(work)
-        return _report(rounds.work(work, report, counter.done), planned, missing, dry_run=False)
+        done = rounds.work(work, report, counter.done)
+        return _report(done, planned, missing, without_compaction, dry_run=False)
 
 
 def plan_answered(rounds: Rounds, clock: Clock) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
@@ -170,6 +179,21 @@ def _without_snapshot(work: list[tuple[PartitionArchiver, PartitionPlan]]) -> Co
     return Counter(plan.files.topic_partition for _, plan in work for one in plan.segments if one.snapshot is None)
 
 
+def _without_compaction(
+    settings: Settings, facts: BrokerFacts, work: list[tuple[PartitionArchiver, PartitionPlan]]
+) -> tuple[str, ...]:
+    """Topics that `run` compacts before the upload. One pass has no time to wait for groups."""
+    rules = TopicRules(settings.compaction, facts.policy)
+    planned = {plan.files.topic_partition.topic for _, plan in work if plan.segments}
+    policies = {topic: rules.policy_of(topic) for topic in sorted(planned)}
+    found = [topic for topic, policy in policies.items() if policy and policy.when is CompactionWhen.BEFORE_UPLOAD]
+    for topic in found:
+        _log.warning(
+            "before_upload_not_applied", topic=topic, effect=EFFECT, remedy=f"compact --archive --topic {topic}"
+        )
+    return tuple(found)
+
+
 class _Counter:
     def __init__(self, progress: Callable[[Progress], None] | None, segments_total: int, bytes_total: int) -> None:
         self._progress = progress
@@ -191,6 +215,7 @@ def _report(
     report: RoundReport,
     planned: dict[str, list[dict[str, int]]],
     missing: Counter[TopicPartition],
+    without_compaction: tuple[str, ...],
     *,
     dry_run: bool,
 ) -> BackfillReport:
@@ -205,7 +230,7 @@ def _report(
     rows += [_unlisted_row(problem.topic_partition, problem) for problem in report.problems if problem.topic_partition]
     rows.sort(key=lambda row: (row.topic, row.partition))
     problems = tuple(advised(problem.error) for problem in report.problems if problem.topic_partition is None)
-    return BackfillReport(tuple(rows), problems, report.exit_code, dry_run, planned)
+    return BackfillReport(tuple(rows), problems, report.exit_code, dry_run, planned, without_compaction)
 
 
 def _row(outcome: PartitionOutcome, planned: int, snapshots_missing: int) -> PartitionRow:

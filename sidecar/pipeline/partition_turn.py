@@ -25,6 +25,7 @@ from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.copies import CopyGroup
+from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.deleted_records import deleted_on_purpose, tell_deleted
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
@@ -134,12 +135,12 @@ class PartitionTurn:
             try:
                 prepared, position, blocker = self._prepare(segment, position, checkpoint, resumed)
             except SidecarError:
-                self._send_raw(uploads, "a segment of it cannot be read")
+                self._send_raw(uploads, RawReason.GROUP_CHANGED, "a segment of it cannot be read")
                 self._commit_all()  # What came before is good.
                 self._outcome.unprepared = segment
                 raise
             if prepared.lost is not None or blocker is not None:
-                self._send_raw(uploads, "a segment of it cannot be archived whole")
+                self._send_raw(uploads, RawReason.GROUP_CHANGED, "a segment of it cannot be archived whole")
             if prepared.lost_whole is not None:
                 prepared.close()
                 self._commit_all()
@@ -208,14 +209,14 @@ class PartitionTurn:
             return None
         group = self._before_upload.group_from(self._plan.segments[number:])
         if group is not None and any(segment.base_offset in resumed for segment in group.segments):
-            self._before_upload.break_up(group, "an upload of the log as it is goes on")
+            self._before_upload.break_up(group, RawReason.GROUP_CHANGED, "an upload of the log as it is goes on")
             return None
         return group
 
-    def _send_raw(self, uploads: Executor, reason: str) -> None:
+    def _send_raw(self, uploads: Executor, reason: RawReason, detail: str) -> None:
         """What is prepared of a group goes as it is, as will the rest."""
         if self._group is not None and self._before_upload is not None:
-            self._before_upload.break_up(self._group, reason)
+            self._before_upload.break_up(self._group, reason, detail)
         self._group = None
         self._send(uploads)
 
@@ -232,7 +233,7 @@ class PartitionTurn:
         try:
             self._take_copies(group)
         except PartitionError as error:
-            self._send_raw(uploads, str(error))
+            self._send_raw(uploads, RawReason.GROUP_REFUSED, str(error))
             return
         self._commit_all()
         unit: list[Transfer] = []
@@ -246,7 +247,7 @@ class PartitionTurn:
                 self._commit_next()
         except PartitionError as error:
             if self._before_upload is not None and not isinstance(error, CommitConflict):
-                self._before_upload.break_up(group, str(error))
+                self._before_upload.break_up(group, RawReason.GROUP_REFUSED, str(error))
             raise
         finally:
             self._group = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -23,6 +24,7 @@ _TASKS_PER_CORE: Final = 8
 
 
 _GROUP: Final = "spark.jobGroup.id"
+_POOL: Final = "spark.scheduler.pool"
 """The local property behind setJobGroup, which cannot put back what was there before."""
 
 
@@ -60,19 +62,24 @@ class SparkEngine:
 
 
 class JobGroup:
-    """A context manager, to be entered as often as need be: jobs that this thread starts in it belong to the group."""
+    """A context manager, to be entered as often as need be: jobs that this thread starts in it belong to the group.
+
+    They have the thread's scheduler pool: within one pool, a job waits for all tasks of the jobs before it.
+    """
 
     def __init__(self, context: Any) -> None:
         self._context = context
         self._name = f"tiered-sidecar-{SystemRandomness().random_bytes(16).hex()}"
-        self._before: str | None = None
+        self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> None:
-        self._before = self._context.getLocalProperty(_GROUP)
-        self._context.setLocalProperty(_GROUP, self._name)
+        for name, value in ((_GROUP, self._name), (_POOL, threading.current_thread().name)):
+            self._before[name] = self._context.getLocalProperty(name)
+            self._context.setLocalProperty(name, value)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._context.setLocalProperty(_GROUP, self._before)
+        for name, value in self._before.items():
+            self._context.setLocalProperty(name, value)
 
     def cancel(self) -> None:
         """End the group's jobs; others use the same context."""

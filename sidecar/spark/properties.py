@@ -62,6 +62,8 @@ _ALWAYS: Final = {
     # Hashes do not compress: trying it takes a tenth of a whole compaction.
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
+    # Jobs of several threads run side by side: uploads wait for short ones, and a compaction of the archive may take hours.
+    "spark.scheduler.mode": "FAIR",
     # Hive's classes would only be loaded.
     "spark.sql.catalogImplementation": "in-memory",
     # Rows are few and large.

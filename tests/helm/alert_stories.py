@@ -130,6 +130,12 @@ STORIES: dict[str, Story] = {
         summary="kafka-0: compaction met 60 records of kind unkeyed within an hour",
         labels={"kind": "unkeyed"},
     ),
+    "TieredSidecarArchivedWithoutCompaction": Story(
+        firing={'tiered_sidecar_compaction_uncompacted_segments_total{{T}, reason="delay_over"}': "0x100 6x100"},
+        quiet={'tiered_sidecar_compaction_uncompacted_segments_total{{T}, reason="delay_over"}': "6x200"},
+        summary="kafka-0: 6 segments were archived without compaction within an hour (delay_over)",
+        labels={"reason": "delay_over"},
+    ),
     "TieredSidecarPartitionUncleanable": Story(
         firing={_errors("StagingTooSmall"): "0x115 1x85"},
         quiet={_errors("StagingTooSmall"): "4x200"},

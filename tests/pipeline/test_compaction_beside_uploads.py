@@ -63,7 +63,7 @@ def beside(turns: Turning, stop: threading.Event | None = None, **parameters: An
         "give_up": lambda: None,
         "beat": lambda: None,
     }
-    return BesideUploads(turns, (), SystemClock(), **{**defaults, **parameters})
+    return BesideUploads({"compaction": turns}, SystemClock(), **{**defaults, **parameters})
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -91,7 +91,7 @@ def test_the_signal_to_drain_ends_it_without_the_end_of_the_context() -> None:
     turns, stop = Turns(), threading.Event()
     with beside(turns, stop, interval_s=0.01) as thread:
         stop.set()
-        eventually(lambda: not thread._thread.is_alive())
+        eventually(lambda: not thread._is_alive())
 
 
 def test_work_that_does_not_end_in_time_is_cut_off_and_the_loop_beats_meanwhile() -> None:
@@ -122,7 +122,7 @@ def test_work_that_ends_in_time_is_waited_for() -> None:
 
 def test_a_fault_of_our_own_is_handed_to_the_loop() -> None:
     with beside(Turns(error=ZeroDivisionError("a bug"))) as thread:
-        eventually(lambda: not thread._thread.is_alive())
+        eventually(lambda: not thread._is_alive())
         with pytest.raises(ZeroDivisionError):
             thread.require_sound()
 
@@ -228,8 +228,9 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
         exposed, _ = tools.metrics.exposition()
         assert re.search(rb'errors_total\{kind="StagingFull"\} [1-9]', exposed)
     assert {segment.generation for segment in archived_states(store)["orders-0"].segments} == {0}
-    (alarm,) = [entry for entry in logs if entry["event"] == "group_not_compacted"]
-    assert "Not a directory; make it a place" in alarm["error"]
+    (alarm,) = [entry for entry in logs if entry["event"] == "archived_without_compaction"]
+    assert (alarm["log_level"], alarm["reason"]) == ("error", "compaction_failed")
+    assert "Not a directory; make it a place" in alarm["detail"]
 
 
 def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_use_stay(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -46,6 +47,33 @@ def fails(task: int) -> bytes:
 def test_answers_come_in_the_order_of_the_tasks(spark: EmbeddedSpark) -> None:
     for count in (0, 1, 5, 1000):
         assert list(SparkEngine(spark).run(doubled, range(count))) == [b"%d" % (2 * task) for task in range(count)]
+
+
+def waits(task: tuple[Path, int]) -> bytes:
+    """Until the short job has ended, but not for ever: the short one needs a core."""
+    directory, number = task
+    (directory / f"{number}.begun").touch()
+    for _ in range(30):
+        if (directory / "short").exists():
+            break
+        time.sleep(0.05)  # noqa: TID251 - in a worker process
+    return b""
+
+
+def test_a_short_job_does_not_wait_for_all_tasks_of_a_long_one(spark: EmbeddedSpark, tmp_path: Path) -> None:
+    """Uploads wait for groups of `before_upload`, while a compaction of the archive goes on in another thread."""
+    tasks = [(tmp_path, number) for number in range(40)]
+    long = threading.Thread(target=lambda: list(SparkEngine(spark).run(waits, tasks)), name="compaction")
+    long.start()
+    while not any(tmp_path.iterdir()):
+        time.sleep(0.05)  # noqa: TID251 - another process writes the file
+    short = threading.Thread(target=lambda: list(SparkEngine(spark).run(doubled, [1])), name="before-upload")
+    short.start()
+    short.join()
+    begun = len(list(tmp_path.glob("*.begun")))
+    (tmp_path / "short").touch()
+    long.join()
+    assert begun <= 30, "first in, first out: 36 at least, as each partition has two or three tasks"
 
 
 def test_snapshots_are_the_same_as_those_made_here(spark: EmbeddedSpark, tmp_path: Path) -> None:

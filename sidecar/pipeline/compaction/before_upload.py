@@ -11,18 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-import structlog
-
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
+from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.ports import PartitionFacts
-
-_log = structlog.get_logger(__name__)
 
 AT_RISK_SHARE: Final = 0.5
 """A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
@@ -58,7 +55,9 @@ class RolledGroup:
 
 @dataclass(slots=True)
 class _Held:
-    """`is_raw`: it goes as it is. `group`: it goes with these, in their commit."""
+    """`is_raw`: it goes as it is, because compaction changes nothing or cannot be waited for. `group`: it goes with these,
+    in their commit.
+    """
 
     since_ms: int
     is_raw: bool = False
@@ -70,13 +69,14 @@ class BeforeUpload:
     """What waits, and for what. Thread-safe: rounds hold segments back, another thread compacts them.
 
     `wake`: called when segments that were held back may go. `policy_of`: what holds for a topic, None if it is not compacted;
-    default: as the settings say.
+    default: as the settings say. `raw`: told of each segment that goes as it is without a compaction.
     """
 
     settings: CompactionSettings
     clock: Clock
     wake: Callable[[], None] = lambda: None
     policy_of: Callable[[str], CompactionPolicy | None] | None = None
+    raw: RawUploads = field(default_factory=RawUploads)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
@@ -142,22 +142,34 @@ class BeforeUpload:
             if found.group is not None and found.group.base_offset < start_offset:
                 broken[found.group] = f"records below offset {start_offset} were deleted since it was compacted"
         for group, reason in broken.items():
-            self._break_up(group, reason)
+            self._break_up(group, RawReason.GROUP_CHANGED, reason)
 
     def _find(self, segment: SegmentFiles) -> _Held | None:
         return self._held.get(segment.topic_partition, {}).get(_name(segment))
 
     def _may_go(self, segment: SegmentFiles, local_limit_ms: int | None, start_offset: int) -> bool:
         held = self._find(segment)
-        if held is None or held.group is not None or held.is_raw or segment.start_position:
+        if held is None or held.group is not None or held.is_raw:
             return True
+        if (reason := self._cannot_wait(segment, held, local_limit_ms, start_offset)) is None:
+            return False
+        held.is_raw = True
+        self.raw.note([segment], reason)
+        return True
+
+    def _cannot_wait(
+        self, segment: SegmentFiles, held: _Held, local_limit_ms: int | None, start_offset: int
+    ) -> RawReason | None:
+        if segment.start_position:
+            return RawReason.PARTLY_ARCHIVED
         if segment.base_offset < start_offset:
-            held.is_raw = True
-            return True
+            return RawReason.RECORDS_DELETED
         age_ms = self.clock.now_ms() - newest_change_ms(segment)
-        at_risk = local_limit_ms is not None and age_ms > AT_RISK_SHARE * local_limit_ms
-        held.is_raw = at_risk or self._left_ms(held) <= 0
-        return held.is_raw
+        if local_limit_ms is not None and age_ms > AT_RISK_SHARE * local_limit_ms:
+            return RawReason.RETENTION_NEAR
+        if segment.size_bytes > self.settings.max_job_bytes:
+            return RawReason.TOO_LARGE
+        return RawReason.DELAY_OVER if self._left_ms(held) <= 0 else None
 
     def _left_ms(self, held: _Held) -> int:
         return held.since_ms + self.settings.max_upload_delay_ms - self.clock.now_ms()
@@ -188,14 +200,27 @@ class BeforeUpload:
             if is_wanted:
                 for held in filter(None, map(self._find, group.segments)):
                     held.group = group
+            else:
+                self._go_raw(group.segments, RawReason.GROUP_CHANGED, "one was archived, changed or removed meanwhile")
         if not is_wanted:
             group.discard()
 
-    def goes_raw(self, segments: Sequence[SegmentFiles]) -> None:
-        """These go as they are, unless they go with a group."""
+    def unchanged(self, segments: Sequence[SegmentFiles]) -> None:
+        """Compaction leaves these as they are: they go, unless one changed meanwhile."""
         with self._lock:
             for held in filter(None, map(self._find, segments)):
                 held.is_raw = held.group is None
+
+    def goes_raw(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str = "") -> None:
+        """These go as they are, unless they go with a group."""
+        with self._lock:
+            self._go_raw(segments, reason, detail)
+
+    def _go_raw(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str) -> None:
+        waiting = [segment for segment in segments if self._still_waits(segment)]
+        for held in filter(None, map(self._find, waiting)):
+            held.is_raw = True
+        self.raw.note(waiting, reason, detail)
 
     def group_from(self, segments: Sequence[SegmentFiles]) -> CopyGroup | None:
         """The group that the first of these segments goes with, None if it goes as it is.
@@ -210,27 +235,20 @@ class BeforeUpload:
             first = segments[: len(group.segments)]
             if list(map(_name, first)) == list(map(_name, group.segments)):
                 return group
-            self._break_up(group, "not all of its segments can be archived now")
+            self._break_up(group, RawReason.GROUP_CHANGED, "not all of its segments can be archived now")
             return None
 
-    def break_up(self, group: CopyGroup, reason: str) -> None:
+    def break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:
         """All segments of the group go as they are. What is archived or gone already is passed over."""
         with self._lock:
-            self._break_up(group, reason)
+            self._break_up(group, reason, detail)
 
-    def _break_up(self, group: CopyGroup, reason: str) -> None:
-        for segment in group.segments:
-            held = self._find(segment)
-            if held is not None and held.group is group:
-                held.group, held.is_raw = None, True
+    def _break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:
+        for held in filter(None, map(self._find, group.segments)):
+            if held.group is group:
+                held.group = None
         group.discard()
-        _log.info(
-            "group_goes_raw",
-            partition=str(group.segments[0].topic_partition),
-            base_offset=group.base_offset,
-            segments=len(group.segments),
-            reason=reason,
-        )
+        self._go_raw(group.segments, reason, detail)
 
     def archived(self, segments: Sequence[SegmentFiles]) -> None:
         """One commit has archived these: their copies can go."""

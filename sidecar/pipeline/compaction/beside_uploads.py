@@ -1,9 +1,10 @@
-"""The thread in which `run` compacts and clears up. Uploads never wait for it, and it ends with them."""
+"""The threads in which `run` compacts and clears up. Uploads never wait for them, and they end with the uploads."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -47,13 +48,26 @@ class Chore:
             _log.error("chore_failed", chore=self._name, error=str(error), next_try_s=self._interval_s)
 
 
+@dataclass(frozen=True, slots=True)
+class WithChores:
+    """Before each turn of the worker, the chores that are due."""
+
+    chores: tuple[Chore, ...]
+    worker: Turning
+
+    def turn(self) -> bool:
+        """See `Turning`."""
+        for chore in self.chores:
+            chore.turn()
+        return self.worker.turn()
+
+
 class BesideUploads:
-    """A context manager around the thread."""
+    """A context manager around the threads: one for each worker, so that none waits for another."""
 
     def __init__(
         self,
-        worker: Turning,
-        chores: tuple[Chore, ...],
+        workers: Mapping[str, Turning],
         clock: Clock,
         *,
         stop: threading.Event,
@@ -63,17 +77,16 @@ class BesideUploads:
         give_up: Callable[[], None],
         beat: Callable[[], None],
     ) -> None:
-        """Prepare the thread.
+        """Prepare the threads.
 
         Args:
-            stop: the process drains. ending: set here when the context ends; `worker` begins nothing after either.
+            workers: by the names of their threads.
+            stop: the process drains. ending: set here when the context ends; workers begin nothing after either.
             interval_s: between two turns that found nothing.
             drain_s: how long work in progress may go on after the end of the context; then `give_up` is called.
-            give_up: ends what the worker waits for; called in any case at the end.
+            give_up: ends what workers wait for; called in any case at the end.
             beat: called while the end is waited for.
         """
-        self._worker = worker
-        self._chores = chores
         self._clock = clock
         self._stop = stop
         self._ending = ending
@@ -82,39 +95,44 @@ class BesideUploads:
         self._give_up = give_up
         self._beat = beat
         self._failure: BaseException | None = None
-        # A daemon thread: where it cannot be ended the process ends all the same.
-        self._thread = threading.Thread(target=self._run, name="compaction", daemon=True)
+        # Daemon threads: where one cannot be ended the process ends all the same.
+        self._threads = [
+            threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
+            for name, worker in workers.items()
+        ]
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ending.set()
         until_s = self._clock.monotonic_s() + self._drain_s
-        while self._thread.is_alive() and self._clock.monotonic_s() < until_s:
+        while self._is_alive() and self._clock.monotonic_s() < until_s:
             self._join()
-        if self._thread.is_alive():
+        if self._is_alive():
             _log.warning("compaction_cut_off", drain_s=self._drain_s, left="the archive is as it was before")
         self._give_up()
-        while self._thread.is_alive():
+        while self._is_alive():
             self._join()  # The process has a deadline of its own.
+
+    def _is_alive(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
 
     def _join(self) -> None:
         self._beat()
-        self._thread.join(JOIN_S)
+        next((thread for thread in self._threads if thread.is_alive()), self._threads[0]).join(JOIN_S)
 
     def require_sound(self) -> None:
-        """Raise what ended the thread, if anything did: a fault of our own ends the process, here as elsewhere."""
+        """Raise what ended a thread, if anything did: a fault of our own ends the process, here as elsewhere."""
         if self._failure is not None:
             raise self._failure
 
-    def _run(self) -> None:
+    def _run(self, worker: Turning) -> None:
         try:
             while not self._is_ending():
-                for chore in self._chores:
-                    chore.turn()
-                if not self._worker.turn() and not self._is_ending():
+                if not worker.turn() and not self._is_ending():
                     self._ending_within(self._interval_s)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends the process with it
             self._failure = error

@@ -30,6 +30,7 @@ from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.policy_rules import rules_of
+from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.compaction.run import rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import checked_file, write_log
 from sidecar.pipeline.page_cache import spared
@@ -57,7 +58,7 @@ class _LookedOver:
 
 
 class GroupCompactor:
-    """One turn takes what waits, and hands copies back. Segments of which nothing comes go as they are, and at once."""
+    """One turn takes what waits, and hands copies back. Segments that cannot be compacted go as they are, and at once."""
 
     def __init__(
         self,
@@ -87,8 +88,6 @@ class GroupCompactor:
             return False
         with self._sparing(groups):
             self._compact_all(groups)
-        for group in groups:
-            self._waiting.goes_raw(group.segments)
         self._waiting.wake()
         return True
 
@@ -142,6 +141,8 @@ class GroupCompactor:
             del found.files[count:], found.pieces[count:]
             if found.tables:
                 found.cut_to(self._decided_below(group, found))
+            self._waiting.goes_raw(group.segments[count:], RawReason.TOO_YOUNG)
+            self._waiting.goes_raw(group.segments[len(found.files) : count], RawReason.OPEN_TRANSACTION)
         except SidecarError as error:
             self._give_up([group], error)
             return None
@@ -255,6 +256,7 @@ class GroupCompactor:
     ) -> None:
         """Hand all copies of a group over at once, so that none is archived without the others."""
         if all(output.unchanged for output in outputs):
+            self._waiting.unchanged(segments)
             return
         copies: list[CompactedCopy | None] = []
         with ExitStack() as unless_whole:
@@ -274,12 +276,7 @@ class GroupCompactor:
             return
         for group in groups:
             self._tools.metrics.failed(type(error).__name__)
-            _log.error(
-                "group_not_compacted",
-                partition=str(group.topic_partition),
-                error=str(error),
-                remedy="archived as it is",
-            )
+            self._waiting.goes_raw(group.segments, RawReason.COMPACTION_FAILED, str(error))
 
 
 def _copy(

@@ -13,11 +13,12 @@ from typing import Any, Final
 from sidecar.config import Settings
 from sidecar.pipeline.clock_watch import CHECK_S, ClockWatch
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
+from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning, WithChores
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.look import Look
+from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.compaction.work_files import WorkFiles
@@ -46,20 +47,24 @@ class CompactionInRun:
         self.clearing.offer(partitions)
 
     def require_sound(self) -> None:
-        """Raise what ended the thread, if anything did."""
+        """Raise what ended a thread, if anything did."""
         if self.thread is not None:
             self.thread.require_sound()
 
 
-@dataclass(frozen=True, slots=True)
-class _Both:
-    """Uploads wait for groups: they come first."""
+class _Status:
+    """What `/status` shows: each thread tells its part."""
 
-    groups: Turning
-    archive: Turning
+    def __init__(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._shown: dict[str, Any] = {}
 
-    def turn(self) -> bool:
-        return self.groups.turn() or self.archive.turn()
+    def take(self, part: Mapping[str, Any]) -> None:
+        """These keys are as follows now."""
+        with self._lock:
+            self._shown.update(part)
+            self._tell(dict(self._shown))
 
 
 @contextmanager
@@ -73,7 +78,9 @@ def compaction_in_run(
     compact: Compact | None = None,
     clocks: ClockWatch | None = None,
 ) -> Iterator[CompactionInRun]:
-    """Compact and clear up in a thread of its own while the context lasts; no thread where there is nothing to do.
+    """Compact and clear up in threads of their own while the context lasts; no thread where there is nothing to do.
+
+    Uploads wait for groups (`before_upload`), so these have a thread of their own: a compaction of the archive may take hours.
 
     Args:
         tell: takes what `/status` shows.
@@ -89,6 +96,16 @@ def compaction_in_run(
         return tools.stop.is_set() or ending.is_set()
 
     rules = TopicRules(settings.compaction, tools.facts.policy)
+    status = _Status(tell)
+
+    def count(reason: RawReason, segments: int) -> None:
+        tools.metrics.compaction.went_uncompacted(reason, segments)
+        status.take({"archived_without_compaction": raw.status()})
+
+    for reason in RawReason:  # A counter that begins with its first case shows no increase.
+        tools.metrics.compaction.went_uncompacted(reason, 0)
+    raw = RawUploads(count)
+    waiting = BeforeUpload(settings.compaction, tools.clock, wake, rules.policy_of, raw)
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
@@ -96,10 +113,9 @@ def compaction_in_run(
         tools.clock,
         tools.metrics,
         is_stopping,
-        tell,
+        status.take,
         rules.policy_of,
     )
-    waiting = BeforeUpload(settings.compaction, tools.clock, wake, rules.policy_of)
     clearing = ClearingUp(tools, settings.gc.grace_period_ms, is_stopping)
     chores: tuple[Chore, ...] = ()
     if settings.gc.enabled:
@@ -118,9 +134,11 @@ def compaction_in_run(
     with ExitStack() as resources:
         sweep(settings.compaction.staging_path)
         copies = resources.enter_context(WorkFiles(settings.compaction.staging_path, "copies"))
+        workers: dict[str, Turning] = {"compaction": WithChores(chores, worker)}
+        if settings.compaction.is_active:
+            workers["before-upload"] = groups(copies.directory)
         thread = BesideUploads(
-            _Both(groups(copies.directory), worker) if settings.compaction.is_active else worker,
-            chores,
+            workers,
             tools.clock,
             stop=tools.stop,
             ending=ending,

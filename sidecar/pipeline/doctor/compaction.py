@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 
 from sidecar.clock import Clock
-from sidecar.config import Settings
+from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import topics_of
-from sidecar.pipeline.compaction.tombstone_expiry import ADVICE, tombstone_expiry_risk
+from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
+from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
+from sidecar.pipeline.compaction.tombstone_expiry import tombstone_expiry_risk
 from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, warning
 from sidecar.pipeline.doctor.machine import uses_spark
 from sidecar.spark.java import java_home, require_user_name
+from sidecar.topic_policy import TopicPolicy
 
 
 def _topics(settings: Settings) -> Outcome:
@@ -36,18 +40,38 @@ def _java(settings: Settings) -> Outcome:
 
 def _tombstones(settings: Settings, clock: Clock) -> Outcome:
     """Raises BrokerUnavailable, SettingsError."""
-    risks = {}
+    risks = {
+        topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told in _compacted(settings, clock)
+    }
+    return _worst(risks, tombstone_expiry.ADVICE) or fine(
+        "none is removed before older versions of its key are compacted"
+    )
+
+
+def _before_upload(settings: Settings, clock: Clock) -> Outcome:
+    """Raises BrokerUnavailable, SettingsError."""
+    delay_ms = settings.compaction.max_upload_delay_ms
+    risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _ in _compacted(settings, clock)}
+    return _worst(risks, raw_uploads.ADVICE) or fine("no topic has when: before_upload in vain")
+
+
+def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy]]:
+    """The topics here that are compacted, and what holds for them. Raises BrokerUnavailable, SettingsError."""
+    found = []
     with open_facts(settings, clock) as facts:
         facts.refresh()
         for topic in filter(settings.topics.accepts, topics_of(settings.broker.log_dirs)):
             told = facts.policy(topic)
             policy = topic_rule(settings.compaction, topic, told).policy
-            if policy is not None and (risk := tombstone_expiry_risk(policy, told.segment_ms)):
-                risks[topic] = risk
-    if not risks:
-        return fine("none is removed before older versions of its key are compacted")
-    topic, risk = next(iter(sorted(risks.items())))
-    return warning(f"{len(risks)} topics, such as {topic}: {risk}", ADVICE)
+            if policy is not None:
+                found.append((topic, policy, told))
+    return found
+
+
+def _worst(risks: Mapping[str, str], advice: str) -> Outcome | None:
+    """A warning with the first of these topics; None if none is at risk."""
+    at_risk = sorted((topic, risk) for topic, risk in risks.items() if risk)
+    return warning(f"{len(at_risk)} topics, such as {at_risk[0][0]}: {at_risk[0][1]}", advice) if at_risk else None
 
 
 def compaction_checks(settings: Settings, clock: Clock) -> list[Check]:
@@ -57,5 +81,6 @@ def compaction_checks(settings: Settings, clock: Clock) -> list[Check]:
     return [
         Check("topics", partial(_topics, settings)),
         Check("tombstones", partial(_tombstones, settings, clock)),
+        Check("before upload", partial(_before_upload, settings, clock)),
         Check("java", partial(_java, settings)),
     ]

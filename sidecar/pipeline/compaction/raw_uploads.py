@@ -1,0 +1,121 @@
+"""Segments of topics with `before_upload` that are archived without compaction: why, how many, and who is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from sidecar.config import CompactionPolicy, CompactionWhen
+from sidecar.model import SegmentFiles
+
+_log = structlog.get_logger(__name__)
+
+EFFECT: Final = (
+    "nothing is lost; the archive holds the records as the broker wrote them, until a compaction of the archive"
+)
+
+
+class RawReason(StrEnum):
+    """Why a segment is archived as it is. The values are those of the metric's label and of `/status`."""
+
+    DELAY_OVER = "delay_over"
+    RETENTION_NEAR = "retention_near"
+    TOO_LARGE = "too_large"
+    TOO_YOUNG = "min_compaction_lag"
+    OPEN_TRANSACTION = "open_transaction"
+    RECORDS_DELETED = "records_deleted"
+    PARTLY_ARCHIVED = "partly_archived"
+    COMPACTION_FAILED = "compaction_failed"
+    GROUP_CHANGED = "group_changed"
+    GROUP_REFUSED = "group_refused"
+
+
+_TEXTS: Final = {
+    RawReason.DELAY_OVER: (
+        "it waited for max_upload_delay_ms and was not compacted",
+        "raise compaction.max_upload_delay_ms, give the sidecar more CPU, or use when: after_upload",
+    ),
+    RawReason.RETENTION_NEAR: (
+        "the broker deletes it soon: half of its retention time is over",
+        "find out why it was archived so late, or use a longer retention",
+    ),
+    RawReason.TOO_LARGE: ("it is larger than max_job_bytes", "raise compaction.max_job_bytes"),
+    RawReason.TOO_YOUNG: (
+        "it has records that are younger than min_compaction_lag_ms",
+        "use when: after_upload for topics with a min_compaction_lag_ms",
+    ),
+    RawReason.OPEN_TRANSACTION: (
+        "the end of one of its transactions is not known yet",
+        "nothing; if it lasts, look for hanging transactions",
+    ),
+    RawReason.RECORDS_DELETED: ("records of it were deleted on the broker (DeleteRecords)", "nothing"),
+    RawReason.PARTLY_ARCHIVED: ("the archive has a part of it already", "nothing"),
+    RawReason.COMPACTION_FAILED: ("it could not be compacted", "see the error"),
+    RawReason.GROUP_CHANGED: (
+        "the segments that it was compacted with changed meanwhile",
+        "nothing; if it lasts, see the detail",
+    ),
+    RawReason.GROUP_REFUSED: ("the compacted copies could not be committed together", "see the detail"),
+}
+
+
+ADVICE: Final = "use when: after_upload for these topics, or change these values"
+
+
+def before_upload_risk(policy: CompactionPolicy, max_upload_delay_ms: int) -> str:
+    """Why `before_upload` cannot compact with these values, "" if it can. Pure."""
+    if policy.when is not CompactionWhen.BEFORE_UPLOAD:
+        return ""
+    if not max_upload_delay_ms:
+        return (
+            "when: before_upload with max_upload_delay_ms 0: no segment waits, so all are archived without compaction"
+        )
+    if policy.min_compaction_lag_ms:
+        return (
+            f"when: before_upload with min_compaction_lag_ms {policy.min_compaction_lag_ms}: segments with younger records are "
+            "archived without compaction"
+        )
+    return ""
+
+
+@dataclass(slots=True)
+class RawUploads:
+    """Counts by topic since this process began, logs and tells each case. Its owner keeps calls apart.
+
+    `count`: called after each, with the reason and a number of segments.
+    """
+
+    count: Callable[[RawReason, int], None] = lambda _reason, _segments: None
+    _by_topic: dict[str, Counter[RawReason]] = field(default_factory=dict)
+
+    def note(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str = "") -> None:
+        """These segments of one partition, ascending, go as they are."""
+        if not segments:
+            return
+        topic_partition = segments[0].topic_partition
+        self._by_topic.setdefault(topic_partition.topic, Counter())[reason] += len(segments)
+        self.count(reason, len(segments))
+        what, remedy = _TEXTS[reason]
+        tell = _log.error if reason is RawReason.COMPACTION_FAILED else _log.warning
+        tell(
+            "archived_without_compaction",
+            partition=str(topic_partition),
+            base_offset=segments[0].base_offset,
+            segments=len(segments),
+            reason=str(reason),
+            detail=f"{what}: {detail}" if detail else what,
+            effect=EFFECT,
+            remedy=remedy,
+        )
+
+    def status(self) -> dict[str, dict[str, int]]:
+        """By topic and reason, how many segments: for `/status`."""
+        found = {topic: dict(counts) for topic, counts in list(self._by_topic.items())}
+        return {
+            topic: {str(reason): count for reason, count in sorted(found[topic].items())} for topic in sorted(found)
+        }

@@ -1,0 +1,62 @@
+"""`before_upload` where it cannot compact: commands say so before segments go without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sidecar.pipeline.doctor.doctor import doctor
+from sidecar.pipeline.doctor.findings import Area
+from tests.cli.running import in_this_process
+from tests.doctor.examined import found_in, settings_for, troubles
+from tests.golden import golden
+
+LOGS = golden("3.9.1") / "logs"
+
+
+def written(tmp_path: Path, **compaction: Any) -> Path:
+    file = tmp_path / "settings.yaml"
+    store = {"url": str(tmp_path / "archive")}
+    file.write_text(json.dumps({"store": store, "compaction": {"engine": "local", **compaction}}))
+    return file
+
+
+def test_validate_warns_of_each_entry_that_cannot_be_compacted_before_its_upload(tmp_path: Path) -> None:
+    entries = [
+        {"pattern": "later"},
+        {"pattern": "young", "when": "before_upload", "min_compaction_lag_ms": 60_000},
+        {"pattern": "fine", "when": "before_upload"},
+    ]
+    shown = in_this_process("config", "validate", "--config", str(written(tmp_path, topics=entries)), "--json")
+    (text,) = json.loads(shown.out)["warnings"]
+    assert text.startswith("compaction.topics 'young': when: before_upload with min_compaction_lag_ms 60000")
+    never = written(tmp_path, topics=entries, max_upload_delay_ms=0)
+    shown = in_this_process("config", "validate", "--config", str(never), "--json")
+    assert shown.code == 0
+    assert [text.split("'")[1] for text in json.loads(shown.out)["warnings"]] == ["young", "fine"]
+
+
+def test_doctor_warns_of_topics_that_are_here() -> None:
+    entry = {"pattern": "orders", "when": "before_upload"}
+    fine = settings_for(LOGS, compaction={"topics": [entry], "engine": "local"})
+    assert troubles(doctor(fine, areas=[Area.COMPACTION])) == {}
+    in_vain = settings_for(LOGS, compaction={"topics": [entry], "engine": "local", "max_upload_delay_ms": 0})
+    found = found_in(doctor(in_vain, areas=[Area.COMPACTION]), "before upload").outcome
+    assert "1 topics, such as orders: when: before_upload with max_upload_delay_ms 0" in found.detail
+    assert "after_upload" in found.advice
+
+
+def test_backfill_names_the_topics_that_it_archives_without_compaction(tmp_path: Path) -> None:
+    entries = [{"pattern": "orders", "when": "before_upload"}, "compacted"]
+    arguments = ["--config", str(written(tmp_path, topics=entries)), "--log-dir", str(LOGS), "--assume-leader"]
+    topics = ["--topic", "orders", "--topic", "compacted", "--state-dir", str(tmp_path / "state")]
+    for dry_run in (["--dry-run"], []):
+        done = in_this_process("backfill", *arguments, *topics, "--json", *dry_run)
+        assert done.code == 0
+        assert json.loads(done.out)["without_compaction"] == ["orders"]
+        (line,) = [
+            line for line in map(json.loads, done.err.splitlines()) if line["event"] == "before_upload_not_applied"
+        ]
+        assert (line["level"], line["topic"]) == ("warning", "orders")
+        assert line["remedy"] == "compact --archive --topic orders"
