@@ -35,12 +35,13 @@ def configure_logging(
         stream: default stderr as it is now.
         colors: allow them, on a terminal.
     """
-    global _current
+    global _current, _writes_json
     _current = Redaction(secrets)
     output = cast("TextIO", stream if stream is not None else sys.stderr)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     on_terminal = output.isatty()
     as_json = settings.format is LogFormat.JSON or (settings.format is LogFormat.AUTO and not on_terminal)
+    _writes_json = as_json
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -73,6 +74,11 @@ def configure_logging(
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))  # at lower levels botocore logs requests with their headers
     logging.captureWarnings(capture=True)
+
+
+def writes_json() -> bool:
+    """Whether each line of this process's log is a JSON object: then those of its children must be, too."""
+    return _writes_json
 
 
 class Redaction:
@@ -119,6 +125,7 @@ class Redaction:
 
 
 _current = Redaction()
+_writes_json = False
 
 
 def redacted(text: str) -> str:

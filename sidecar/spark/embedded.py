@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import SparkSettings
+from sidecar.logs import writes_json
 from sidecar.spark.executors import wait_for_executors
 from sidecar.spark.java import SparkUnavailable, java_home, require_user_name
 from sidecar.spark.launcher import direct_start
-from sidecar.spark.properties import LOGGING, LOGGING_FILE, PROPERTIES_FILE, by_file, environment_of, spark_properties
+from sidecar.spark.properties import (
+    LOGGING_FILE,
+    PROPERTIES_FILE,
+    by_file,
+    environment_of,
+    logging_properties,
+    spark_properties,
+)
 from sidecar.spark.scratch import Scratch
 from sidecar.store_settings import StoreSettings
 
@@ -149,7 +157,7 @@ class EmbeddedSpark:
         self._process = None
         try:
             self._scratch = Scratch(self._settings.local_dir, "spark")
-            (self._scratch.path / LOGGING_FILE).write_text(LOGGING)
+            (self._scratch.path / LOGGING_FILE).write_text(logging_properties(as_json=writes_json()))
             properties = spark_properties(self._settings, self._scratch.path, self._preload)
             variables = by_file(properties, self._scratch.path, os.environ)
             variables |= environment_of(self._settings, home, os.environ, self._store)

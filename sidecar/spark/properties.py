@@ -29,7 +29,7 @@ _JVM_OPTIONS: Final = (
 )
 
 LOGGING_FILE: Final = "log4j2.properties"
-LOGGING: Final = """\
+_LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
@@ -38,9 +38,15 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark %p %c{1}: %m%n%ex
+appender.stderr.layout.alwaysWriteExceptions = false
+appender.stderr.layout.pattern = {pattern}
 """
 """Only errors: everything else that Spark says at its start is about Spark."""
+_FOR_PEOPLE: Final = "spark %p %c{1}: %m%n%ex"
+_AS_JSON: Final = (
+    r'{"class": "%c{1}", "detail": "%enc{%m}{JSON}", "exception": "%enc{%ex}{JSON}", "event": "spark_error", '
+    r'"level": "%p{FATAL=critical, lowerCase=true}", "timestamp": "%d{yyyy-MM-dd\'T\'HH:mm:ss.SSSSSS\'Z\'}{UTC}"}%n'
+)
 
 _LOCAL: Final = {
     # No listener and no name lookup outside of this container.
@@ -84,6 +90,11 @@ _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "._-/")
 
 _SOCKET_PATH_MAX: Final = 100
 _SOCKET_NAME_BYTES: Final = 48
+
+
+def logging_properties(*, as_json: bool) -> str:
+    """The JVM's log4j2 settings. It writes to the standard error of this process, in the form of the other lines there."""
+    return _LOGGING.replace("{pattern}", _AS_JSON if as_json else _FOR_PEOPLE)
 
 
 def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[str]) -> dict[str, str]:
