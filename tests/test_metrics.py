@@ -161,6 +161,7 @@ def test_no_label_grows_with_the_broker(metrics: Metrics) -> None:
         "directory",
         "condition",
         "direction",
+        "reason",
     }
 
 
