@@ -27,6 +27,7 @@ from sidecar.http import Board, Health, HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
+from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.reload import SettingsReload, lacks_memory
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.round_signs import ALL_CONDITIONS, conditions_at_start
@@ -57,11 +58,13 @@ def run(
     engines: CompactionEngines | None = None,
     source: SettingsSource | None = None,
     settled: Callable[[], None] = lambda: None,
+    reader: ReadSegment = read_segment,
 ) -> int:
     """Archive until told to stop; returns the exit code: 0 after a clean drain, 1 after a fault of our own.
 
     `engines`: where compactions happen. Default: in this process. `source`: where changed settings are read from; by default
-    they never change. `settled`: called once, as soon as a start has learned what there is to learn.
+    they never change. `reader`: reads the segments that are archived.
+    `settled`: called once, as soon as a start has learned what there is to learn.
     Where work had to be abandoned the process ends here, with 143: threads that wait for a store must not hold it.
 
     Raises:
@@ -87,7 +90,7 @@ def run(
         if settings.http.address is not None:
             server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, board))
             _log.info("http_listening", port=server.port)
-        loop = RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines, board)
+        loop = RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines, board, reader)
         reload = None if source is None else SettingsReload(source, loop.adopt, metrics, health, clock)
         worker = _Worker(loop)
         worker.start()

@@ -12,6 +12,14 @@ ObjectKey = NewType("ObjectKey", str)
 """Key of an object, relative to the root of its store; '/' separates, never at the ends."""
 
 
+class EngineName(StrEnum):
+    """Where records are processed. AUTO: see `sidecar.cli.engine_choice`."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
     """One partition of one topic."""

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.compaction_rules import Wanted, tell_rules
-from sidecar.cli.engines import LOCAL_BYTES_MAX, EngineName, stage_engine, wants_spark
+from sidecar.cli.engine_choice import MEMORY_BYTES_MAX, Work, WorkKind
+from sidecar.cli.engines import stage_engine, takes_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark, size
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SidecarError, StoreError
+from sidecar.model import EngineName
 from sidecar.pipeline.advice import advised
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
     from sidecar.config import Settings
+    from sidecar.engine_ports import StageEngine
     from sidecar.model import TopicPartition
     from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
     from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
@@ -34,7 +37,6 @@ def compact_archive(
     options: GlobalOptions,
     settings: Settings,
     wanted: Wanted,
-    engine: EngineName,
     *,
     dry_run: bool,
     keys_file: Path | None,
@@ -55,7 +57,7 @@ def compact_archive(
     lineages, requests, rules = _requests(options, settings, store, lineages, wanted)
     if not requests:
         return 0
-    with _engine(settings, engine, store, lineages) as (runner, staging):
+    with _engine(settings, store, lineages) as (runner, staging):
         compactor = ArchiveCompactor(
             settings.store,
             runner,
@@ -105,30 +107,29 @@ def _requests(
 
 @contextmanager
 def _engine(
-    settings: Settings, name: EngineName, store: ObjectStore, lineages: Sequence[Lineage]
-) -> Iterator[tuple[Any, Path | None]]:
+    settings: Settings, store: ObjectStore, lineages: Sequence[Lineage]
+) -> Iterator[tuple[StageEngine, Path | None]]:
     """The engine, and where work files lie if all its tasks see this machine."""
-    staging = settings.compaction.staging_path
-    if not wants_spark(settings, name) and (name is EngineName.LOCAL or _is_small(store, lineages)):
-        from sidecar.pipeline.compaction.local_stages import LocalStages
-
-        yield LocalStages(), staging
-        return
-    with stage_engine(settings, ["sidecar.pipeline.compaction.preloaded"]) as runner:
-        yield runner, staging if settings.spark.is_local else None
+    # A name or a cluster decides without a listing.
+    decided = settings.spark.engine is not EngineName.AUTO or not settings.spark.is_local
+    work = Work(WorkKind.COMPACTION, 0, 0, on_this_machine=False) if decided else _work_on(store, lineages)
+    with stage_engine(settings, work) as runner:
+        sees_us = settings.spark.is_local or not takes_spark(settings, work)
+        yield runner, settings.compaction.staging_path if sees_us else None
 
 
-def _is_small(store: ObjectStore, lineages: Sequence[Lineage]) -> bool:
-    """Whether no JVM is worth its start."""
+def _work_on(store: ObjectStore, lineages: Sequence[Lineage]) -> Work:
+    """How much there is to compact at most; counting ends where no more can matter."""
     from sidecar.archive.keys import SEGMENTS, below
 
-    size_bytes = 0
+    size_bytes = segments = 0
     for lineage in lineages:
         for facts in store.list(below(lineage.root, SEGMENTS)):
             size_bytes += facts.size_bytes
-            if size_bytes > LOCAL_BYTES_MAX:
-                return False
-    return True
+            segments += facts.key.endswith(".log")
+            if size_bytes > MEMORY_BYTES_MAX:
+                break
+    return Work(WorkKind.COMPACTION, size_bytes, segments, on_this_machine=False)
 
 
 def _show(

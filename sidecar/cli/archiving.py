@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli.engines import Engine, Master, spark_flags
 from sidecar.cli.options import GlobalOptions
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def backfill(
     cluster_id: ClusterId = None,
     state_dir: StateDir = None,
     single_writer: SingleWriter = False,
+    engine: Engine = None,
+    master: Master = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
 ) -> int:
     """Archive every rolled segment that is stable now, once, and report.
@@ -69,13 +72,16 @@ def backfill(
     --assume-leader does without.
     """
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
-    flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
+    flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     settings = options.settings(flags, calm=True)
     from sidecar.cli.progress import ProgressDisplay
+    from sidecar.cli.run_engines import RunEngines
     from sidecar.pipeline.backfill import backfill as archive_once
 
-    with ProgressDisplay(quiet=options.quiet or dry_run, colors=options.colors) as progress:
-        report = archive_once(settings, dry_run=dry_run, progress=progress)
+    engines = RunEngines(settings)
+    engines.require_local_spark()
+    with engines, ProgressDisplay(quiet=options.quiet or dry_run, colors=options.colors) as progress:
+        report = archive_once(settings, dry_run=dry_run, progress=progress, reader=engines.reader())
     if options.json:
         from sidecar.cli.output import print_json
 
@@ -96,6 +102,8 @@ def run(
     cluster_id: ClusterId = None,
     state_dir: StateDir = None,
     single_writer: SingleWriter = False,
+    engine: Engine = None,
+    master: Master = None,
     http_bind: Annotated[
         str | None,
         typer.Option(
@@ -105,7 +113,7 @@ def run(
 ) -> int:
     """Archive segment after segment as the broker rolls them, until SIGTERM."""
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
-    flags["broker.connection.bootstrap_servers"] = bootstrap_server or None
+    flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     flags["http.bind"] = http_bind
     from sidecar.cli.process_memory import freeze, share_arenas
     from sidecar.config.changes import SettingsSource
@@ -124,7 +132,9 @@ def run(
 
     allow_open_files()
     freeze()
-    return daemon.run(settings, engines=RunEngines(settings), source=source, settled=freeze)
+    with RunEngines(settings) as engines:
+        engines.report()
+        return daemon.run(settings, engines=engines, source=source, settled=freeze, reader=engines.reader())
 
 
 def _flags(

@@ -9,7 +9,7 @@ import typer
 
 from sidecar.cli.archive_choice import with_chosen
 from sidecar.cli.archiving import Archive, Excluded, Topics
-from sidecar.cli.engines import EngineName, Master, spark_flags
+from sidecar.cli.engines import Engine, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SettingsError
@@ -94,9 +94,7 @@ def compact(
             "strategy of an archive's earlier compactions. The log says so.",
         ),
     ] = False,
-    engine: Annotated[
-        EngineName, typer.Option(help="Where the work runs; auto: Spark, but for small partitions this process.")
-    ] = EngineName.AUTO,
+    engine: Engine = None,
     master: Master = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")] = False,
     undo: Annotated[
@@ -135,8 +133,8 @@ def compact(
         is_alone = not (what_if or include_active or out or keys_file)
         return _undo(options, archive, topic, exclude, partition, dry_run=dry_run, is_alone=is_alone)
     if archive is None:
-        if topic or exclude or master:
-            raise SettingsError("--topic, --exclude and --master are for --archive URL")
+        if topic or exclude:
+            raise SettingsError("--topic and --exclude are for --archive URL")
         if (out is not None) + dry_run + what_if != 1:
             raise SettingsError(
                 "--out OUT says where to write, --dry-run and --what-if write nothing: give one of the three"
@@ -161,14 +159,14 @@ def compact(
     if directory is None:
         from sidecar.cli.archive_compaction import compact_archive
 
-        return compact_archive(options, settings, wanted, engine, dry_run=dry_run, keys_file=keys_file)
+        return compact_archive(options, settings, wanted, dry_run=dry_run, keys_file=keys_file)
     from sidecar.cli.directory_compaction import compact_partition, forecast_partition
 
     if what_if:
         return forecast_partition(
-            options, settings, wanted, engine, directory, include_active=include_active, keys_file=keys_file
+            options, settings, wanted, directory, include_active=include_active, keys_file=keys_file
         )
-    return compact_partition(options, settings, wanted, engine, directory, out=out, include_active=include_active)
+    return compact_partition(options, settings, wanted, directory, out=out, include_active=include_active)
 
 
 def _undo(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidecar.broker.topic_policy import resolve_policy
 from sidecar.cli.compaction_rules import Wanted, tell_rules
 from sidecar.cli.compaction_tables import show_compaction, show_outlooks
-from sidecar.cli.engines import LOCAL_BYTES_MAX, EngineName, embedded_spark, wants_spark
+from sidecar.cli.engine_choice import Work, WorkKind
+from sidecar.cli.engines import stage_engine
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json
 from sidecar.compaction.rules import CompactionRules
@@ -24,7 +23,6 @@ from sidecar.randomness import SystemRandomness
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
-    from sidecar.engine_ports import StageEngine
     from sidecar.model import PartitionFiles
     from sidecar.pipeline.compaction.command_rules import CommandRules
 
@@ -35,7 +33,6 @@ def compact_partition(
     options: GlobalOptions,
     settings: Settings,
     wanted: Wanted,
-    engine: EngineName,
     directory: Path,
     *,
     out: Path | None,
@@ -44,7 +41,7 @@ def compact_partition(
     """Write the compacted directory to `out`, or none where that is None; say what came of it."""
     files = named_partition(directory)
     found, rules = _rules(options, settings, wanted, files)
-    with _engine(settings, engine, files) as runner:
+    with stage_engine(settings, _work_on(files)) as runner:
         compaction = compact_directory(
             files,
             out,
@@ -65,7 +62,6 @@ def forecast_partition(
     options: GlobalOptions,
     settings: Settings,
     wanted: Wanted,
-    engine: EngineName,
     directory: Path,
     *,
     include_active: bool,
@@ -75,7 +71,7 @@ def forecast_partition(
     files = named_partition(directory)
     _, rules = _rules(options, settings, wanted, files)
     strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
-    with _engine(settings, engine, files) as runner:
+    with stage_engine(settings, _work_on(files)) as runner:
         outlooks = forecast(
             files,
             strategies,
@@ -112,18 +108,6 @@ def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:
     return Forgetting(rules.now_ms, settings.broker.producer_id_expiration_ms)
 
 
-@contextmanager
-def _engine(settings: Settings, name: EngineName, files: PartitionFiles) -> Iterator[StageEngine]:
-    size_bytes = sum(segment.size_bytes for segment in files.segments)
-    if not (wants_spark(settings, name) or (name is EngineName.AUTO and size_bytes > LOCAL_BYTES_MAX)):
-        from sidecar.pipeline.compaction.local_stages import LocalStages
-
-        yield LocalStages()
-        return
-    from sidecar.spark.stages import SparkStages
-
-    with embedded_spark(settings, ["sidecar.pipeline.compaction.preloaded"]) as spark:
-        stages = SparkStages(spark)
-        # The JVM starts while headers are read.
-        stages.prepare()
-        yield stages
+def _work_on(files: PartitionFiles) -> Work:
+    sizes = [segment.size_bytes for segment in files.segments]
+    return Work(WorkKind.COMPACTION, sum(sizes), len(sizes), on_this_machine=True)

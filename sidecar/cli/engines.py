@@ -1,15 +1,16 @@
-"""Where large work runs: the options of all commands that can do it on Spark, and the engines that they mean."""
+"""Where records are processed: the options of all commands that do so, and the engines that they mean."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sidecar.cli.engine_choice import Work, choose_engine
 from sidecar.errors import SettingsError
+from sidecar.model import EngineName
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
@@ -17,20 +18,9 @@ if TYPE_CHECKING:
     from sidecar.spark.embedded import EmbeddedSpark
 
 
-LOCAL_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Up to so many bytes to compact AUTO starts no JVM: it would take longer than the work, and the keys fit memory."""
-
-
-class EngineName(StrEnum):
-    """AUTO: Spark where a master other than local is configured, else what suits the work."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
 Engine = Annotated[
-    EngineName, typer.Option(help="Where the segments are read; auto: on Spark if its master is not local.")
+    EngineName | None,
+    typer.Option(help="Where records are processed. Default: spark.engine, which is auto.", show_default=False),
 ]
 Master = Annotated[
     str | None,
@@ -42,28 +32,39 @@ Workers = Annotated[
 ]
 
 
-def spark_flags(master: str | None, name: EngineName) -> dict[str, Any]:
+def spark_flags(master: str | None, name: EngineName | None) -> dict[str, Any]:
     """Settings by path, for the settings of a command. Raises SettingsError for a contradiction."""
     if master is not None and name is EngineName.LOCAL:
         raise SettingsError(f"--master {master} is for Spark, and --engine local uses none: leave one of them out")
-    return {"spark.master": master}
+    return {"spark.master": master, "spark.engine": None if name is None else name.value}
 
 
-def wants_spark(settings: Settings, name: EngineName) -> bool:
-    """Whether the work goes to Spark by what was asked for, whatever its size."""
-    return name is EngineName.SPARK or (name is EngineName.AUTO and not settings.spark.is_local)
+def takes_spark(settings: Settings, work: Work) -> bool:
+    """Whether Spark does this work."""
+    cores, has_cluster = spark_cores(settings), not settings.spark.is_local
+    return choose_engine(settings.spark.engine, work, cores=cores, has_cluster=has_cluster) is EngineName.SPARK
+
+
+def spark_cores(settings: Settings) -> int:
+    """Cores that Spark has in this container: `local[N]` says how many."""
+    from sidecar.pipeline.cpu_limit import processors
+
+    count = settings.spark.master.removeprefix("local").strip("[]").partition(",")[0]
+    if count.isdecimal():
+        return int(count)
+    return 1 if settings.spark.master == "local" else processors()
 
 
 @contextmanager
 def task_engine(
-    settings: Settings, name: EngineName, workers: int | None, preload: Sequence[str] = ()
+    settings: Settings, work: Work, workers: int | None, preload: Sequence[str] = ()
 ) -> Iterator[TaskEngine]:
     """Processes of this machine, or Spark. Raises SettingsError.
 
     Args:
         preload: modules that Spark's workers need, imported before they are forked.
     """
-    if not wants_spark(settings, name):
+    if not takes_spark(settings, work):
         # As many processes as Spark's, without a JVM between them.
         from sidecar.pipeline.snapshots.local_engine import LocalEngine
 
@@ -78,12 +79,21 @@ def task_engine(
 
 
 @contextmanager
-def stage_engine(settings: Settings, preload: Sequence[str] = ()) -> Iterator[StageEngine]:
-    """Spark, for work in three stages."""
+def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
+    """This process, or Spark, for work in three stages."""
+    if not takes_spark(settings, work):
+        from sidecar.pipeline.compaction.local_stages import LocalStages
+
+        yield LocalStages()
+        return
     from sidecar.spark.stages import SparkStages
 
-    with embedded_spark(settings, preload) as spark:
-        yield SparkStages(spark)
+    with embedded_spark(settings, ["sidecar.pipeline.compaction.preloaded"]) as spark:
+        stages = SparkStages(spark)
+        # The JVM starts while headers are read. Executors of a cluster are asked for when there is a task.
+        if settings.spark.is_local:
+            stages.prepare()
+        yield stages
 
 
 def embedded_spark(settings: Settings, preload: Sequence[str] = ()) -> EmbeddedSpark:

@@ -9,9 +9,11 @@ import typer
 
 from sidecar.cli.archive_choice import is_chosen, require_chosen, with_chosen
 from sidecar.cli.archiving import Archive, Excluded, Topics
-from sidecar.cli.engines import Engine, EngineName, Master, embedded_spark, spark_flags, wants_spark
+from sidecar.cli.engine_choice import Work, WorkKind
+from sidecar.cli.engines import Engine, Master, embedded_spark, spark_flags, takes_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import PartitionError, SettingsError, SidecarError, VerificationMismatch
+from sidecar.model import EngineName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,7 +109,7 @@ def verify(
             "commits from the newest checkpoint on, and whether the commits below it exist.",
         ),
     ] = False,
-    engine: Engine = EngineName.AUTO,
+    engine: Engine = None,
     master: Master = None,
 ) -> int:
     """Prove that the archive is whole: exit code 4 if it is not, 3 if a part of it cannot be read, 1 if it is empty.
@@ -126,7 +128,7 @@ def verify(
 
     store = open_archive_to_read(settings.store)
     table = VerificationTable()
-    with _checks(settings, engine, deep=deep) as checks:
+    with _checks(settings, deep=deep) as checks:
         for partition in verify_archive(store, SystemClock(), deep=deep, include=is_chosen(settings), checks=checks):
             table.add(partition)
             if options.json:
@@ -144,9 +146,10 @@ def verify(
 
 
 @contextmanager
-def _checks(settings: Settings, engine: EngineName, *, deep: bool) -> Iterator[Checks | None]:
+def _checks(settings: Settings, *, deep: bool) -> Iterator[Checks | None]:
     """Who reads the segments; None: threads of this process."""
-    if not deep or not wants_spark(settings, engine):
+    # Only a name or a cluster takes reading to Spark, whatever its size.
+    if not deep or not takes_spark(settings, Work(WorkKind.READING, 0, 0, on_this_machine=False)):
         yield None
         return
     from sidecar.pipeline.scrub import PRELOADED, ChecksOnEngine

@@ -1,24 +1,34 @@
-"""The engines for compactions of `run`: this process for little data, else Spark, whose JVM is there only while it is used."""
+"""The engines of `run` and `backfill`: this process, or Spark, whose one JVM is there only while it is used."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
-from sidecar.config import CompactionEngine, Settings
+import structlog
+
+from sidecar.cli.engine_choice import Work, WorkKind, choose_engine
+from sidecar.cli.engines import spark_cores
+from sidecar.config import Settings
+from sidecar.errors import SettingsError
+from sidecar.model import EngineName
 from sidecar.pipeline.compaction.local_stages import LocalStages
 
 if TYPE_CHECKING:
     from sidecar.engine_ports import StageEngine
+    from sidecar.pipeline.reading import ReadSegment
     from sidecar.spark.embedded import EmbeddedSpark
 
+_log = structlog.get_logger(__name__)
+
 LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
-"""So much is compacted here: the keys of more might not fit the memory of a sidecar, and a JVM is worth its start."""
-PRELOAD: Final = "sidecar.pipeline.compaction.preloaded"
+"""So much is compacted here where `auto` decides: the keys of more might not fit the memory of a sidecar."""
+PRELOAD: Final = ("sidecar.pipeline.compaction.preloaded", "sidecar.pipeline.reading_on_engine")
 
 
 class RunEngines:
-    """A `CompactionEngines`."""
+    """A `CompactionEngines`, and who reads the segments that are archived."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -27,24 +37,74 @@ class RunEngines:
 
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
         """See `CompactionEngines`. A cluster does not see the files of this machine."""
-        is_cluster = not self._settings.spark.is_local
-        match self._settings.compaction.engine:
-            case CompactionEngine.LOCAL:
-                return LocalStages()
-            case CompactionEngine.SPARK if not (local_files and is_cluster):
-                return self._on_spark()
-            case _:
-                is_little = size_bytes <= LOCAL_BYTES_MAX and not is_cluster
-                return LocalStages() if is_little or (local_files and is_cluster) else self._on_spark()
-
-    def _on_spark(self) -> StageEngine:
-        from sidecar.cli.engines import embedded_spark
+        cores, has_cluster = spark_cores(self._settings), not self._settings.spark.is_local
+        if has_cluster and local_files:
+            return LocalStages()
+        # Partitions are compacted together: there are always segments for all cores.
+        work = Work(WorkKind.COMPACTION, size_bytes, cores, on_this_machine=local_files)
+        chosen = choose_engine(
+            self._settings.compaction_engine,
+            work,
+            cores=cores,
+            has_cluster=has_cluster,
+            memory_bytes_max=LOCAL_BYTES_MAX,
+        )
+        if chosen is EngineName.LOCAL:
+            return LocalStages()
         from sidecar.spark.stages import SparkStages
+
+        return SparkStages(self._shared_spark())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def report(self) -> None:
+        """Log what the settings ask for and cannot have, or should say otherwise."""
+        if self.lacks_cluster_files:
+            _log.warning(
+                "engine_is_local",
+                reason=self.lacks_cluster_files,
+                meaning="segments are read and compacted before their upload in this process; archived ones on the cluster",
+            )
+        if self._settings.compaction.engine is not None:
+            _log.warning("setting_deprecated", setting="compaction.engine", instead="spark.engine, for every command")
+
+    @property
+    def lacks_cluster_files(self) -> str:
+        """Why local files are not processed on Spark although that is asked for, "" if they are."""
+        if self._settings.spark.engine is not EngineName.SPARK or self._settings.spark.is_local:
+            return ""
+        return f"spark.master is {self._settings.spark.master}, whose executors do not see the files of this machine"
+
+    def require_local_spark(self) -> None:
+        """Raises SettingsError where Spark is asked for and could do nothing."""
+        if self.lacks_cluster_files:
+            raise SettingsError(
+                f"spark.engine is spark, but {self.lacks_cluster_files}; name a local master (--master 'local[*]'), or take "
+                f"--engine local"
+            )
+
+    def reader(self) -> ReadSegment:
+        """Who reads the segments of this machine: this process, unless Spark is asked for by name. Starts nothing yet."""
+        from sidecar.pipeline.reading import read_segment
+
+        if self._settings.spark.engine is not EngineName.SPARK or self.lacks_cluster_files:
+            return read_segment
+        from sidecar.pipeline.reading_on_engine import ReadingOnEngine
+        from sidecar.spark.engine import SparkEngine
+
+        return ReadingOnEngine(SparkEngine(self._shared_spark()))
+
+    def _shared_spark(self) -> EmbeddedSpark:
+        from sidecar.cli.engines import embedded_spark
 
         with self._lock:
             if self._spark is None:
-                self._spark = embedded_spark(self._settings, [PRELOAD])
-            return SparkStages(self._spark)
+                self._spark = embedded_spark(self._settings, PRELOAD)
+            return self._spark
 
     def stop(self) -> None:
         """See `CompactionEngines`."""

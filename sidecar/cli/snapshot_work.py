@@ -11,7 +11,8 @@ import typer
 
 from sidecar.cli.answering import JSON_VERSION
 from sidecar.cli.archive_choice import with_chosen
-from sidecar.cli.engines import EngineName, task_engine
+from sidecar.cli.engine_choice import Work, WorkKind
+from sidecar.cli.engines import task_engine
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import SettingsError
 from sidecar.pipeline.snapshots.replay_mode import Replay
@@ -141,14 +142,16 @@ def producers_forgotten(settings: Settings, now_ms: int | None, expiration: str 
 
 @contextmanager
 def reading(
-    options: GlobalOptions, settings: Settings, name: EngineName, workers: int | None
+    options: GlobalOptions, settings: Settings, workers: int | None, *, on_this_machine: bool
 ) -> Iterator[tuple[TaskEngine, ProgressDisplay]]:
     """Who reads the segments, and who shows how far that is."""
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.pipeline.snapshots.local_engine import PRELOADED
 
+    # Only a name or a cluster takes reading to Spark, whatever its size.
+    work = Work(WorkKind.READING, 0, 0, on_this_machine=on_this_machine)
     with (
-        task_engine(settings, name, workers, [PRELOADED]) as engine,
+        task_engine(settings, work, workers, [PRELOADED]) as engine,
         ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
     ):
         yield engine, progress

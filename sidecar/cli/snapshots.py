@@ -10,7 +10,7 @@ import typer
 
 from sidecar.cli.answering import answering_json
 from sidecar.cli.archiving import Excluded, Topics
-from sidecar.cli.engines import Engine, EngineName, Master, Workers, spark_flags
+from sidecar.cli.engines import Engine, Master, Workers, spark_flags
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.snapshot_work import (
     CompactedElsewhere,
@@ -42,7 +42,7 @@ def rebuild(
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
     replay: ReplayOption = Replay.WINDOW,
-    engine: Engine = EngineName.AUTO,
+    engine: Engine = None,
     master: Master = None,
     workers: Workers = None,
     topic: Topics = None,
@@ -60,7 +60,7 @@ def rebuild(
 
     targets = snapshot_targets(settings, directory, archive, compacted)
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
-    with reading(options, settings, engine, workers) as (reader, progress):
+    with reading(options, settings, workers, on_this_machine=archive is None) as (reader, progress):
         report = rebuild_all(targets, out, reader, forgetting, replay=replay, watcher=progress)
     show = partial(show_rebuilt, report, colors=options.colors)
     return told(options, "snapshots_rebuild", report, targets.warnings, show)
@@ -73,7 +73,7 @@ def check(
     archive: FromArchive = None,
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
-    engine: Engine = EngineName.AUTO,
+    engine: Engine = None,
     master: Master = None,
     workers: Workers = None,
     topic: Topics = None,
@@ -90,7 +90,7 @@ def check(
 
     targets = snapshot_targets(settings, directory, archive, compacted)
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
-    with reading(options, settings, engine, workers) as (reader, progress):
+    with reading(options, settings, workers, on_this_machine=archive is None) as (reader, progress):
         report = compare(targets, reader, forgetting, watcher=progress)
     show = partial(show_checked, report, colors=options.colors)
     return told(options, "snapshots_check", report, targets.warnings, show)
@@ -123,6 +123,8 @@ def heal(
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
     replay: ReplayOption = Replay.WINDOW,
+    engine: Engine = None,
+    master: Master = None,
     workers: Workers = None,
     topic: Topics = None,
     exclude: Excluded = None,
@@ -136,7 +138,7 @@ def heal(
     exit code 4 if a wrong one is left.
     SIGTERM ends it with 143, and leaves no half-written file.
     """
-    settings = snapshot_settings(options, topic, exclude)
+    settings = snapshot_settings(options, topic, exclude, spark=spark_flags(master, engine))
     from sidecar.cli.snapshot_tables import show_healed
     from sidecar.clock import SystemClock
     from sidecar.pipeline.snapshots.heal import heal as give_snapshots
@@ -148,7 +150,7 @@ def heal(
             f"--now-ms {now_ms}: later than this machine's clock ({clock_ms}); producers that the broker still knows would be "
             f"left out"
         )
-    with reading(options, settings, EngineName.LOCAL, workers) as (reader, progress):
+    with reading(options, settings, workers, on_this_machine=True) as (reader, progress):
         report = give_snapshots(
             log_dir,
             chosen_topics(settings),

@@ -4,7 +4,6 @@ Values only. Components are built from them elsewhere, each from its own section
 """
 
 from sidecar.config.compaction import (
-    CompactionEngine,
     CompactionPolicy,
     CompactionSettings,
     CompactionWhen,
@@ -25,7 +24,6 @@ from sidecar.config.spark import SparkSettings
 
 __all__ = [
     "BrokerSettings",
-    "CompactionEngine",
     "CompactionPolicy",
     "CompactionSettings",
     "CompactionWhen",

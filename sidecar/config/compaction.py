@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from sidecar.compaction_strategy import Strategy, header_name, strategy_of
 from sidecar.config.section import MIB, Section, require_pattern
+from sidecar.model import EngineName
 from sidecar.store_settings import Reloadable
 from sidecar.topic_policy import OnUnkeyed
 
@@ -34,14 +35,6 @@ class CompactionWhen(StrEnum):
 
     BEFORE_UPLOAD = "before_upload"
     AFTER_UPLOAD = "after_upload"
-
-
-class CompactionEngine(StrEnum):
-    """Where compaction runs."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 class CompactionPolicy(Section):
@@ -131,8 +124,8 @@ class CompactionSettings(CompactionPolicy):
     """Off: what is archived stays as it is, whatever `topics` says."""
     topics: Reloadable[tuple[TopicCompaction, ...]] = ()
     """Topics to compact: patterns, or entries with a `pattern` and any of the settings above. The first match counts."""
-    engine: CompactionEngine = CompactionEngine.AUTO
-    """`auto`: Spark, but this process for little data, for which a JVM would start longer than the work takes."""
+    engine: EngineName | None = None
+    """Deprecated: set `spark.engine`, which holds for every command. Compactions of `run` go by this where it is set."""
     check_interval_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 15.0
     """`log.cleaner.backoff.ms`: between two looks for partitions to compact."""
     max_job_bytes: Reloadable[Annotated[int, Field(ge=MIB)]] = 16_384 * MIB

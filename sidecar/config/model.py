@@ -17,6 +17,7 @@ from sidecar.config.http import HttpSettings
 from sidecar.config.section import Section, require_pattern
 from sidecar.config.spark import SparkSettings
 from sidecar.config.topic_policy import TopicPolicySettings
+from sidecar.model import EngineName
 from sidecar.store_settings import Reloadable, StoreSettings
 
 
@@ -177,6 +178,11 @@ class Settings(Section):
     """The read-only HTTP server of `run`."""
     log: LogSettings = LogSettings()
     """Logs on stderr."""
+
+    @property
+    def compaction_engine(self) -> EngineName:
+        """Where `run` compacts: as `spark.engine` says, unless the deprecated `compaction.engine` is set."""
+        return self.compaction.engine or self.spark.engine
 
     @model_validator(mode="after")
     def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:

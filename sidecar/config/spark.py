@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from sidecar.config.section import MIB, SecretEntries, Section
+from sidecar.model import EngineName
 
 _SPARK_PROPERTIES_OF_SETTINGS = {
     "spark.master": "master",
@@ -36,6 +37,10 @@ def holds_secret(option: str) -> bool:
 class SparkSettings(Section):
     """Apache Spark, for work on many segments at once. A JVM runs only while there is such work."""
 
+    engine: EngineName = EngineName.AUTO
+    """Where `backfill`, `run`, `compact`, `verify --deep` and `snapshots` process records. `local`: in processes of this program,
+    without a JVM. `spark`: on Spark, always. `auto`: on the cluster of `master` if it names one and the records are in the archive;
+    otherwise wherever the work is done sooner, by the measurement in docs/spark.md."""
     master: str = "local[*]"
     """Where the work runs. `local[*]`: in this container, on all its cores; `local[2]`: on two. `spark://host:7077`,
     `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/spark.md."""

@@ -28,6 +28,7 @@ from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
+from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.pipeline.warm_up import warming_up
 from sidecar.storage import open_store, probe_store
@@ -125,6 +126,7 @@ def open_tools(
     beat: Callable[[], None] = lambda: None,
     changing: ChangingSettings | None = None,
     answers: StoreAnswers | None = None,
+    reader: ReadSegment = read_segment,
 ) -> Iterator[Tools]:
     """Everything the pipeline works with; the store has shown that it can do what the archive needs.
 
@@ -133,6 +135,7 @@ def open_tools(
         board, stop, beat: see `Tools`.
         changing: what of the settings is replaced later. Default: nothing is.
         answers: is told whether the store answers.
+        reader: see `Tools.read_segment`.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
     Raises SettingsError, LogDirsUnformatted, StoreError.
@@ -180,4 +183,5 @@ def open_tools(
             board=board or Board(clock),
             memory=memory,
             budget=changing.budget,
+            read_segment=reader,
         )

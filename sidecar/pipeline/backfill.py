@@ -22,6 +22,7 @@ from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.topic_choice import nothing_chosen
@@ -91,9 +92,16 @@ class BackfillReport:
 
 
 def backfill(
-    settings: Settings, *, dry_run: bool, progress: Callable[[Progress], None] | None = None
+    settings: Settings,
+    *,
+    dry_run: bool,
+    progress: Callable[[Progress], None] | None = None,
+    reader: ReadSegment = read_segment,
 ) -> BackfillReport:
     """Archive all rolled segments of the chosen topics that are stable, in one pass.
+
+    Args:
+        reader: reads the segments.
 
     Raises:
         SettingsError: nothing can be done with these settings.
@@ -106,7 +114,7 @@ def backfill(
     if not settings.broker.connection.is_configured:
         require_topic(topics_of(settings.broker.log_dirs), settings)
     _require_leadership(settings)
-    with open_tools(settings, read_only=dry_run) as tools:
+    with open_tools(settings, read_only=dry_run, reader=reader) as tools:
         rounds = Rounds(tools, scanner(settings))
         work, report = plan_answered(rounds, tools.clock)
         _require_choice(settings, tools.facts, report.found_nothing and not work)

@@ -21,7 +21,6 @@ from sidecar.pipeline.producer_snapshot import (
     state_at_archive_end,
     state_at_log_start,
 )
-from sidecar.pipeline.reading import read_segment
 from sidecar.pipeline.tools import Tools
 
 
@@ -67,7 +66,7 @@ def prepare_segment(
     with ExitStack() as closing:
         closing.callback(os.close, descriptor)
         footprint = footprint_before(descriptor, segment.log.size_bytes) if tools.policy.spares_cache else NO_FOOTPRINT
-        reading = read_segment(
+        reading = tools.read_segment(
             segment,
             descriptor,
             position.known.table,

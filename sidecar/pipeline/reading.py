@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -43,6 +44,24 @@ class SegmentReading:
     completed: tuple[CompletedTransaction, ...]
     looks_cleaned: bool
     missing_tail: tuple[int, int] | None
+
+
+class ReadSegment(Protocol):
+    """`read_segment`, by whoever does it."""
+
+    def __call__(
+        self,
+        segment: SegmentFiles,
+        descriptor: int,
+        state_at_base: ProducerTable,
+        checkpoint: LeaderEpochs | None,
+        *,
+        log_start_offset: int,
+        index_interval_bytes: int,
+        taken: Callable[[int], None] = ...,
+    ) -> SegmentReading:
+        """See `read_segment`."""
+        ...
 
 
 def read_segment(

@@ -18,6 +18,7 @@ from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.clock_watch import ClockWatch
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
+from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.round_signs import RoundSigns
 from sidecar.pipeline.rounds import Rounds
@@ -47,6 +48,7 @@ class RoundLoop:
         wake: Event,
         engines: CompactionEngines | None = None,
         board: Board | None = None,
+        reader: ReadSegment = read_segment,
     ) -> None:
         """Build the loop.
 
@@ -54,6 +56,7 @@ class RoundLoop:
             board: is told what people may want to see.
             stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
             engines: where compactions happen. Default: in this process.
+            reader: reads the segments that are archived.
         """
         self._settings = settings
         self._clock = clock
@@ -62,6 +65,7 @@ class RoundLoop:
         self._stop = stop
         self._wake = wake
         self._engines = engines or LocalEngines()
+        self._reader = reader
         self._board = board or Board(clock)
         self._signs = RoundSigns(clock, metrics, health, self._board)
         self._answers = StoreAnswers(clock, self._signs.store_silent)
@@ -102,6 +106,7 @@ class RoundLoop:
                     beat=self._health.beat,
                     changing=self._changing,
                     answers=self._answers,
+                    reader=self._reader,
                 ) as tools:
                     self._signs.store_usable()
                     self._board.about(tools.store.url, tools.instance)

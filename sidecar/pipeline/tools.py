@@ -16,6 +16,7 @@ from sidecar.pipeline.disk_turns import DiskTurns
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
+from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.ports import BrokerFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
@@ -69,6 +70,7 @@ class Tools:
     store, at least once per file that is read through. `board` is told what people may want to see.
     `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
     `budget`: for reads of the broker's disks; the store has it already.
+    `read_segment`: reads a segment that is to be archived, here or on an engine.
     """
 
     store: ObjectStore
@@ -86,6 +88,7 @@ class Tools:
     board: Board = field(default_factory=Board)
     memory: ArchiveMemory = field(default_factory=ArchiveMemory)
     budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))
+    read_segment: ReadSegment = read_segment
     turns: DiskTurns = field(init=False)
 
     def __post_init__(self) -> None:

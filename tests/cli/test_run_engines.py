@@ -1,4 +1,4 @@
-"""Which engine compacts what in `run`; none of this starts a JVM."""
+"""Which engine does what in `run` and `backfill`; none of this starts a JVM."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import pytest
 
 from sidecar.cli.run_engines import LOCAL_BYTES_MAX, RunEngines
 from sidecar.config import Settings
-from sidecar.pipeline.compaction.engines import CompactionEngines
+from sidecar.errors import SettingsError
+from sidecar.pipeline.reading import read_segment
+from sidecar.pipeline.reading_on_engine import ReadingOnEngine
 
 
-def engines(master: str, engine: str) -> CompactionEngines:
+def engines(master: str, engine: str, compaction: str | None = None) -> RunEngines:
     sections: dict[str, Any] = {
         "store": {"url": "/archive"},
-        "spark": {"master": master},
-        "compaction": {"engine": engine},
+        "spark": {"master": master, "engine": engine},
+        "compaction": {"engine": compaction},
     }
     return RunEngines(Settings.model_validate(sections))
 
@@ -23,7 +25,7 @@ def engines(master: str, engine: str) -> CompactionEngines:
 @pytest.mark.parametrize(
     ("master", "engine", "size_bytes", "local_files", "expected"),
     [
-        ("local[*]", "auto", LOCAL_BYTES_MAX, False, "LocalStages"),
+        ("local[*]", "auto", 1024, False, "LocalStages"),
         ("local[*]", "auto", LOCAL_BYTES_MAX + 1, False, "SparkStages"),
         ("local[*]", "auto", LOCAL_BYTES_MAX + 1, True, "SparkStages"),
         ("local[*]", "local", LOCAL_BYTES_MAX + 1, False, "LocalStages"),
@@ -35,7 +37,44 @@ def engines(master: str, engine: str) -> CompactionEngines:
         ("spark://host:7077", "local", 1, False, "LocalStages"),
     ],
 )
-def test_the_engine_suits_the_work(master: str, engine: str, size_bytes: int, local_files: bool, expected: str) -> None:
-    found = engines(master, engine)
-    assert type(found.for_bytes(size_bytes, local_files=local_files)).__name__ == expected
-    found.stop()
+@pytest.mark.parametrize("setting", ["spark.engine", "compaction.engine"])
+def test_the_engine_suits_the_work(
+    master: str, engine: str, size_bytes: int, local_files: bool, expected: str, setting: str
+) -> None:
+    old = setting == "compaction.engine"
+    with engines(master, "local" if old and engine != "local" else engine, engine if old else None) as found:
+        assert type(found.for_bytes(size_bytes, local_files=local_files)).__name__ == expected
+
+
+@pytest.mark.parametrize(
+    ("master", "engine", "on_spark"),
+    [
+        ("local[2]", "spark", True),
+        ("local[2]", "auto", False),
+        ("local[2]", "local", False),
+        ("spark://host:7077", "auto", False),
+        ("spark://host:7077", "spark", False),
+    ],
+)
+def test_segments_are_read_on_spark_where_it_is_asked_for_and_sees_them(
+    master: str, engine: str, on_spark: bool
+) -> None:
+    with engines(master, engine, compaction="spark") as found:
+        reader = found.reader()
+        assert isinstance(reader, ReadingOnEngine) if on_spark else reader is read_segment
+
+
+def test_spark_on_a_cluster_is_refused_where_only_files_of_this_machine_are_read() -> None:
+    with engines("spark://host:7077", "spark") as found, pytest.raises(SettingsError, match="do not see the files"):
+        found.require_local_spark()
+    for master, engine in (("local[*]", "spark"), ("spark://host:7077", "auto"), ("spark://host:7077", "local")):
+        with engines(master, engine) as fine:
+            fine.require_local_spark()
+
+
+def test_the_old_setting_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with engines("local[2]", "auto", compaction="local") as old, engines("local[2]", "auto") as new:
+        new.report()
+        assert "deprecated" not in capsys.readouterr().out
+        old.report()
+        assert "setting_deprecated" in capsys.readouterr().out

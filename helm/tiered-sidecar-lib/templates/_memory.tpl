@@ -54,7 +54,9 @@ besides, in steps of 256 MiB. Takes the root context.
 
 {{/* Whether `run` may start a JVM, "" if not. Takes the settings. */}}
 {{- define "tiered-sidecar-lib.usesSpark" -}}
-{{- if and (include "tiered-sidecar-lib.compacts" .) (ne (toString .compaction.engine) "local") }}true{{ end -}}
+{{- $engine := default "auto" (default dict .spark).engine -}}
+{{- $compacting := default $engine (default dict .compaction).engine -}}
+{{- if or (eq (toString $engine) "spark") (and (include "tiered-sidecar-lib.compacts" .) (ne (toString $compacting) "local")) }}true{{ end -}}
 {{- end -}}
 
 {{/* Cores of `local[N]`; 0 of a cluster's master, whose executors have memory of their own. Takes spark.master. */}}

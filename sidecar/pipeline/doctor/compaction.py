@@ -32,7 +32,7 @@ def _topics(settings: Settings) -> Outcome:
 
 def _java(settings: Settings) -> Outcome:
     if not uses_spark(settings):
-        return not_checked("compaction.engine is local, no JVM is started")
+        return not_checked("spark.engine is local, no JVM is started")
     home = java_home(settings.spark.java_home, os.environ)
     require_user_name()
     return fine(f"Java 17 or newer {f'in {home}' if home else 'on the path'}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sidecar.config import CompactionWhen, Settings
 from sidecar.errors import SettingsError, StagingFull
+from sidecar.model import EngineName
 from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX
 from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
@@ -156,7 +157,9 @@ def _volume(settings: Settings) -> Outcome:
 
 def uses_spark(settings: Settings) -> bool:
     """Whether `run` may start a JVM."""
-    return settings.compaction.is_active and settings.compaction.engine.value != "local"
+    return settings.spark.engine is EngineName.SPARK or (
+        settings.compaction.is_active and settings.compaction_engine is not EngineName.LOCAL
+    )
 
 
 def _memory(settings: Settings) -> Outcome:
