@@ -8,7 +8,10 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # One more than there are cores: brokers and JVMs that start leave some of them idle.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: setup demo test test-fast test-apart check conformance histories format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots
+# Every process under test compiles the program anew where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: setup demo test test-fast test-apart check conformance histories format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
 
 setup: $(STAMP)
 
@@ -17,7 +20,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV) || { echo "cannot create a virtual environment: install the package python3-venv" >&2; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib sidecar producer_state >/dev/null || true
 	@touch $(STAMP)
 
 demo: setup
@@ -25,18 +28,23 @@ demo: setup
 
 # The gate's order is fixed; without CI in the environment it is another one each time. A file's tests share servers: they stay together,
 # and the files that last longest begin (tests/conftest.py).
-test: setup check
+test: setup
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check kernels
 	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"
 	@$(BIN)/python -m tests.servers.stores
 	@$(BIN)/python -m tests.stores.fault_modes
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not apart" $(if $(CI),-p no:randomly)
 
-test-fast: setup check
+test-fast: setup check kernels
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not real and not apart"
 
 # What takes long and tells little that the gate does not: benchmarks run small, the test servers by themselves, a broker behind a bad network.
 test-apart: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
+
+# The tests' workers and the processes that they start would else compile the same kernels, each for itself.
+kernels: setup
+	@$(BIN)/tiered-sidecar prepare
 
 check: setup
 	$(BIN)/ruff check .
