@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import queue
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -16,10 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.servers import ServerError
-from tests.servers.dist import cache_directory, kafka_libs, tool
+from tests.servers.dist import kafka_libs, tool
+from tests.servers.java_programs import compiled
 
 SOURCE = Path(__file__).with_name("Oracle.java")
-_COMPILE_TIMEOUT_S = 300.0
 _END_TIMEOUT_S = 60.0
 _STDERR_TAIL_BYTES = 4000
 
@@ -36,41 +34,18 @@ class OracleRefused(OracleError):
         self.java_class = java_class
 
 
-def compiled(libs: Path) -> Path:
-    """The directory with the compiled classes of `SOURCE`, keyed by its content. Raises OracleError."""
-    javac = shutil.which("javac")
-    if javac is None:
-        raise OracleError("'javac' is not on PATH; on Debian or Ubuntu install the package openjdk-17-jdk-headless")
-    key = hashlib.sha256(SOURCE.read_bytes() + (libs / "pom.xml").read_bytes()).hexdigest()[:20]
-    target = cache_directory() / "oracle" / key
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as work:
-        classes = Path(work) / "classes"
-        command = [javac, "-nowarn", "-cp", f"{libs}/*", "-d", str(classes), str(SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S)
-        if done.returncode != 0:
-            raise OracleError(f"{SOURCE.name} does not compile:\n{done.stdout}{done.stderr}")
-        try:
-            classes.rename(target)
-        except OSError as error:
-            if not target.exists():  # another process may have been faster; its classes are the same
-                raise OracleError(f"cannot keep the compiled oracle in {target}: {error}") from error
-    return target
-
-
 class OracleProcess:
     """One JVM that runs `Oracle.main`. Not for several threads at once."""
 
     def __init__(self, *, version: str, timeout_s: float, heap: str) -> None:
         try:
             java, libs = tool("java"), kafka_libs(version)
+            classes = compiled(SOURCE, libs)
         except ServerError as error:
             raise OracleError(str(error)) from error
         # C1 only: a conformance run is many short requests, and the machine's other core is busy with ours.
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=OFF"]
-        self._command = [java, *options, "-cp", f"{compiled(libs)}{os.pathsep}{libs}/*", "Oracle"]
+        self._command = [java, *options, "-cp", f"{libs}/*{os.pathsep}{classes}", "Oracle"]
         self._timeout_s = timeout_s
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._process: subprocess.Popen[str] | None = None

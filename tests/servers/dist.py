@@ -36,6 +36,7 @@ _CARGO_PACKAGES = {"s3s-fs": ["s3s-fs@0.14.1", "--features", "binary"]}
 _PYTHON_PACKAGES = {"ministack": "ministack==1.5.33"}
 _DEBIAN_PACKAGES = {
     "java": "openjdk-17-jdk-headless",
+    "javac": "openjdk-17-jdk-headless",
     "mvn": "maven",
     "go": "golang-go (1.25 or newer)",
     "cargo": "cargo (1.85 or newer, or rustup)",
@@ -51,7 +52,7 @@ def cache_directory() -> Path:
 
 
 def tool(name: str) -> str:
-    """The path of java, mvn, go or cargo. Raises ServerError that names the package to install."""
+    """The path of java, javac, mvn, go or cargo. Raises ServerError that names the package to install."""
     found = shutil.which(name)
     if found is None:
         raise ServerError(f"'{name}' is not on PATH; on Debian or Ubuntu install the package {_DEBIAN_PACKAGES[name]}")

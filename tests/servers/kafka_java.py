@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.servers.dist import kafka_libs, tool
+from tests.servers.java_programs import compiled
 from tests.servers.process import ServerError
 
 _LOGGING = Path(__file__).parent / "logging"
@@ -16,7 +18,7 @@ _TOOL_TIMEOUT_S = 600.0
 
 
 def java_command(version: str, *, heap_mb: int, log_level: str) -> list[str]:
-    """`java` with heap, logging and class path of `version`; the main class or source file follows."""
+    """`java` with heap, logging and class path of `version`; the main class follows."""
     # Kafka logs through log4j 1 (or reload4j) before 4.0 and through log4j 2 since.
     if _major(version) < 4:
         logging = f"-Dlog4j.configuration=file:{_LOGGING / 'log4j.properties'}"
@@ -33,8 +35,11 @@ def kafka_tool(version: str, main_class: str, *arguments: str, directory: Path |
 
 def run_java(source_file: Path, version: str, *arguments: str, directory: Path | None = None) -> str:
     """Runs a single-file Java program on the jars of `version`; returns its standard output. Raises ServerError."""
-    command = java_command(version, heap_mb=512, log_level="WARN")
-    return _run(command, [str(source_file.resolve()), *arguments], directory)
+    libs = kafka_libs(version)
+    *command, class_path = java_command(version, heap_mb=512, log_level="WARN")
+    # After the jars: an archive of classes holds for a class path that begins like its own.
+    command.append(f"{class_path}{os.pathsep}{compiled(source_file.resolve(), libs)}")
+    return _run(command, [source_file.stem, *arguments], directory)
 
 
 def dump_log_segments(version: str, directory: Path, files: Sequence[str], *options: str) -> str:
