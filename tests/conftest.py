@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from tests.fakes import memory_store
 from tests.left_archives import LeftArchives
+from tests.servers import class_archives
 
 # Workers of pytest-xdist are told the width of a terminal, which is not that of the pipes that programs under test write to.
 os.environ.pop("COLUMNS", None)
@@ -19,6 +20,9 @@ os.environ.pop("COLUMNS", None)
 # The gate asks the same questions each time; new examples are found where people work.
 settings.register_profile("default", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("default")
+
+# Most servers live for some seconds, half of which a JVM spends on loading classes.
+class_archives.use()
 
 LONGEST_FILES = (
     "tests/real/test_leadership.py",

@@ -16,6 +16,7 @@ from typing import IO, Any
 from tests.servers import ServerError
 from tests.servers.dist import kafka_libs, tool
 from tests.servers.java_programs import compiled
+from tests.servers.kafka_java import archive_options
 
 SOURCE = Path(__file__).with_name("Oracle.java")
 _END_TIMEOUT_S = 60.0
@@ -40,12 +41,12 @@ class OracleProcess:
     def __init__(self, *, version: str, timeout_s: float, heap: str) -> None:
         try:
             java, libs = tool("java"), kafka_libs(version)
-            classes = compiled(SOURCE, libs)
+            classes, archive = compiled(SOURCE, libs), archive_options(version)
         except ServerError as error:
             raise OracleError(str(error)) from error
         # C1 only: a conformance run is many short requests, and the machine's other core is busy with ours.
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=OFF"]
-        self._command = [java, *options, "-cp", f"{libs}/*{os.pathsep}{classes}", "Oracle"]
+        self._command = [java, *options, *archive, "-cp", f"{libs}/*{os.pathsep}{classes}", "Oracle"]
         self._timeout_s = timeout_s
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._process: subprocess.Popen[str] | None = None

@@ -1,4 +1,3 @@
-import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -15,23 +14,20 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Loads, in one JVM, the classes that a broker, its tools and its clients load in tests: what an archive of classes is made from.
  *
- * <p>{@code Train <bootstrap> <log directory> <main class> [argument...] [-- <main class> [argument...]]...}: main classes that
- * do not return (ZooKeeper, then the broker) come last and run in threads of their own, tools before them end by exit.
+ * <p>{@code Train <bootstrap> <log directory> <main class> [argument...] [-- <main class> [argument...]]...}: the main classes
+ * of ZooKeeper and the broker, each of which runs in a thread of its own.
  */
 public final class Train {
     private static final String TOPIC = "trained";
     private static final int TIMEOUT_S = 120;
+    // For a broker that starts on a busy machine; the default is a minute.
+    private static final String PATIENCE_MS = "200000";
 
-    private static final class Exited extends RuntimeException {}
-
-    public static void main(String[] arguments) throws Exception {
-        Exit.setExitProcedure((status, message) -> { throw new Exited(); });
-        Exit.setHaltProcedure((status, message) -> { throw new Exited(); });
+    public static void main(String[] arguments) {
         List<List<String>> programs = new ArrayList<>();
         programs.add(new ArrayList<>());
         for (int i = 2; i < arguments.length; i++) {
@@ -45,15 +41,18 @@ public final class Train {
             Thread thread = new Thread(() -> run(program), program.get(0));
             thread.setDaemon(true);
             thread.start();
-            if (program.get(0).endsWith("Tool")) {
-                thread.join();
-            }
         }
-        useClients(arguments[0]);
-        try (var files = Files.newDirectoryStream(Path.of(arguments[1], TOPIC + "-0"), "*.log")) {
-            for (Path file : files) {
-                dump(file);
+        try {
+            useClients(arguments[0]);
+            try (var files = Files.newDirectoryStream(Path.of(arguments[1], TOPIC + "-0"), "*.log")) {
+                for (Path file : files) {
+                    dump(file);
+                }
             }
+        } catch (Exception error) {
+            // The broker's threads would keep the JVM.
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
         }
         // The broker's own hook stops it.
         Runtime.getRuntime().exit(0);
@@ -63,17 +62,14 @@ public final class Train {
         try {
             String[] arguments = program.subList(1, program.size()).toArray(new String[0]);
             Class.forName(program.get(0)).getMethod("main", String[].class).invoke(null, (Object) arguments);
-        } catch (InvocationTargetException ended) {
-            if (!(ended.getCause() instanceof Exited)) {
-                ended.getCause().printStackTrace();
-            }
         } catch (ReflectiveOperationException error) {
-            throw new IllegalStateException(error);
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
         }
     }
 
     private static void useClients(String bootstrap) throws Exception {
-        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "default.api.timeout.ms", PATIENCE_MS))) {
             for (int second = 0; admin.describeCluster().nodes().get().isEmpty() && second < TIMEOUT_S; second++) {
                 Thread.sleep(1000);
             }
@@ -86,6 +82,7 @@ public final class Train {
         produce(bootstrap, Map.of("transactional.id", "t"), true);
         Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", bootstrap, "group.id", "g"));
         settings.putAll(Map.of("auto.offset.reset", "earliest", "isolation.level", "read_committed"));
+        settings.put("default.api.timeout.ms", PATIENCE_MS);
         try (KafkaConsumer<byte[], byte[]> consumer =
                 new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(List.of(TOPIC));
@@ -103,6 +100,7 @@ public final class Train {
         Map<String, Object> settings = new HashMap<>(own);
         settings.put("bootstrap.servers", bootstrap);
         settings.put("acks", "all");
+        settings.put("max.block.ms", PATIENCE_MS);
         try (KafkaProducer<byte[], byte[]> producer =
                 new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
             if (transactional) {

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.servers import class_archives
 from tests.servers.dist import kafka_libs, tool
 from tests.servers.java_programs import compiled
 from tests.servers.process import ServerError
@@ -19,13 +20,14 @@ _TOOL_TIMEOUT_S = 600.0
 
 def java_command(version: str, *, heap_mb: int, log_level: str) -> list[str]:
     """`java` with heap, logging and class path of `version`; the main class follows."""
-    # Kafka logs through log4j 1 (or reload4j) before 4.0 and through log4j 2 since.
-    if _major(version) < 4:
-        logging = f"-Dlog4j.configuration=file:{_LOGGING / 'log4j.properties'}"
-    else:
-        logging = f"-Dlog4j2.configurationFile={_LOGGING / 'log4j2.properties'}"
-    options = [f"-Xmx{heap_mb}m", *_JVM_OPTIONS, logging, f"-Dtests.log.level={log_level}"]
+    log = f"-Dtests.log.level={log_level}"
+    options = [f"-Xmx{heap_mb}m", *_common_options(version), log, *archive_options(version)]
     return [tool("java"), *options, "-cp", f"{kafka_libs(version)}/*"]
+
+
+def archive_options(version: str) -> list[str]:
+    """For a JVM whose class path begins with the jars of `version`: see class_archives. Raises ServerError."""
+    return class_archives.options(version, _common_options(version))
 
 
 def kafka_tool(version: str, main_class: str, *arguments: str, directory: Path | None = None) -> str:
@@ -46,6 +48,13 @@ def dump_log_segments(version: str, directory: Path, files: Sequence[str], *opti
     """Kafka's own DumpLogSegments over `files` (relative to `directory`, so that its output names no machine path)."""
     main_class = "org.apache.kafka.tools.DumpLogSegments" if _major(version) >= 4 else "kafka.tools.DumpLogSegments"
     return kafka_tool(version, main_class, *options, "--files", ",".join(files), directory=directory)
+
+
+def _common_options(version: str) -> list[str]:
+    # Kafka logs through log4j 1 (or reload4j) before 4.0 and through log4j 2 since.
+    if _major(version) < 4:
+        return [*_JVM_OPTIONS, f"-Dlog4j.configuration=file:{_LOGGING / 'log4j.properties'}"]
+    return [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={_LOGGING / 'log4j2.properties'}"]
 
 
 def _major(version: str) -> int:
