@@ -8,7 +8,6 @@ A broker keeps its directory: a later KafkaBroker on the same one, also of a new
 
 from __future__ import annotations
 
-import base64
 import re
 import signal
 import time
@@ -20,8 +19,8 @@ from typing import Literal
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from sidecar.randomness import SystemRandomness
-from tests.servers.kafka_java import java_command, kafka_tool
+from tests.servers.kafka_format import format_log_dirs, new_uuid
+from tests.servers.kafka_java import java_command
 from tests.servers.process import Server, ServerProcess, free_port
 from tests.servers.zookeeper import ZooKeeper, write_properties
 
@@ -45,15 +44,6 @@ _SINGLE_NODE_FROM_4 = {"share.coordinator.state.topic.replication.factor": "1"} 
 }
 
 
-def new_cluster_id() -> str:
-    """A random cluster id in Kafka's form: 16 bytes, URL-safe base64, no padding."""
-    while True:
-        text = base64.urlsafe_b64encode(SystemRandomness().random_bytes(16)).rstrip(b"=").decode()
-        # StorageTool would take it for an option; Kafka's own Uuid.randomUuid draws again too.
-        if not text.startswith("-"):
-            return text
-
-
 @dataclass(frozen=True)
 class Quorum:
     """The KRaft voters of one cluster: node id -> controller port; the same object is given to each of its brokers."""
@@ -63,7 +53,7 @@ class Quorum:
 
     @classmethod
     def of(cls, node_ids: Iterable[int], cluster_id: str | None = None) -> Quorum:
-        return cls(cluster_id or new_cluster_id(), {node_id: free_port() for node_id in node_ids})
+        return cls(cluster_id or new_uuid(), {node_id: free_port() for node_id in node_ids})
 
     def voters(self) -> str:
         return ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in sorted(self.controller_ports.items()))
@@ -97,7 +87,7 @@ class KafkaBroker(Server):
         self.port = free_port()
         self.log_dirs = [directory / f"logs-{number}" for number in range(log_dir_count)]
         self.properties = dict(properties or {})
-        self.cluster_id = quorum.cluster_id if quorum else self._formatted_cluster_id() or new_cluster_id()
+        self.cluster_id = quorum.cluster_id if quorum else self._formatted_cluster_id() or new_uuid()
         self._quorum = quorum or Quorum.of([node_id], self.cluster_id)
         self._zookeeper_connect = zookeeper_connect
         self._zookeeper: ZooKeeper | None = None
@@ -145,7 +135,7 @@ class KafkaBroker(Server):
             self._prepare_zookeeper()
         write_properties(self._configuration, self._server_properties())
         if self.mode == "kraft":
-            self._format()
+            format_log_dirs(self.version, self.log_dirs, self.cluster_id, self.node_id, self._configuration)
         self.process.launch()
 
     def wait_ready(self) -> None:
@@ -212,12 +202,6 @@ class KafkaBroker(Server):
             self._zookeeper = ZooKeeper(self.version, self.directory / "zookeeper")
             self._zookeeper.start()
             self._zookeeper_connect = self._zookeeper.connect
-
-    def _format(self) -> None:
-        if all((path / "meta.properties").exists() for path in self.log_dirs):
-            return
-        arguments = ["format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(self._configuration)]
-        kafka_tool(self.version, "kafka.tools.StorageTool", *arguments)
 
     def _formatted_cluster_id(self) -> str | None:
         for log_dir in self.log_dirs:
