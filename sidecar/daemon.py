@@ -23,7 +23,7 @@ from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings
 from sidecar.errors import SettingsError, SidecarError
-from sidecar.http import Board, Health, HttpServer
+from sidecar.http import HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.pipeline.compaction.engines import CompactionEngines
@@ -31,6 +31,8 @@ from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.reload import SettingsReload, lacks_memory
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.round_signs import ALL_CONDITIONS, conditions_at_start
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
 
@@ -77,7 +79,7 @@ def run(
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
     metrics, flags = Metrics(clock), _Flags()
     health = Health(clock, conditions=conditions_at_start(settings.store.url), redact=redact)
-    board = Board(clock, redact)
+    board = StatusModel(clock, redact)
     metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
@@ -111,7 +113,7 @@ def _supervise(
     worker: _Worker,
     health: Health,
     metrics: Metrics,
-    board: Board,
+    board: StatusModel,
     flags: _Flags,
     drain_timeout_s: float,
     clock: Clock,

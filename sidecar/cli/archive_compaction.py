@@ -15,7 +15,7 @@ from sidecar.cli.output import print_json, print_table, remark, size
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SidecarError, StoreError
 from sidecar.model import EngineName
-from sidecar.pipeline.advice import advised
+from sidecar.reporting.advice import advised
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage

@@ -47,10 +47,10 @@ def gc(
     settings = with_chosen(settings, topic, exclude)
     from sidecar.cli.output import print_json, print_table, remark
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.advice import advised
     from sidecar.pipeline.compaction.stored_parts import STAGING
     from sidecar.pipeline.garbage import abort_uploads, collect_parts, orphaned_until_ms
     from sidecar.pipeline.lineages import find_all_lineages
+    from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
     from sidecar.storage.probe_folder import remove_leftovers
     from sidecar.storage.store_clock import read_store_clock

@@ -162,7 +162,7 @@ def exit_codes() -> Iterator[None]:
         sys.stdout.flush()
     except SidecarError as error:
         from sidecar.logs import redacted
-        from sidecar.pipeline.advice import advised
+        from sidecar.reporting.advice import advised
 
         for line in redacted(advised(error)).splitlines():
             sys.stderr.write(f"error: {line}\n")

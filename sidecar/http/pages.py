@@ -13,12 +13,12 @@ from sidecar import __version__
 from sidecar.clock import Clock
 from sidecar.config.http import HttpSettings
 from sidecar.http.access import CHALLENGES, Access, Verdict
-from sidecar.http.board import Board
-from sidecar.http.health import StatusSource
 from sidecar.http.page import StatusPage
 from sidecar.http.page.rendering import asset
-from sidecar.http.status_json import board_json
+from sidecar.http.status_json import status_json
 from sidecar.metrics import Metrics
+from sidecar.reporting.health import StatusSource
+from sidecar.reporting.status_model import StatusModel
 
 STATUS_VERSION = 1
 TEXT = "text/plain; charset=utf-8"
@@ -70,7 +70,7 @@ class Pages:
 
     source: StatusSource
     metrics: Metrics
-    board: Board
+    model: StatusModel
     page: StatusPage
     access: Access
     heartbeat_timeout_s: float
@@ -133,16 +133,16 @@ class Pages:
             "program": f"tiered-sidecar {__version__}",
             "heartbeat_age_s": round(self.source.heartbeat_age_s(), 3),
             "not_ready": dict(self.source.not_ready()),
-            **board_json(self.board),
+            **status_json(self.model),
             **self.source.status(),
         }
 
 
-def pages_of(settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock, board: Board) -> Pages:
+def pages_of(settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock, model: StatusModel) -> Pages:
     """The pages that these settings ask for. Raises SettingsError if the token cannot be read."""
     timeout_s = settings.heartbeat_timeout_s
-    page = StatusPage(board, source, clock, timeout_s)
-    return Pages(source, metrics, board, page, Access(settings.token_file), timeout_s)
+    page = StatusPage(model, source, clock, timeout_s)
+    return Pages(source, metrics, model, page, Access(settings.token_file), timeout_s)
 
 
 def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:

@@ -15,11 +15,11 @@ import structlog
 from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
-from sidecar.http.board import Board
 from sidecar.http.clients import Clients
-from sidecar.http.health import StatusSource
 from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, pages_of, plain
 from sidecar.metrics import Metrics
+from sidecar.reporting.health import StatusSource
+from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +37,12 @@ class HttpServer:
     """Serves until `close`. A context manager."""
 
     def __init__(
-        self, settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock, board: Board | None = None
+        self,
+        settings: HttpSettings,
+        source: StatusSource,
+        metrics: Metrics,
+        clock: Clock,
+        model: StatusModel | None = None,
     ) -> None:
         """Bind and begin to serve in a thread of its own.
 
@@ -46,7 +51,7 @@ class HttpServer:
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: there is no address to listen on")
-        pages = pages_of(settings, source, metrics, clock, board or Board(clock))
+        pages = pages_of(settings, source, metrics, clock, model or StatusModel(clock))
         try:
             self._server = _server_class(address[0])(address, settings, pages, clock, metrics)
         except (OSError, UnicodeError) as error:

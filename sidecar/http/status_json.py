@@ -1,19 +1,19 @@
-"""The board as `/status` tells it: for scripts, with stable names."""
+"""The status model as JSON for `/status`: for scripts, with stable names."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from sidecar.http.board import Board
-from sidecar.http.figures import BoardFigures, PartitionFigures, Upload
 from sidecar.http.page.ranges import ranges_of
 from sidecar.http.page.rows import state_of
+from sidecar.reporting.figures import PartitionFigures, StatusFigures, Upload
+from sidecar.reporting.status_model import StatusModel
 
 
-def board_json(board: Board) -> dict[str, Any]:
+def status_json(model: StatusModel) -> dict[str, Any]:
     """Partitions, uploads, errors and snapshots, as of now. Offsets `end_*` are exclusive."""
-    figures: BoardFigures = board.figures()
+    figures: StatusFigures = model.figures()
     return {
         "archive": figures.archive,
         "instance": figures.instance,
@@ -26,26 +26,26 @@ def board_json(board: Board) -> dict[str, Any]:
 
 
 def _partition(figures: PartitionFigures) -> dict[str, Any]:
-    look, extent = figures.look, figures.extent
+    status, extent = figures.status, figures.extent
     return {
-        "topic": look.topic_partition.topic,
-        "partition": look.topic_partition.partition,
+        "topic": status.topic_partition.topic,
+        "partition": status.topic_partition.partition,
         "state": state_of(figures),
         "archived_start_offset": extent.start_offset,
-        "archived_end_offset": look.archived_end_offset,
+        "archived_end_offset": status.archived_end_offset,
         "archived_segments": extent.segments,
         "archived_bytes": extent.size_bytes,
         "segments_archived": figures.segments_archived,
-        "segments_waiting": look.pending_segments,
-        "bytes_waiting": look.pending_bytes,
-        "held_deleted_bytes": look.held_deleted_bytes,
-        "oldest_waiting_ms": look.oldest_pending_ms,
-        "deadline_ms": look.deadline_ms,
-        "active_deadline_ms": look.active_deadline_ms,
-        "retention_known": look.is_retention_known,
+        "segments_waiting": status.pending_segments,
+        "bytes_waiting": status.pending_bytes,
+        "held_deleted_bytes": status.held_deleted_bytes,
+        "oldest_waiting_ms": status.oldest_pending_ms,
+        "deadline_ms": status.deadline_ms,
+        "active_deadline_ms": status.active_deadline_ms,
+        "retention_known": status.is_retention_known,
         "ranges": [asdict(found) for found in ranges_of(figures)],
-        "reason": look.reason,
-        "error": look.error,
+        "reason": status.reason,
+        "error": status.error,
     }
 
 

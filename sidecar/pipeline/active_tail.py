@@ -10,13 +10,13 @@ from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError
-from sidecar.http import PartitionLook
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.few_headers import NotFew, few_headers
 from sidecar.logformat.lazy_file import LazyFile
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.held_tail import HOLD_MS, tail_of
-from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.retention_race import NS_PER_MS, largest_timestamp_ms
 from sidecar.ports import BrokerFacts
@@ -114,10 +114,10 @@ class ActiveTail:
 
     def told(
         self,
-        look: PartitionLook,
+        look: PartitionStatus,
         files: PartitionFiles,
         is_held: Callable[[FileIdentity | None], bool] = lambda _: False,
-    ) -> PartitionLook:
+    ) -> PartitionStatus:
         """The look with what threatens the active segment now; the same object where that has not changed.
 
         Args:

@@ -18,7 +18,6 @@ from sidecar.discovery.listing_cache import ListingCache
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import NEVER, TopicFilter
 from sidecar.errors import SettingsError
-from sidecar.http import Board
 from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.pipeline import process_store
@@ -31,6 +30,7 @@ from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.pipeline.warm_up import warming_up
+from sidecar.reporting.status_model import StatusModel
 from sidecar.storage import open_store, probe_store
 from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
@@ -121,7 +121,7 @@ def open_tools(
     repeats: bool = False,
     clock: Clock | None = None,
     metrics: Metrics | None = None,
-    board: Board | None = None,
+    board: StatusModel | None = None,
     stop: Event | None = None,
     beat: Callable[[], None] = lambda: None,
     changing: ChangingSettings | None = None,
@@ -180,7 +180,7 @@ def open_tools(
             beat=beat,
             is_store_silent=answers.is_silent,
             held=held,
-            board=board or Board(clock),
+            board=board or StatusModel(clock),
             memory=memory,
             budget=changing.budget,
             read_segment=reader,

@@ -15,7 +15,6 @@ from sidecar.config import CompactionWhen, Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
-from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import open_tools, require_topic, scanner
 from sidecar.pipeline.compaction.raw_uploads import EFFECT
 from sidecar.pipeline.compaction.topic_rule import TopicRules
@@ -27,6 +26,7 @@ from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.topic_choice import nothing_chosen
 from sidecar.ports import BrokerFacts
+from sidecar.reporting.advice import advised
 
 _log = structlog.get_logger(__name__)
 

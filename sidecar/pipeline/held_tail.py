@@ -7,7 +7,7 @@ from typing import Final
 
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
-from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.retention_race import NS_PER_MS
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from sidecar.http import PartitionLook
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.tools import Tools
 
@@ -21,7 +21,7 @@ class Outlook:
         self._active_first_ms: int | None = None
         self._unknown: set[TopicPartition] = set()
 
-    def looked(self, looks: Iterable[PartitionLook]) -> None:
+    def looked(self, looks: Iterable[PartitionStatus]) -> None:
         """A look at the disks is over, and these are all partitions."""
         with self._lock:
             self._deadlines_ms, self._unknown, self._active_first_ms = {}, set(), None

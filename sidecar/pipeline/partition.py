@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from sidecar.errors import LineageUnknown, SidecarError
-from sidecar.http import PartitionLook
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
+from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.commit_log import CommitConflict
@@ -18,8 +18,8 @@ from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.held_log import GONE_IN_DOUBT, LOOK_AGAIN_MS, HeldLog
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.partition_look import above, first_deadline_ms, look_of
 from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.pipeline.partition_status import above, first_deadline_ms, status_of
 from sidecar.pipeline.partition_turn import ROUND_IS_OVER, Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
@@ -159,7 +159,7 @@ class PartitionArchiver:
 
     def look(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
-    ) -> PartitionLook:
+    ) -> PartitionStatus:
         """The partition for people who look. `plan`: None where none could be made; `outcome`: None before its turn.
 
         What failed stays failed for them until it has come through: trying it again is no success yet.
@@ -180,9 +180,9 @@ class PartitionArchiver:
 
     def _look_of(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
-    ) -> PartitionLook:
+    ) -> PartitionStatus:
         end_offset = self._known.end_offset
-        return look_of(self._tools, files, self.held.gone, end_offset, plan, outcome, self._stable_end_offset)
+        return status_of(self._tools, files, self.held.gone, end_offset, plan, outcome, self._stable_end_offset)
 
     def led(self, plan: PartitionPlan) -> LedPartition | None:
         """The partition as others may work on its archive too; None unless this broker leads it and all was well."""

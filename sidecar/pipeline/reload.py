@@ -15,12 +15,12 @@ from sidecar.config.changes import SettingsSource, changes_between, fingerprint
 from sidecar.config.loading import LoadedSettings
 from sidecar.config.section import MIB
 from sidecar.errors import SettingsError
-from sidecar.http import Health
 from sidecar.metrics import Metrics
 from sidecar.metrics.config import ReloadResult
 from sidecar.pipeline.cpu_limit import processors
 from sidecar.pipeline.doctor.machine import memory_needed_bytes
 from sidecar.pipeline.memory_limit import memory_limit_bytes
+from sidecar.reporting.health import Health
 
 _log = structlog.get_logger(__name__)
 

@@ -11,7 +11,6 @@ from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
-from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
@@ -24,6 +23,8 @@ from sidecar.pipeline.round_signs import RoundSigns
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.topic_choice import TopicChoice, nothing_chosen
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from sidecar.storage.answers import StoreAnswers
 
 START_WAIT_S_FIRST = 1.0
@@ -47,7 +48,7 @@ class RoundLoop:
         stop: Event,
         wake: Event,
         engines: CompactionEngines | None = None,
-        board: Board | None = None,
+        board: StatusModel | None = None,
         reader: ReadSegment = read_segment,
     ) -> None:
         """Build the loop.
@@ -66,7 +67,7 @@ class RoundLoop:
         self._wake = wake
         self._engines = engines or LocalEngines()
         self._reader = reader
-        self._board = board or Board(clock)
+        self._board = board or StatusModel(clock)
         self._signs = RoundSigns(clock, metrics, health, self._board)
         self._answers = StoreAnswers(clock, self._signs.store_silent)
         self._choice = TopicChoice(health, self._board)

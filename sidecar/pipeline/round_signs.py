@@ -7,12 +7,12 @@ import structlog
 from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
-from sidecar.http import Board, Health
-from sidecar.http.health import FIRST_ANSWER
 from sidecar.metrics import Metrics
-from sidecar.pipeline.advice import advised
 from sidecar.pipeline.cleaner_watch import CleanerReport
 from sidecar.pipeline.round_report import RoundReport
+from sidecar.reporting.advice import advised
+from sidecar.reporting.health import FIRST_ANSWER, Health
+from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ def conditions_at_start(url: str) -> dict[str, str]:
 class RoundSigns:
     """Conditions of readiness, errors for people, and lines in the log. Of one loop, in its thread but for `store_silent`."""
 
-    def __init__(self, clock: Clock, metrics: Metrics, health: Health, board: Board) -> None:
+    def __init__(self, clock: Clock, metrics: Metrics, health: Health, board: StatusModel) -> None:
         self._clock = clock
         self._metrics = metrics
         self._health = health

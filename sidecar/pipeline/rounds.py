@@ -13,15 +13,14 @@ import structlog
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline.advice import advised
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.last_listed import LastListed
 from sidecar.pipeline.long_waits import LongWaits
 from sidecar.pipeline.meanwhile import NOBODY, Busy, ended_turns
 from sidecar.pipeline.outlook import Outlook
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
-from sidecar.pipeline.partition_look import look_of_unreadable
 from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.pipeline.partition_status import status_of_unreadable
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.plan_pace import at_pace
 from sidecar.pipeline.provisional import plan_beside
@@ -31,6 +30,7 @@ from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.round_turns import Done, RoundTurns
 from sidecar.pipeline.seams import named_by_cluster
 from sidecar.pipeline.tools import Tools
+from sidecar.reporting.advice import advised
 
 _log = structlog.get_logger(__name__)
 
@@ -92,7 +92,7 @@ class Rounds:
         known = here.keys() | unreadable.keys() | busy.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         # What vanished while it was listed may be gone for good: the next look tells.
-        looks = [look_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
+        looks = [status_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
         work, stopped = list[Work](), list[SegmentFiles]()
         for tp, outcome in ({tp: rest.outcome for tp, rest in self._resting.items()} | left_alone).items():
             if tp not in busy and self._archivers[tp].held.rests(here[tp], is_listed=tp in present):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sidecar.archive.state import PartitionState
-from sidecar.http import PartitionLook
 from sidecar.model import PartitionFiles
+from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import PartitionFacts
 
@@ -21,7 +21,7 @@ class StandingPlan:
 
     plan: PartitionPlan
     state: PartitionState | None
-    look: PartitionLook | None = None
+    look: PartitionStatus | None = None
     is_settled: bool = False
 
     def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:

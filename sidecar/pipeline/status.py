@@ -14,12 +14,12 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile, PartitionError, StoreError
 from sidecar.model import ObjectKey
-from sidecar.pipeline.advice import advised
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.outage import Outage
 from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.ports import ObjectStore
+from sidecar.reporting.advice import advised
 
 WORKERS = 8
 

@@ -9,7 +9,6 @@ from threading import Event
 
 from sidecar.broker.topic_policy import OPERATOR
 from sidecar.clock import Clock, SystemClock
-from sidecar.http import Board
 from sidecar.metrics import Metrics
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.disk_turns import DiskTurns
@@ -19,6 +18,7 @@ from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.ports import BrokerFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
+from sidecar.reporting.status_model import StatusModel
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.topic_policy import TopicPolicy
 
@@ -85,7 +85,7 @@ class Tools:
     beat: Callable[[], None] = lambda: None
     is_store_silent: Callable[[], bool] = lambda: False
     held: HeldFiles = field(default_factory=HeldFiles)
-    board: Board = field(default_factory=Board)
+    board: StatusModel = field(default_factory=StatusModel)
     memory: ArchiveMemory = field(default_factory=ArchiveMemory)
     budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))
     read_segment: ReadSegment = read_segment

@@ -11,10 +11,11 @@ from sidecar.config import Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.discovery.topic_filter import NEVER
 from sidecar.errors import BrokerUnavailable, SettingsError
-from sidecar.http import Board, Health
 from sidecar.logformat.names import is_internal_topic
 from sidecar.pipeline.assembly import require_topic
 from sidecar.ports import BrokerFacts
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
 
@@ -63,7 +64,7 @@ def _mismatch(topics: Iterable[str], settings: Settings) -> str:
 class TopicChoice:
     """Tells whoever runs the process that nothing is chosen, and once in the log."""
 
-    def __init__(self, health: Health, board: Board) -> None:
+    def __init__(self, health: Health, board: StatusModel) -> None:
         self._health = health
         self._board = board
         self._told: NothingChosen | None = None

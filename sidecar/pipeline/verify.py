@@ -17,7 +17,6 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile, StoreError
 from sidecar.model import ObjectKey
-from sidecar.pipeline.advice import advised, finding
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.outage import Outage
@@ -35,6 +34,7 @@ from sidecar.pipeline.verify_findings import (
 )
 from sidecar.pipeline.verify_segment import Problem, ProblemKind
 from sidecar.ports import ObjectStore
+from sidecar.reporting.advice import advised, finding
 from sidecar.storage.unfinished import list_uploads
 
 __all__ = [

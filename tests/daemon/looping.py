@@ -11,13 +11,14 @@ from typing import Any
 
 from sidecar.clock import SystemClock
 from sidecar.config import Settings
-from sidecar.http import Board, Health
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import summary_of
-from sidecar.http.status_json import board_json
+from sidecar.http.status_json import status_json
 from sidecar.metrics import Metrics
 from sidecar.pipeline import round_signs
 from sidecar.pipeline.round_loop import RoundLoop
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from tests.golden import golden
 
 LOGS = golden("4.3.0") / "logs"
@@ -49,7 +50,7 @@ class Loop:
         self.health = Health(clock, conditions=round_signs.conditions_at_start(settings.store.url))
         self.metrics = Metrics(clock)
         self.stop, self.wake = threading.Event(), threading.Event()
-        self.board = Board(clock)
+        self.board = StatusModel(clock)
         self.loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake, board=self.board)
         self.thread = threading.Thread(target=self.loop.run)
 
@@ -60,7 +61,7 @@ class Loop:
         return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels) or 0.0
 
     def row(self, partition: int = 0) -> dict[str, Any]:
-        rows = [row for row in board_json(self.board)["partitions"] if row["partition"] == partition]
+        rows = [row for row in status_json(self.board)["partitions"] if row["partition"] == partition]
         return rows[0] if rows else {}
 
 

@@ -13,11 +13,11 @@ import structlog
 from sidecar import daemon
 from sidecar.clock import ManualClock
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
-from sidecar.http import Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline import reload, round_loop, round_signs
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.rounds import Rounds
+from sidecar.reporting.health import Health
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last

@@ -15,7 +15,7 @@ import pytest
 from sidecar.config import Settings
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import SidecarError
-from sidecar.http.status_json import board_json
+from sidecar.http.status_json import status_json
 from sidecar.metrics import MeteredStore
 from sidecar.pipeline import process_store, round_loop
 from sidecar.pipeline.cleaner_watch import CleanerWatch
@@ -37,7 +37,7 @@ def committed(store: MemoryStore, topic: str) -> int:
 
 
 def topics_shown(loop: Loop) -> set[str]:
-    return {row["topic"] for row in board_json(loop.board)["partitions"]}
+    return {row["topic"] for row in status_json(loop.board)["partitions"]}
 
 
 def test_changed_settings_hold_from_the_next_round_on_and_no_upload_is_disturbed(

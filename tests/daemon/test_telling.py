@@ -14,13 +14,14 @@ import pytest
 from sidecar import daemon
 from sidecar.config import Settings
 from sidecar.errors import StoreDenied, StoreUnavailable
-from sidecar.http import Board, Health
-from sidecar.http.status_json import board_json
+from sidecar.http.status_json import status_json
 from sidecar.pipeline import round_loop
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.topic_choice import NothingChosen
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from tests.daemon.looping import WAIT_S, Loop, eventually, headline, looping, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions
@@ -139,7 +140,7 @@ def test_only_a_hang_outside_of_the_store_is_a_stall(
 def test_status_is_json(tmp_path: Path, store: MemoryStore) -> None:
     with looping(settings_for(tmp_path)) as loop:
         eventually(lambda: not loop.health.not_ready())
-        (row,) = json.loads(json.dumps(board_json(loop.board)))["partitions"]
+        (row,) = json.loads(json.dumps(status_json(loop.board)))["partitions"]
     assert (row["topic"], row["partition"], row["error"], row["reason"]) == ("append-time", 0, None, "")
 
 
@@ -170,7 +171,7 @@ def test_a_round_that_lasts_tells_what_it_has_done(tmp_path: Path, store: Memory
             eventually(lambda: loop.labelled("errors_total", kind="StoreUnavailable") == 2)
             eventually(lambda: loop.labelled("partitions", state="stopped") == 2)
             assert loop.health.status().get("round_ended_ms") is None
-            rows = [row for row in board_json(loop.board)["partitions"] if row["topic"] == "append-time"]
+            rows = [row for row in status_json(loop.board)["partitions"] if row["topic"] == "append-time"]
             assert [row["deadline_ms"] for row in rows] == [None]
         finally:
             released.set()
@@ -197,9 +198,9 @@ def test_a_secret_in_a_librarys_words_is_on_no_page(
     secret = "hunter2-of-the-store"
     tree = settings_for(tmp_path).model_dump()
     tree["store"]["s3"] |= {"access_key_id": "someone", "secret_access_key": secret}
-    told: list[tuple[Health, Board]] = []
+    told: list[tuple[Health, StatusModel]] = []
 
-    class Seen(Board):
+    class Seen(StatusModel):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             told.append((healths[0], self))
@@ -210,7 +211,7 @@ def test_a_secret_in_a_librarys_words_is_on_no_page(
             healths.append(self)
 
     healths: list[Health] = []
-    monkeypatch.setattr(daemon, "Board", Seen)
+    monkeypatch.setattr(daemon, "StatusModel", Seen)
     monkeypatch.setattr(daemon, "Health", SeenHealth)
 
     def refuse(operation: str, key: str) -> None:
@@ -221,8 +222,8 @@ def test_a_secret_in_a_librarys_words_is_on_no_page(
     monkeypatch.setattr(RoundLoop, "_pause", lambda loop, *_waits, **_options: loop._stop.set())
     assert daemon.run(Settings.model_validate(tree)) == 0
     ((health, board),) = told
-    texts = [json.dumps(board_json(board)), json.dumps(health.status()), json.dumps(dict(health.not_ready()))]
+    texts = [json.dumps(status_json(board)), json.dumps(health.status()), json.dumps(dict(health.not_ready()))]
     assert "refused, signed with ****" in texts[0]
-    assert board_json(board)["partitions"][0]["reason"].startswith("refused, signed with ****")
+    assert status_json(board)["partitions"][0]["reason"].startswith("refused, signed with ****")
     assert "refused, signed with ****" in texts[2]
     assert not [text for text in texts if secret in text]

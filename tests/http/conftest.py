@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from sidecar.clock import ManualClock, SystemClock
-from sidecar.http import Health, HttpServer
+from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
+from sidecar.reporting.health import Health
 from tests.http.asking import a_setting
 
 

@@ -17,8 +17,10 @@ import pytest
 
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.errors import SettingsError
-from sidecar.http import Board, Health, HttpServer
+from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from tests.http.asking import a_setting, request
 
 
@@ -199,7 +201,7 @@ def test_texts_of_libraries_reach_no_page_with_a_secret_in_them() -> None:
         return text.replace("hunter2", "***")
 
     clock = SystemClock()
-    health, board = Health(clock, redact=redact), Board(clock, redact)
+    health, board = Health(clock, redact=redact), StatusModel(clock, redact)
     health.unmet("store", "https://user:hunter2@store refused")
     health.publish({"problems": ["hunter2"]})
     health.publish_section("compaction", {"partitions": [], "why": {"deep": ("hunter2",)}})

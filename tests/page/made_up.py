@@ -6,16 +6,17 @@ from collections.abc import Sequence
 
 from sidecar.archive.coverage import Hole
 from sidecar.archive.extent import ArchiveExtent
-from sidecar.http import Board, PartitionLook
-from sidecar.http.figures import PartitionFigures, Upload
 from sidecar.model import ArchivedSegment, TopicPartition
+from sidecar.partition.status import PartitionStatus
+from sidecar.reporting.figures import PartitionFigures, Upload
+from sidecar.reporting.status_model import StatusModel
 from tests.pipeline.archived import segment
 
 NOW_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
 
 
-def a_look(name: str = "orders-0", **changes: object) -> PartitionLook:
+def a_look(name: str = "orders-0", **changes: object) -> PartitionStatus:
     """A partition of which [0, 80) is archived and [80, 100) is on the disk, the active segment included."""
     topic, _, partition = name.rpartition("-")
     found: dict[str, object] = {
@@ -24,16 +25,16 @@ def a_look(name: str = "orders-0", **changes: object) -> PartitionLook:
         "local_end_offset": 100,
         "archived_end_offset": 80,
     }
-    return PartitionLook(TopicPartition(topic, int(partition)), **{**found, **changes})  # type: ignore[arg-type]
+    return PartitionStatus(TopicPartition(topic, int(partition)), **{**found, **changes})  # type: ignore[arg-type]
 
 
-def waiting(name: str = "orders-0", **changes: object) -> PartitionLook:
+def waiting(name: str = "orders-0", **changes: object) -> PartitionStatus:
     """The same with a rolled segment that is not archived."""
     return a_look(name, **{"pending_segments": 1, "pending_bytes": 1000, **changes})
 
 
 def figures(
-    look: PartitionLook,
+    look: PartitionStatus,
     segments: Sequence[ArchivedSegment] = (segment(0, 80),),
     holes: Sequence[Hole] = (),
     uploads: Sequence[tuple[int, int]] = (),
@@ -44,14 +45,14 @@ def figures(
     return PartitionFigures(look, ArchiveExtent().grown(segments, holes), sent, 0, stands_since_ms)
 
 
-def fill(board: Board, looks: Sequence[PartitionLook]) -> None:
+def fill(board: StatusModel, looks: Sequence[PartitionStatus]) -> None:
     """Let the board know these partitions, each with an archive of its own size."""
     board.looked(looks)
     for number, look in enumerate(looks):
         board.grown(look.topic_partition, [segment(0, 80, size_bytes=1000 * (number + 1))], ())
 
 
-def thousand() -> list[PartitionLook]:
+def thousand() -> list[PartitionStatus]:
     """1,000 partitions of 100 topics; a few need a person."""
     looks = [a_look(f"topic-{number // 10:02d}-{number % 10}") for number in range(1000)]
     looks[617] = waiting(

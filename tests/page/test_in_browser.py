@@ -12,8 +12,10 @@ from playwright.sync_api import Browser, Error, Page, Request, expect
 
 from sidecar.clock import ManualClock
 from sidecar.config import HttpSettings
-from sidecar.http import Board, Health, HttpServer
+from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from tests.browser import browser
 from tests.golden import golden
 from tests.page.made_up import NOW_MS, fill, thousand, waiting
@@ -38,7 +40,7 @@ class Site:
 
     def __init__(self, **settings: object) -> None:
         self.clock = ManualClock(NOW_MS)
-        self.board = Board(self.clock)
+        self.board = StatusModel(self.clock)
         health = Health(self.clock)
         fill(self.board, thousand())
         self.board.failed("store", "StoreDenied", "<b>no</b> rights on s3://bucket")

@@ -9,8 +9,9 @@ from threading import Thread
 import pytest
 
 from sidecar.clock import ManualClock
-from sidecar.http import Board, Health
 from sidecar.http.page.rendering import FRESH_S, FRESH_S_MAX, RENDERED_MAX, StatusPage
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from tests.page.made_up import NOW_MS, a_look, fill, thousand, waiting
 
 HEARTBEAT_TIMEOUT_S = 60.0
@@ -22,7 +23,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.clock = ManualClock(NOW_MS)
-        self.board = Board(self.clock)
+        self.board = StatusModel(self.clock)
         self.health = Health(self.clock)
         self.page = StatusPage(self.board, self.health, self.clock, HEARTBEAT_TIMEOUT_S)
 

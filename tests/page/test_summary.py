@@ -8,27 +8,28 @@ import pytest
 
 from sidecar import errors
 from sidecar.errors import SidecarError
-from sidecar.http.figures import BoardFigures, PartitionFigures, PartitionLook
-from sidecar.http.history import Sample
 from sidecar.http.page.charts import backlog, throughput
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import Summary, summary_of
 from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
+from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.round_signs import conditions_at_start
+from sidecar.reporting.figures import PartitionFigures, StatusFigures
+from sidecar.reporting.history import Sample
 from tests.page.made_up import HOUR_MS, NOW_MS, a_look, figures, waiting
 
 STALLED = {"stalled": [{"topic": "accounts", "partition": 0}]}
 
 
-def board(*partitions: PartitionFigures, **snapshots: int) -> BoardFigures:
+def board(*partitions: PartitionFigures, **snapshots: int) -> StatusFigures:
     uploads = tuple(upload for partition in partitions for upload in partition.uploads)
-    return BoardFigures("s3://bucket", "host/1", NOW_MS, partitions, uploads, (), Counter(snapshots), ())
+    return StatusFigures("s3://bucket", "host/1", NOW_MS, partitions, uploads, (), Counter(snapshots), ())
 
 
 WAITS = "waiting for its first answer at s3://bucket"
 
 
-def summary(figures: BoardFigures, **changes: object) -> Summary:
+def summary(figures: StatusFigures, **changes: object) -> Summary:
     rows = [row_of(partition, {}) for partition in figures.partitions]
     stalled_s = changes.pop("stalled_s", None)
     return summary_of(rows, figures, {"not_ready": {}, **changes}, stalled_s, NOW_MS)  # type: ignore[arg-type]
@@ -116,7 +117,7 @@ def test_refused_settings_and_missing_rights_are_told() -> None:
         (waiting(error="PartitionError"), REMEDIES["PartitionError"]),
     ],
 )
-def test_a_row_in_trouble_says_what_to_do(look: PartitionLook, advice: str) -> None:
+def test_a_row_in_trouble_says_what_to_do(look: PartitionStatus, advice: str) -> None:
     assert advice in row_of(figures(look), {}).advice
 
 

@@ -15,13 +15,13 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.http.status_json import board_json
+from sidecar.http.status_json import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.building import build_empty_batch
 from sidecar.model import PartitionFiles
 from sidecar.pipeline import active_tail
 from sidecar.pipeline.active_tail import NOT_ROLLED, SCANNED_BYTES_MAX, ActiveTail
-from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.retention_race import largest_timestamp_ms
 from sidecar.pipeline.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
@@ -172,7 +172,7 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
         def row(idle_ms: int) -> tuple[float | None, dict[str, object]]:
             clock.advance_ms(idle.newest_ms + idle_ms - clock.now_ms())
             rounds.run_once()
-            (found,) = board_json(tools.board)["partitions"]
+            (found,) = status_json(tools.board)["partitions"]
             return tools.metrics.registry.get_sample_value("tiered_sidecar_data_at_risk_in_seconds"), found
 
         rounds.run_once()

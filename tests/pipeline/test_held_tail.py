@@ -17,13 +17,13 @@ from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.discovery.scan import ScanResult
-from sidecar.http.status_json import board_json
+from sidecar.http.status_json import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.active_tail import HELD_OPEN, NOT_ROLLED
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.held_tail import HOLD_MS
-from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 from tests.pipeline.held_rig import held_names
@@ -94,7 +94,7 @@ class Idle(Site):
 
     def row(self) -> dict[str, Any]:
         self.rounds.run_once()
-        rows: list[dict[str, Any]] = board_json(self.tools.board)["partitions"]
+        rows: list[dict[str, Any]] = status_json(self.tools.board)["partitions"]
         (row,) = (row for row in rows if f"{row['topic']}-{row['partition']}" == NAME)
         return row
 

@@ -137,7 +137,7 @@ def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Si
     (runs,) = [
         found.extent.runs
         for found in made.tools.board.figures().partitions
-        if found.look.topic_partition.topic == "orders"
+        if found.status.topic_partition.topic == "orders"
     ]
     assert [(run.base_offset, run.end_offset) for run in runs] == [(0, 868)]
 
@@ -168,7 +168,9 @@ def test_what_waits_for_long_is_told_though_every_look_falls_into_its_turn(last_
 
 def test_a_busy_partition_goes_on_telling_what_it_waits_for(last_in_line: Site) -> None:
     def reason() -> str:
-        found = {str(found.look.topic_partition): found.look for found in last_in_line.tools.board.figures().partitions}
+        found = {
+            str(found.status.topic_partition): found.status for found in last_in_line.tools.board.figures().partitions
+        }
         return found[SECOND].reason
 
     before = reason()

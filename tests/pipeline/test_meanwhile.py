@@ -107,7 +107,7 @@ class Site:
 
     def pending(self, partition: str) -> int:
         """As people are told."""
-        looks = {str(found.look.topic_partition): found.look for found in self.tools.board.figures().partitions}
+        looks = {str(found.status.topic_partition): found.status for found in self.tools.board.figures().partitions}
         return looks[partition].pending_segments
 
     def assert_whole(self) -> None:

@@ -14,12 +14,13 @@ from sidecar.clock import ManualClock
 from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings, load_settings
-from sidecar.http import Board, Health
 from sidecar.http.page.rendering import StatusPage
 from sidecar.metrics import Metrics
 from sidecar.pipeline import cpu_limit, reload
 from sidecar.pipeline.doctor.machine import memory_needed_bytes
 from sidecar.pipeline.reload import SettingsReload
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 
 
 class Operator:
@@ -124,7 +125,7 @@ def test_what_cannot_be_taken_over_changes_nothing_and_is_told_until_it_is_corre
     assert operator.is_stale
     assert operator.shown["stale"]
     assert operator.shown["refused"]["reason"]
-    page = StatusPage(Board(), operator.health, ManualClock(), 60.0).render("")[1].decode()
+    page = StatusPage(StatusModel(), operator.health, ManualClock(), 60.0).render("")[1].decode()
     assert "the changed settings were refused, the old ones hold: " in page
     assert (operator.shown["fingerprint"], operator.shown["generation"]) == (before["fingerprint"], 1)
     operator.write(workers=2)

@@ -12,11 +12,12 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreUnavailable
-from sidecar.http import Board, Health
 from sidecar.metrics import Metrics
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.round_signs import RoundSigns, conditions_at_start
 from sidecar.ports import FactsState
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
 
@@ -56,7 +57,7 @@ def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path
 def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     clock = ManualClock(0)
     health = Health(clock)
-    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
     signs.round_failed(SettingsError("servers of another cluster"), "servers of another cluster")
     assert health.not_ready() == {"broker": "servers of another cluster"}
     signs.round_ended(RoundReport())
@@ -75,7 +76,7 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
 def test_a_round_that_breaks_off_blames_what_broke_and_no_disk(error: SidecarError, condition: str) -> None:
     clock = ManualClock(0)
     health = Health(clock)
-    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
     signs.round_failed(error, "")
     assert health.not_ready() == {condition: str(error)}
     signs.round_ended(RoundReport())
@@ -85,7 +86,7 @@ def test_a_round_that_breaks_off_blames_what_broke_and_no_disk(error: SidecarErr
 def test_a_dead_disk_that_takes_the_broker_along_is_told_as_the_log_dirs() -> None:
     clock = ManualClock(0)
     health = Health(clock)
-    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
     signs.round_failed(SettingsError("/data: Input/output error"), "the broker does not answer: connection refused")
     assert health.not_ready() == {"log_dirs": "/data: Input/output error"}
 
@@ -107,7 +108,7 @@ class WatchedHealth(Health):
 def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: str) -> None:
     clock = ManualClock(0)
     health = WatchedHealth(clock, conditions_at_start("s3://bucket"))
-    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
     signs.store_usable()
     signs.round_ended(RoundReport(broker_away=away))
     # Ready never without a status, and with a broker that is away not for a moment.
@@ -117,7 +118,7 @@ def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: 
 
 def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_first_answer() -> None:
     clock = ManualClock(0)
-    health, board = Health(clock), Board(clock)
+    health, board = Health(clock), StatusModel(clock)
     signs = RoundSigns(clock, Metrics(clock), health, board)
     signs.store_usable()
     signs.round_ended(RoundReport())
@@ -139,7 +140,7 @@ def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_
 def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
     clock = ManualClock(0)
     health = Health(clock, conditions=conditions_at_start("s3://bucket/archive"))
-    signs = RoundSigns(clock, Metrics(clock), health, Board(clock))
+    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
     waits = {"store": "waiting for its first answer at s3://bucket/archive", "first_round": ANY}
     assert health.not_ready() == waits
     with capture_logs() as logs:

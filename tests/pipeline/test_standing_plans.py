@@ -129,7 +129,7 @@ def test_a_rolled_segment_is_seen(idle: Idle) -> None:
 def test_changed_facts_are_seen_and_then_stand_themselves(idle: Idle, changes: dict[str, object]) -> None:
     idle.facts.changes = changes
     assert idle.round()["plans"] == 1
-    seen = idle.tools.board.figures().partitions[0].look
+    seen = idle.tools.board.figures().partitions[0].status
     assert seen.leads == bool(changes.get("leads", True))
     idle.facts.changes = {}
     assert idle.round()["plans"] == 1

@@ -11,9 +11,10 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.config import Settings, load_settings
 from sidecar.errors import BrokerUnavailable, SettingsError
-from sidecar.http import Board, Health
 from sidecar.pipeline.backfill import _require_choice
 from sidecar.pipeline.topic_choice import NothingChosen, TopicChoice, nothing_chosen
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 from tests.pipeline.rig import copy_partitions
 from tests.pipeline.test_asking_the_broker import Leadership
 
@@ -75,7 +76,7 @@ def test_a_back_fill_of_a_broker_without_a_replica_ends_well_and_that_of_a_slip_
 
 def test_it_is_told_once_and_only_a_slip_keeps_from_being_ready() -> None:
     clock = ManualClock()
-    health, board = Health(clock), Board(clock)
+    health, board = Health(clock), StatusModel(clock)
     choice = TopicChoice(health, board)
     slip, remark = NothingChosen("no topic matches", True), NothingChosen("no replica here", False)
     with capture_logs() as logs:

@@ -16,7 +16,7 @@ from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.http.status_json import board_json
+from sidecar.http.status_json import status_json
 from sidecar.pipeline.active_tail import HELD_OPEN
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.held_files import HeldFiles
@@ -56,7 +56,7 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
 
         def look() -> list[dict[str, Any]]:
             assert rounds.run_once().errors == []
-            found: list[dict[str, Any]] = board_json(tools.board)["partitions"]
+            found: list[dict[str, Any]] = status_json(tools.board)["partitions"]
             return found
 
         for topic in (FIRST, SECOND):

@@ -8,7 +8,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from sidecar.archive.extent import ArchiveExtent, Coverage
-from sidecar.http.figures import PartitionFigures, PartitionLook
+from sidecar.partition.status import PartitionStatus
+from sidecar.reporting.figures import PartitionFigures
 
 
 class RangeKind(StrEnum):
@@ -45,17 +46,17 @@ def ranges_of(figures: PartitionFigures, clean_end_offset: int | None = None) ->
     Args:
         clean_end_offset: below it the archive was compacted meanwhile, None if nothing of that is known.
     """
-    look, extent = figures.look, figures.extent
+    status, extent = figures.status, figures.extent
     found = list(_archived(extent, clean_end_offset))
-    above = extent.end_offset if extent.end_offset is not None else look.archived_end_offset
-    start_offset = look.local_start_offset if above is None else above
-    if look.hole is not None:
+    above = extent.end_offset if extent.end_offset is not None else status.archived_end_offset
+    start_offset = status.local_start_offset if above is None else above
+    if status.hole is not None:
         if start_offset is not None:
-            found += _local(figures, start_offset, look.hole[0])
-        found.append(OffsetRange(RangeKind.HOLE, *look.hole))
-        start_offset = look.hole[1]
-    if start_offset is not None and look.local_end_offset is not None:
-        found += _local(figures, start_offset, look.local_end_offset)
+            found += _local(figures, start_offset, status.hole[0])
+        found.append(OffsetRange(RangeKind.HOLE, *status.hole))
+        start_offset = status.hole[1]
+    if start_offset is not None and status.local_end_offset is not None:
+        found += _local(figures, start_offset, status.local_end_offset)
     return tuple(_joined(found))
 
 
@@ -73,8 +74,8 @@ def _local(figures: PartitionFigures, start_offset: int, end_offset: int) -> Ite
     cuts = {start_offset, end_offset}
     for upload in figures.uploads:
         cuts |= {upload.base_offset, upload.end_offset}
-    if figures.look.at_risk_end_offset is not None:
-        cuts.add(figures.look.at_risk_end_offset)
+    if figures.status.at_risk_end_offset is not None:
+        cuts.add(figures.status.at_risk_end_offset)
     inside = sorted(cut for cut in cuts if start_offset <= cut <= end_offset)
     for base_offset, next_offset in pairwise(inside):
         yield OffsetRange(_local_kind(figures, base_offset), base_offset, next_offset)
@@ -83,14 +84,14 @@ def _local(figures: PartitionFigures, start_offset: int, end_offset: int) -> Ite
 def _local_kind(figures: PartitionFigures, offset: int) -> RangeKind:
     if any(upload.base_offset <= offset < upload.end_offset for upload in figures.uploads):
         return RangeKind.UPLOADING
-    return RangeKind.AT_RISK if is_at_risk(figures.look, offset) else RangeKind.LOCAL_ONLY
+    return RangeKind.AT_RISK if is_at_risk(figures.status, offset) else RangeKind.LOCAL_ONLY
 
 
-def is_at_risk(look: PartitionLook, offset: int | None) -> bool:
+def is_at_risk(status: PartitionStatus, offset: int | None) -> bool:
     """Whether the broker will soon delete this offset (None: the first that is not archived)."""
-    if look.at_risk_end_offset is None or (not look.pending_segments and look.active_deadline_ms is None):
+    if status.at_risk_end_offset is None or (not status.pending_segments and status.active_deadline_ms is None):
         return False
-    return offset is None or offset < look.at_risk_end_offset
+    return offset is None or offset < status.at_risk_end_offset
 
 
 def _joined(ranges: list[OffsetRange]) -> list[OffsetRange]:

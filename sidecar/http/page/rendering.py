@@ -13,13 +13,13 @@ from zlib import crc32
 
 from sidecar import __version__
 from sidecar.clock import Clock
-from sidecar.http.board import Board
-from sidecar.http.figures import BoardFigures
-from sidecar.http.health import StatusSource
 from sidecar.http.page import bar, charts, wording
 from sidecar.http.page.query import Query, parse, select
 from sidecar.http.page.rows import Row, State, row_of
 from sidecar.http.page.summary import Summary, mismatches, summary_of
+from sidecar.reporting.figures import StatusFigures
+from sidecar.reporting.health import StatusSource
+from sidecar.reporting.status_model import StatusModel
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -40,7 +40,7 @@ class _Moment:
     version: int
     taken_s: float
     taken_ms: int
-    figures: BoardFigures
+    figures: StatusFigures
     rows: tuple[Row, ...]
     status: Mapping[str, Any]
     summary: Summary
@@ -49,8 +49,8 @@ class _Moment:
 class StatusPage:
     """The page at `/`. Thread-safe; does nothing until it is asked for."""
 
-    def __init__(self, board: Board, source: StatusSource, clock: Clock, heartbeat_timeout_s: float) -> None:
-        self._board = board
+    def __init__(self, model: StatusModel, source: StatusSource, clock: Clock, heartbeat_timeout_s: float) -> None:
+        self._model = model
         self._source = source
         self._clock = clock
         self._heartbeat_timeout_s = heartbeat_timeout_s
@@ -81,13 +81,13 @@ class StatusPage:
 
     def _now(self) -> _Moment:
         """What is shown now: what was last gathered, if it is fresh."""
-        last, now_s, version = self._moment, self._clock.monotonic_s(), self._board.version
+        last, now_s, version = self._moment, self._clock.monotonic_s(), self._model.version
         if last is not None:
             age_s = now_s - last.taken_s
             if age_s < (FRESH_S if version != last.version else FRESH_S_MAX):
                 return last
         status = {**self._source.status(), "not_ready": dict(self._source.not_ready())}
-        figures = self._board.figures()
+        figures = self._model.figures()
         compaction = status.get("compaction", {}).get("partitions", ())
         clean_ends = {(row["topic"], row["partition"]): row.get("clean_end_offset") for row in compaction}
         rows = tuple(row_of(found, clean_ends) for found in figures.partitions)

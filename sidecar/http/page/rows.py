@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sidecar.http.figures import PartitionFigures, PartitionLook
 from sidecar.http.page.bar import Piece, bar_text, pieces_of
 from sidecar.http.page.ranges import OffsetRange, is_at_risk, ranges_of
 from sidecar.http.page.wording import remedy
+from sidecar.partition.status import PartitionStatus
+from sidecar.reporting.figures import PartitionFigures
 
 
 class State(StrEnum):
@@ -101,45 +102,45 @@ class Row:
 
 def row_of(figures: PartitionFigures, clean_ends: Mapping[tuple[str, int], int]) -> Row:
     """The row of one partition. `clean_ends`: end of what was compacted in the archive, by topic and partition."""
-    look, extent = figures.look, figures.extent
-    topic, partition = look.topic_partition.topic, look.topic_partition.partition
+    status, extent = figures.status, figures.extent
+    topic, partition = status.topic_partition.topic, status.topic_partition.partition
     return Row(
-        name=str(look.topic_partition),
+        name=str(status.topic_partition),
         topic=topic,
         partition=partition,
         state=state_of(figures),
         ranges=ranges_of(figures, clean_ends.get((topic, partition))),
         archived_bytes=extent.size_bytes,
         archived_segments=extent.segments,
-        pending_bytes=look.pending_bytes,
-        pending_segments=look.pending_segments,
-        held_deleted_bytes=look.held_deleted_bytes,
-        deadline_ms=_deadline_ms(look),
-        is_retention_known=look.is_retention_known or not look.pending_segments,
-        reason=look.reason,
-        error=look.error,
-        oldest_pending_ms=look.oldest_pending_ms,
+        pending_bytes=status.pending_bytes,
+        pending_segments=status.pending_segments,
+        held_deleted_bytes=status.held_deleted_bytes,
+        deadline_ms=_deadline_ms(status),
+        is_retention_known=status.is_retention_known or not status.pending_segments,
+        reason=status.reason,
+        error=status.error,
+        oldest_pending_ms=status.oldest_pending_ms,
         stands_since_ms=figures.stands_since_ms,
     )
 
 
-def _deadline_ms(look: PartitionLook) -> int | None:
-    deadlines_ms = (look.deadline_ms if look.pending_segments else None, look.active_deadline_ms)
+def _deadline_ms(status: PartitionStatus) -> int | None:
+    deadlines_ms = (status.deadline_ms if status.pending_segments else None, status.active_deadline_ms)
     return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
 
 
 def state_of(figures: PartitionFigures) -> State:
     """The worst that is true of it."""
-    look = figures.look
-    if not look.leads:
+    status = figures.status
+    if not status.leads:
         return State.NOT_LED
-    if is_at_risk(look, None):
+    if is_at_risk(status, None):
         return State.AT_RISK
-    if look.error is not None:
-        return State.HOLE if look.hole is not None else State.STOPPED
+    if status.error is not None:
+        return State.HOLE if status.hole is not None else State.STOPPED
     if figures.uploads:
         return State.UPLOADING
-    if look.pending_segments:
+    if status.pending_segments:
         return State.WAITING
-    has_archive = figures.extent.end_offset is not None or look.archived_end_offset is not None
+    has_archive = figures.extent.end_offset is not None or status.archived_end_offset is not None
     return State.ARCHIVED if has_archive else State.NOTHING_ROLLED

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidecar.http.figures import BoardFigures
-from sidecar.http.health import FIRST_ANSWER
 from sidecar.http.page.rows import TROUBLE, Row, State
 from sidecar.http.page.wording import bytes_text, count_text, duration_text, plural
+from sidecar.reporting.figures import StatusFigures
+from sidecar.reporting.health import FIRST_ANSWER
 
 MISMATCHES = ("wrong", "corrupt")
 
@@ -46,7 +46,7 @@ class Summary:
 
 def summary_of(
     rows: Sequence[Row],
-    figures: BoardFigures,
+    figures: StatusFigures,
     status: Mapping[str, Any],
     stalled_s: float | None,
     now_ms: int,
@@ -139,7 +139,7 @@ def _settings_troubles(config: Mapping[str, Any]) -> list[Trouble]:
     return [Trouble(f"the changed settings were refused, the old ones hold: {what}", "", is_grave=False)]
 
 
-def _broker_troubles(figures: BoardFigures, status: Mapping[str, Any]) -> list[Trouble]:
+def _broker_troubles(figures: StatusFigures, status: Mapping[str, Any]) -> list[Trouble]:
     troubles = [
         Trouble(f"the broker refuses a right: {right}", "#errors", is_grave=False)
         for right in status.get("missing_rights", ())
@@ -159,7 +159,7 @@ def mismatches(snapshots: Mapping[str, int]) -> int:
     return sum(snapshots.get(result, 0) for result in MISMATCHES)
 
 
-def _tiles(rows: Sequence[Row], states: Counter[State], figures: BoardFigures, now_ms: int) -> tuple[Tile, ...]:
+def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, now_ms: int) -> tuple[Tile, ...]:
     archived = sum(row.archived_bytes for row in rows)
     segments = sum(row.archived_segments for row in rows)
     pending_bytes = sum(row.pending_bytes for row in rows)

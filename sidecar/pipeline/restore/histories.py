@@ -13,7 +13,6 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
 from sidecar.model import TopicPartition
-from sidecar.pipeline.advice import advised
 from sidecar.pipeline.assembly import TOPICS_SHOWN_MAX
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
@@ -21,6 +20,7 @@ from sidecar.pipeline.restore.outcome import Unreadable
 from sidecar.pipeline.restore.plan import choose_lineage
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.ports import ObjectStore
+from sidecar.reporting.advice import advised
 
 READERS = 8
 GAP_MAX = 10_000

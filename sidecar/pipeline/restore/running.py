@@ -9,7 +9,6 @@ from threading import Event, Lock
 from typing import Any
 
 from sidecar.errors import PartitionError, StagingFull
-from sidecar.pipeline.advice import advised
 from sidecar.pipeline.backfill import Progress
 from sidecar.pipeline.restore.checkpoint_files import enter_into_checkpoints
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment, fetch_segment
@@ -21,6 +20,7 @@ from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.seal import seal_of
 from sidecar.pipeline.restore.staging import StagedPartition, forget, unfinished
 from sidecar.ports import ObjectStore
+from sidecar.reporting.advice import advised
 
 WORKERS = 4
 """Segments fetched at once. Each holds a chunk of its log and, for a moment, its small parts."""

@@ -6,9 +6,10 @@ from http import HTTPStatus
 
 from sidecar.clock import ManualClock
 from sidecar.config import HttpSettings
-from sidecar.http import Board, Health
 from sidecar.http.pages import Request, pages_of
 from sidecar.metrics import Metrics
+from sidecar.reporting.health import Health
+from sidecar.reporting.status_model import StatusModel
 
 
 def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:
@@ -22,6 +23,6 @@ def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:
 def test_an_unready_process_is_healthy() -> None:
     clock = ManualClock()
     health = Health(clock, conditions={"archive": "not known yet"})
-    pages = pages_of(HttpSettings(), health, Metrics(clock), clock, Board(clock))
+    pages = pages_of(HttpSettings(), health, Metrics(clock), clock, StatusModel(clock))
     assert pages.answer(Request("/healthz")).status is HTTPStatus.OK
     assert pages.answer(Request("/readyz")).status is HTTPStatus.SERVICE_UNAVAILABLE

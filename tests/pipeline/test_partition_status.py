@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.http.figures import PartitionFigures
-from sidecar.http.status_json import board_json
-from sidecar.pipeline.partition_look import AT_RISK_MS
+from sidecar.http.status_json import status_json
+from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.tools import Tools
+from sidecar.reporting.figures import PartitionFigures
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, rounds_over, tools_for
@@ -35,7 +35,7 @@ def test_a_partition_waits_before_its_turn_and_is_archived_after_it(log_dir: Pat
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         rounds = rounds_over(tools, log_dir)
         work, report = rounds.plan()
-        look = orders(tools).look
+        look = orders(tools).status
         assert (look.pending_segments, look.archived_end_offset, look.error) == (len(spans), None, None)
         assert look.local_start_offset == 0
         first_written_s = min((log_dir / NAME).glob("*.log")).stat().st_mtime
@@ -44,8 +44,8 @@ def test_a_partition_waits_before_its_turn_and_is_archived_after_it(log_dir: Pat
         assert look.local_end_offset >= spans[-1][1]
         rounds.work(work, report)
         found = orders(tools)
-        assert (found.look.pending_segments, found.look.pending_bytes, found.look.reason) == (0, 0, "")
-        assert found.look.oldest_pending_ms is None
+        assert (found.status.pending_segments, found.status.pending_bytes, found.status.reason) == (0, 0, "")
+        assert found.status.oldest_pending_ms is None
         assert (found.extent.segments, found.extent.end_offset) == (len(spans), spans[-1][1])
         assert (found.segments_archived, found.uploads) == (len(spans), ())
         assert sum(tools.board.figures().snapshots[origin] for origin in ("broker", "rebuilt")) == len(spans)
@@ -80,15 +80,15 @@ def test_what_the_broker_deletes_within_the_hour_is_at_risk(left_ms: int, log_di
         rounds = rounds_over(tools, log_dir)
         facts.retention_ms = 10**12
         rounds.plan()
-        deadline_ms = orders(tools).look.deadline_ms
+        deadline_ms = orders(tools).status.deadline_ms
         assert deadline_ms is not None
         facts.retention_ms = 10**12 - (deadline_ms - tools.clock.now_ms()) + left_ms
         rounds.plan()
-        look = orders(tools).look
+        look = orders(tools).status
         assert look.deadline_ms == tools.clock.now_ms() + left_ms
         assert (look.at_risk_end_offset is not None) == (left_ms < AT_RISK_MS)
         rounds.run_once()
-        look = orders(tools).look
+        look = orders(tools).status
         assert (look.deadline_ms, look.at_risk_end_offset) == (None, None)
 
 
@@ -97,16 +97,16 @@ def test_a_hole_stays_drawn_while_its_partition_rests(log_dir: Path, tmp_path: P
     with tools_for(log_dir, MemoryStore(), tmp_path / "state", retry_wait_s=60, max_queue=2) as tools:
         rounds = rounds_over(tools, log_dir)
         rounds.run_once()
-        archived_end_offset = orders(tools).look.archived_end_offset
+        archived_end_offset = orders(tools).status.archived_end_offset
         assert archived_end_offset == spans[1][1]
         remove_offsets(log_dir / NAME, lambda offset: offset >= spans[4][0])
         for _ in range(2):
             rounds.run_once()
-            look = orders(tools).look
+            look = orders(tools).status
             assert (look.hole, look.error) == ((archived_end_offset, spans[4][0]), "CoverageHole")
         (error,) = tools.board.figures().errors
         assert (error.where, error.kind, error.count) == (NAME, "CoverageHole", 1)
-        (row,) = board_json(tools.board)["partitions"]
+        (row,) = status_json(tools.board)["partitions"]
         assert [one["kind"] for one in row["ranges"]] == ["archived_raw", "hole", "local_only"]
         assert row["state"] == "hole"
 
@@ -118,7 +118,7 @@ def test_offsets_recorded_as_lost_are_in_the_bar_and_among_the_errors(log_dir: P
         rounds.run_once()
         remove_offsets(log_dir / NAME, lambda offset: offset >= spans[4][0])
         rounds.run_once()
-        (row,) = board_json(tools.board)["partitions"]
+        (row,) = status_json(tools.board)["partitions"]
         assert [one["kind"] for one in row["ranges"]][:3] == ["archived_raw", "lost", "archived_raw"]
         assert "OffsetsLost" in {error.kind for error in tools.board.figures().errors}
 
@@ -129,8 +129,8 @@ def test_a_partition_that_the_store_refuses_is_stopped_and_says_why(log_dir: Pat
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         rounds_over(tools, log_dir).run_once()
         found = orders(tools)
-        assert found.look.error == "StoreDenied"
-        assert found.look.reason
+        assert found.status.error == "StoreDenied"
+        assert found.status.reason
         assert found.uploads == ()
         assert [error.kind for error in tools.board.figures().errors] == ["StoreDenied"]
 
@@ -142,9 +142,9 @@ def test_what_failed_stays_failed_until_it_has_come_through(log_dir: Path, tmp_p
         rounds = rounds_over(tools, log_dir)
         rounds.run_once()
         work, report = rounds.plan()
-        assert orders(tools).look.error == "StoreDenied"
+        assert orders(tools).status.error == "StoreDenied"
         rounds.work(work, report)
-        look = orders(tools).look
+        look = orders(tools).status
         assert (look.error, look.reason, look.pending_segments) == (None, "", 0)
 
 
@@ -152,7 +152,7 @@ def test_a_partition_that_is_not_led_waits_for_nothing(log_dir: Path, tmp_path: 
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=False))
         rounds_over(tools, log_dir).plan()
-        look = orders(tools).look
+        look = orders(tools).status
         assert (look.leads, look.pending_segments, look.deadline_ms) == (False, 0, None)
 
 
@@ -162,7 +162,7 @@ def test_a_hole_inside_the_local_log_is_drawn_where_it_is(log_dir: Path, tmp_pat
     remove_offsets(log_dir / NAME, lambda offset: offset not in gone)
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         rounds_over(tools, log_dir).run_once()
-        (row,) = board_json(tools.board)["partitions"]
+        (row,) = status_json(tools.board)["partitions"]
     assert (row["error"], row["state"]) == ("CoverageHole", "hole")
     kinds = [(one["kind"], one["base_offset"], one["end_offset"]) for one in row["ranges"]]
     assert ("hole", spans[2][0], spans[3][1]) in kinds
@@ -176,16 +176,16 @@ def test_a_retention_that_nobody_has_told_is_not_taken_for_none(log_dir: Path, t
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         rounds = rounds_over(tools, log_dir)
         rounds.plan()
-        assert (orders(tools).look.deadline_ms, orders(tools).look.is_retention_known) == (None, False)
+        assert (orders(tools).status.deadline_ms, orders(tools).status.is_retention_known) == (None, False)
         assert metric(tools, "retention_unknown_partitions") == 1
         assert math.isnan(metric(tools, "data_at_risk_in_seconds") or 0)
         rounds.run_once()
         rounds.plan()
-        assert orders(tools).look.is_retention_known
+        assert orders(tools).status.is_retention_known
         assert metric(tools, "data_at_risk_in_seconds") == math.inf
     facts = ShortRetention([log_dir], assume_leader=True)
     facts.retention_ms = -1
     with tools_for(log_dir, MemoryStore(), tmp_path / "unlimited") as tools:
         rounds_over(replace(tools, facts=facts), log_dir).plan()
-        assert (orders(tools).look.deadline_ms, orders(tools).look.is_retention_known) == (None, True)
+        assert (orders(tools).status.deadline_ms, orders(tools).status.is_retention_known) == (None, True)
         assert metric(tools, "data_at_risk_in_seconds") == math.inf

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from itertools import islice
 
 from sidecar.errors import CoverageHole, PartitionError
-from sidecar.http import PartitionLook
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline.advice import advised
+from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.retention_race import NS_PER_MS, deletion_deadline_ms, largest_timestamp_ms
 from sidecar.pipeline.tools import Tools
+from sidecar.reporting.advice import advised
 
 AT_RISK_MS = 3_600_000
 """What the broker will delete within an hour is at risk: the threshold of the alert TieredSidecarDataAtRisk."""
 AT_RISK_SEGMENTS_MAX = 256
 
 
-def look_of(
+def status_of(
     tools: Tools,
     files: PartitionFiles,
     gone: tuple[SegmentFiles, ...],
@@ -28,7 +28,7 @@ def look_of(
     plan: PartitionPlan | None,
     outcome: PartitionOutcome | None,
     stable_end_offset: int | None,
-) -> PartitionLook:
+) -> PartitionStatus:
     """The partition as it is now.
 
     Args:
@@ -46,7 +46,7 @@ def look_of(
     policy = tools.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else ""
-    return PartitionLook(
+    return PartitionStatus(
         topic_partition=files.topic_partition,
         leads=leads,
         local_start_offset=gone[0].base_offset if gone else files.first_offset,
@@ -71,9 +71,9 @@ def _local_end_offset(files: PartitionFiles, stable_end_offset: int | None) -> i
     return max(known, default=None)
 
 
-def look_of_unreadable(topic_partition: TopicPartition, error: PartitionError) -> PartitionLook:
+def status_of_unreadable(topic_partition: TopicPartition, error: PartitionError) -> PartitionStatus:
     """A partition of which not even the files can be listed. Who leads it is not known: it may be this broker."""
-    return PartitionLook(topic_partition, True, None, None, reason=advised(error), error=type(error).__name__)
+    return PartitionStatus(topic_partition, True, None, None, reason=advised(error), error=type(error).__name__)
 
 
 def above(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:

@@ -11,10 +11,10 @@ from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectMissing
-from sidecar.http import Board, PartitionLook
-from sidecar.http.board import ERROR_TEXT_MAX, ERRORS_MAX
-from sidecar.http.history import SAMPLE_EVERY_S, WINDOW_S
 from sidecar.model import FileIdentity, ObjectKey, SegmentFiles, TopicPartition
+from sidecar.partition.status import PartitionStatus
+from sidecar.reporting.history import SAMPLE_EVERY_S, WINDOW_S
+from sidecar.reporting.status_model import ERROR_TEXT_MAX, ERRORS_MAX, StatusModel
 from tests.archive.builders import LINEAGE
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archived import segment as archived_segment
@@ -23,7 +23,7 @@ ORDERS = TopicPartition("orders", 0)
 LOG_DIR = Path("logs")
 
 
-def look(**changes: object) -> PartitionLook:
+def look(**changes: object) -> PartitionStatus:
     found = {
         "leads": True,
         "local_start_offset": 0,
@@ -31,7 +31,7 @@ def look(**changes: object) -> PartitionLook:
         "pending_segments": 2,
         "pending_bytes": 200,
     }
-    return PartitionLook(ORDERS, **{**found, **changes})  # type: ignore[arg-type]
+    return PartitionStatus(ORDERS, **{**found, **changes})  # type: ignore[arg-type]
 
 
 def files(base_offset: int) -> SegmentFiles:
@@ -40,7 +40,7 @@ def files(base_offset: int) -> SegmentFiles:
 
 
 def test_a_commit_shows_at_once_before_the_next_look() -> None:
-    board = Board(ManualClock())
+    board = StatusModel(ManualClock())
     board.opened(ORDERS, empty_state(LINEAGE))
     board.looked([look()])
     entry = archived_segment(0, 10)
@@ -50,12 +50,12 @@ def test_a_commit_shows_at_once_before_the_next_look() -> None:
     board.committed(files(0), entry, "equal")
     (found,) = board.figures().partitions
     assert (found.uploads, found.segments_archived, found.extent.end_offset) == ((), 1, 10)
-    assert (found.look.pending_segments, found.look.pending_bytes, found.look.archived_end_offset) == (1, 100, 10)
+    assert (found.status.pending_segments, found.status.pending_bytes, found.status.archived_end_offset) == (1, 100, 10)
     assert board.figures().snapshots == {"broker": 1, "equal": 1}
 
 
 def test_a_partition_that_is_gone_from_the_disk_is_gone_from_the_board() -> None:
-    board = Board(ManualClock())
+    board = StatusModel(ManualClock())
     board.opened(ORDERS, empty_state(LINEAGE))
     board.looked([look()])
     board.grown(ORDERS, [archived_segment(0, 10)], ())
@@ -67,21 +67,21 @@ def test_a_partition_that_is_gone_from_the_disk_is_gone_from_the_board() -> None
 
 
 def test_when_the_broker_deletes_is_told_anew_after_each_commit() -> None:
-    board = Board(ManualClock())
+    board = StatusModel(ManualClock())
     board.looked([look(deadline_ms=1_000)])
     board.threatened(ORDERS, 9_000)
-    assert board.figures().partitions[0].look.deadline_ms == 9_000
+    assert board.figures().partitions[0].status.deadline_ms == 9_000
     version = board.version
     board.threatened(ORDERS, 9_000)
     board.threatened(TopicPartition("gone", 0), 5)
     assert board.version == version
     board.threatened(ORDERS, None)
-    assert board.figures().partitions[0].look.deadline_ms is None
+    assert board.figures().partitions[0].status.deadline_ms is None
 
 
 def test_figures_are_of_one_moment() -> None:
     """Who asks while something is changed waits for the change's end: no iteration meets a container that grows."""
-    board = Board(ManualClock())
+    board = StatusModel(ManualClock())
     asked: list[object] = []
     with board._lock:
         asker = threading.Thread(target=lambda: asked.append(board.figures()))
@@ -93,7 +93,7 @@ def test_figures_are_of_one_moment() -> None:
 
 
 def test_an_upload_that_fails_is_not_shown_for_ever() -> None:
-    board = Board(ManualClock())
+    board = StatusModel(ManualClock())
     with pytest.raises(ObjectMissing), board.uploading(files(0)):
         MemoryStore().read(ObjectKey("nothing"))
     assert board.figures().uploads == ()
@@ -101,7 +101,7 @@ def test_an_upload_that_fails_is_not_shown_for_ever() -> None:
 
 def test_errors_are_counted_bounded_and_without_secrets() -> None:
     clock = ManualClock(1_000)
-    board = Board(clock, lambda text: text.replace("hunter2", "***"))
+    board = StatusModel(clock, lambda text: text.replace("hunter2", "***"))
     for number in range(ERRORS_MAX + 5):
         board.failed(f"orders-{number}", "StoreDenied", "key hunter2 was refused")
     clock.advance_ms(500)
@@ -111,7 +111,7 @@ def test_errors_are_counted_bounded_and_without_secrets() -> None:
     assert "hunter2" not in repr(board.figures())
     board.turned(look(reason="hunter2 is still wrong"))
     figures = board.figures()
-    assert figures.partitions[0].look.reason == "*** is still wrong"
+    assert figures.partitions[0].status.reason == "*** is still wrong"
     assert len(figures.errors) == ERRORS_MAX
     longest, again = figures.errors[:2]
     assert len(longest.text) == ERROR_TEXT_MAX
@@ -120,7 +120,7 @@ def test_errors_are_counted_bounded_and_without_secrets() -> None:
 
 
 def test_every_change_is_a_new_version_and_looking_is_none() -> None:
-    board = Board(ManualClock())
+    board = StatusModel(ManualClock())
     versions = [board.version]
     for change in (
         lambda: board.about("s3://bucket", "host/1"),
@@ -138,7 +138,7 @@ def test_every_change_is_a_new_version_and_looking_is_none() -> None:
 
 def test_the_last_hour_is_kept_and_no_more() -> None:
     clock = ManualClock()
-    board = Board(clock)
+    board = StatusModel(clock)
     board.looked([look()])
     for _ in range(400):
         clock.advance_ms(round(SAMPLE_EVERY_S * 500))
@@ -152,7 +152,7 @@ def test_the_last_hour_is_kept_and_no_more() -> None:
 
 def test_since_when_a_partition_stands_is_kept_until_it_gets_on() -> None:
     clock = ManualClock(1_000)
-    board = Board(clock)
+    board = StatusModel(clock)
     for _ in range(3):
         board.looked([look(archived_end_offset=10)])
         clock.advance_ms(100)

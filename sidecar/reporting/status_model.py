@@ -12,15 +12,16 @@ from sidecar.archive.coverage import Hole
 from sidecar.archive.extent import ArchiveExtent, extent_of
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock, SystemClock
-from sidecar.http.figures import BoardFigures, PartitionFigures, PartitionLook, RecentError, Upload
-from sidecar.http.history import History
 from sidecar.model import ArchivedSegment, SegmentFiles, TopicPartition
+from sidecar.partition.status import PartitionStatus
+from sidecar.reporting.figures import PartitionFigures, RecentError, StatusFigures, Upload
+from sidecar.reporting.history import History
 
 ERRORS_MAX = 20
 ERROR_TEXT_MAX = 2_000
 
 
-class Board:
+class StatusModel:
     """Fed by the pipeline, asked by the HTTP server. Thread-safe, of bounded size per partition."""
 
     def __init__(self, clock: Clock | None = None, redact: Callable[[str], str] = str) -> None:
@@ -31,7 +32,7 @@ class Board:
         self._version = 0
         self._archive, self._instance = "", ""
         self._began_ms = self._clock.now_ms()
-        self._looks: dict[TopicPartition, PartitionLook] = {}
+        self._looks: dict[TopicPartition, PartitionStatus] = {}
         self._extents: dict[TopicPartition, ArchiveExtent] = {}
         self._archived: Counter[TopicPartition] = Counter()
         self._stands: dict[TopicPartition, tuple[int | None, int]] = {}
@@ -53,7 +54,7 @@ class Board:
             self._archive, self._instance = archive, instance
             self._version += 1
 
-    def looked(self, looks: Iterable[PartitionLook], known: Container[TopicPartition] = ()) -> None:
+    def looked(self, looks: Iterable[PartitionStatus], known: Container[TopicPartition] = ()) -> None:
         """A look at the disks is over, and these are all partitions that it found.
 
         Args:
@@ -69,21 +70,21 @@ class Board:
             }
             self._version += 1
 
-    def turned(self, look: PartitionLook) -> None:
+    def turned(self, look: PartitionStatus) -> None:
         """A partition's turn is over."""
         with self._lock:
             self._looks[look.topic_partition] = self._redacted(look)
             self._see_movement(look)
             self._version += 1
 
-    def _see_movement(self, look: PartitionLook) -> None:
+    def _see_movement(self, look: PartitionStatus) -> None:
         """Keep since when the archive's end has not moved although segments wait."""
         if not (look.leads and look.pending_segments):
             self._stands.pop(look.topic_partition, None)
         elif self._stands.get(look.topic_partition, (-1, 0))[0] != look.archived_end_offset:
             self._stands[look.topic_partition] = look.archived_end_offset, self._clock.now_ms()
 
-    def _redacted(self, look: PartitionLook) -> PartitionLook:
+    def _redacted(self, look: PartitionStatus) -> PartitionStatus:
         return replace(look, reason=self._redact(look.reason)[:ERROR_TEXT_MAX]) if look.reason else look
 
     def opened(self, topic_partition: TopicPartition, state: PartitionState) -> None:
@@ -188,14 +189,14 @@ class Board:
     def _pending_bytes(self) -> int:
         return sum(look.pending_bytes for look in self._looks.values() if look.leads)
 
-    def figures(self) -> BoardFigures:
+    def figures(self) -> StatusFigures:
         """All of it, now."""
         with self._lock:
             uploads = tuple(self._uploads.values())
             by_partition: dict[TopicPartition, list[Upload]] = {}
             for upload in uploads:
                 by_partition.setdefault(upload.topic_partition, []).append(upload)
-            return BoardFigures(
+            return StatusFigures(
                 archive=self._archive,
                 instance=self._instance,
                 began_ms=self._began_ms,

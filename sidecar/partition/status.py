@@ -1,0 +1,39 @@
+"""What the sidecar knows of one partition at one moment, for people and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """A partition as the last check of the broker's disk found it.
+
+    Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that
+    are not archived, those included of which the broker has deleted the file: `held_deleted_bytes`, held open by this process
+    and lost with it. `deadline_ms`: when the broker deletes the first of them, None for never, or where `is_retention_known`
+    is not; `active_deadline_ms`: when it deletes the active segment, None where that will have rolled before, or never, or
+    where it is held open, and archived then; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on
+    no disk of ours, and not archived.
+    `error`: class name of what stopped it.
+    """
+
+    topic_partition: TopicPartition
+    leads: bool
+    local_start_offset: int | None
+    local_end_offset: int | None
+    archived_end_offset: int | None = None
+    pending_segments: int = 0
+    pending_bytes: int = 0
+    held_deleted_bytes: int = 0
+    deadline_ms: int | None = None
+    active_deadline_ms: int | None = None
+    at_risk_end_offset: int | None = None
+    is_retention_known: bool = True
+    hole: tuple[int, int] | None = None
+    reason: str = ""
+    error: str | None = None
+    oldest_pending_ms: int | None = None
+    """When the oldest of the pending segments was last written, None if there is none."""
