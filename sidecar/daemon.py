@@ -30,8 +30,8 @@ from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.reload import SettingsReload, lacks_memory
 from sidecar.pipeline.round_loop import RoundLoop
-from sidecar.pipeline.round_signs import ALL_CONDITIONS, conditions_at_start
 from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import ALL_CONDITIONS, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
@@ -79,24 +79,23 @@ def run(
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
     metrics, flags = Metrics(clock), _Flags()
     health = Health(clock, conditions=conditions_at_start(settings.store.url), redact=redact)
-    board = StatusModel(clock, redact)
+    status = StatusModel(clock, redact)
+    reporter = HealthReporter(clock, metrics, health, status)
     metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
     if lacking := lacks_memory(settings):
-        # No reason to archive nothing: most of it is for compactions, and not each takes all that it may.
-        _log.error("memory_limit_too_low", reason=lacking)
-        board.failed("memory", SettingsError.__name__, lacking)
+        reporter.lacks_memory(lacking)
     with ExitStack() as resources:
         resources.enter_context(_signals(flags))
         if settings.http.address is not None:
-            server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, board))
+            server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, status))
             _log.info("http_listening", port=server.port)
-        loop = RoundLoop(settings, clock, metrics, health, flags.stop, flags.wake, engines, board, reader)
+        loop = RoundLoop(settings, clock, metrics, reporter, flags.stop, flags.wake, engines, reader)
         reload = None if source is None else SettingsReload(source, loop.adopt, metrics, health, clock)
         worker = _Worker(loop)
         worker.start()
-        _supervise(worker, health, metrics, board, flags, settings.run.drain_timeout_s, clock, reload, settled)
+        _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, settled)
         if worker.is_alive():
             _log.error("drain_timed_out", drain_timeout_s=settings.run.drain_timeout_s, left="the journal knows it")
             _end_at_once(EXIT_NOT_DRAINED)
@@ -113,7 +112,7 @@ def _supervise(
     worker: _Worker,
     health: Health,
     metrics: Metrics,
-    board: StatusModel,
+    status: StatusModel,
     flags: _Flags,
     drain_timeout_s: float,
     clock: Clock,
@@ -126,7 +125,7 @@ def _supervise(
         # The worker beats while it works. A call to the store ends by its own time limits: waiting for it is no stall.
         if metrics.store.calls_in_progress():
             health.beat()
-        board.tick()
+        status.tick()
         worker.join(seconds)
 
     is_settled = False

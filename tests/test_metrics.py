@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,37 +12,27 @@ from sidecar.metrics.compaction import Weighed
 from sidecar.metrics.declarations import PREFIX
 from sidecar.model import (
     ArchivedSegment,
-    FileIdentity,
     ObjectKey,
     Part,
     PartName,
-    SegmentFiles,
     SnapshotOrigin,
     SnapshotProvenance,
     TopicPartition,
 )
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.storage import BytesSource
 from tests.fakes.memory_store import MemoryStore
 
 NOW_MS = 1_700_000_000_000
 ORDERS = TopicPartition("orders", 0)
+READY = PartitionCondition.READY
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    facts: PartitionFacts
-    segments: tuple[SegmentFiles, ...] = ()
-    waiting: tuple[SegmentFiles, ...] = ()
-
-
-def facts(*, leads: bool = True) -> PartitionFacts:
-    return PartitionFacts(ORDERS, None, leads, 1, 100, 0)
-
-
-def a_segment(age_s: float = 0) -> SegmentFiles:
-    log = FileIdentity(Path("/logs/orders-0"), "0.log", 1, 10, int((NOW_MS / 1000 - age_s) * 1e9))
-    return SegmentFiles(ORDERS, Path("/logs"), 0, 10, log, None, None, None, None)
+def a_status(segments: int = 1, age_s: float = 0, condition: PartitionCondition = READY) -> PartitionStatus:
+    oldest_ms = NOW_MS - round(age_s * 1000) if segments else None
+    return PartitionStatus(
+        ORDERS, True, 0, 10, pending_segments=segments, condition=condition, oldest_pending_ms=oldest_ms
+    )
 
 
 def an_entry() -> ArchivedSegment:
@@ -76,7 +63,7 @@ def metrics(clock: ManualClock) -> Metrics:
 
 
 def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
-    metrics.planned([Plan(facts(), segments=(a_segment(60), a_segment(30)))])
+    metrics.checked([a_status(2, age_s=60)])
     metrics.uploaded(108, 1.5)
     metrics.committed(an_entry(), "equal")
     found = values(metrics)
@@ -90,8 +77,8 @@ def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
 
 
 def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -> None:
-    metrics.planned([Plan(facts(), waiting=(a_segment(60),))])
-    metrics.broker.facts(FactsState(NOW_MS))
+    metrics.checked([a_status(age_s=60)])
+    metrics.broker.facts(NOW_MS)
     clock.advance_ms(40_000)
     found = values(metrics)
     assert found[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(100, abs=0.01)
@@ -101,10 +88,9 @@ def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -
 
 
 def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
-    led, followed = facts(), facts(leads=False)
-    segments = (a_segment(),)
-    plans = [Plan(led, segments), Plan(led, (), segments), Plan(led), Plan(followed, (), segments)]
-    metrics.planned(plans)
+    waits, idle = PartitionCondition.WAITING, PartitionCondition.IDLE
+    followed = a_status(0, condition=PartitionCondition.NOT_LED)
+    metrics.checked([a_status(), a_status(condition=waits), a_status(0, condition=idle), followed])
     metrics.round_ended(stopped=2)
     found = values(metrics)
     states = {
@@ -209,11 +195,10 @@ def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: 
 
 
 def test_the_oldest_pending_segment_is_told_while_others_are_archived(metrics: Metrics) -> None:
-    old, young = a_segment(100), a_segment(40)
-    metrics.planned([Plan(facts(), segments=(old, young))])
-    metrics.left_pending(ORDERS, (young,))
+    metrics.checked([a_status(2, age_s=100)])
+    metrics.left_pending(ORDERS, NOW_MS - 40_000)
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(40, abs=0.01)
-    metrics.left_pending(ORDERS, ())
+    metrics.left_pending(ORDERS, None)
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from sidecar.clock import Clock
 from sidecar.metrics.declarations import Declarations
-from sidecar.ports import FactsState
 
 
 class BrokerMetrics:
@@ -83,12 +82,12 @@ class BrokerMetrics:
             "increase.",
         )
 
-    def facts(self, state: FactsState) -> None:
-        """How fresh the facts of this round are."""
+    def facts(self, read_ms: int | None, *, is_away: bool = False, missing_rights: int = 0) -> None:
+        """How fresh the facts of this cycle are. `read_ms`: None before the first time."""
         with self._lock:
-            self._read_ms = state.read_ms
-        self._away.set(1 if state.away else 0)
-        self._missing_rights.set(len(state.missing_rights))
+            self._read_ms = read_ms
+        self._away.set(is_away)
+        self._missing_rights.set(missing_rights)
 
     def at_risk(self, deadline_ms: int | None, unknown: int = 0) -> None:
         """When the broker will delete the first unarchived segment of all, None for never as far as it is known.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 
@@ -20,12 +20,11 @@ from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.config import ConfigMetrics
 from sidecar.metrics.declarations import Declarations
 from sidecar.metrics.http import HttpMetrics
-from sidecar.metrics.partition_condition import PartitionCondition, PlannedPartition, condition_of
 from sidecar.metrics.store import StoreMetrics
 from sidecar.metrics.work_dirs import WorkDirMetrics
-from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
+from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
+from sidecar.partition.status import PartitionCondition, PartitionStatus
 
-NS_PER_S = 1_000_000_000
 SNAPSHOT_RESULTS = ("equal", "permissible", "wrong", "corrupt", "absent")
 
 
@@ -42,7 +41,7 @@ class Metrics(Declarations):
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._oldest_pending_ns: dict[TopicPartition, int] = {}
+        self._oldest_pending_ms: dict[TopicPartition, int] = {}
         self._pending_count = 0
         self._stopped = 0
         super().__init__()
@@ -105,25 +104,19 @@ class Metrics(Declarations):
         for condition in conditions:
             self._not_ready.labels(condition).set_function(partial(_is_unmet, not_ready, condition))
 
-    def planned(self, plans: Sequence[PlannedPartition], stopped: Sequence[SegmentFiles] = ()) -> None:
-        """A look at the disks is over. Resets the counts of partitions, except those that are stopped.
-
-        Args:
-            stopped: segments not known to be archived, of partitions that could not be planned: they grow old all the same.
-        """
+    def checked(self, statuses: Iterable[PartitionStatus]) -> None:
+        """A check of the disks is over, and found these. Resets the counts of partitions, except those that are stopped."""
         conditions = dict.fromkeys(PartitionCondition, 0)
-        pending: list[SegmentFiles] = list(stopped)
-        for plan in plans:
-            conditions[condition_of(plan)] += 1
-            if plan.facts.leads:
-                pending += (*plan.segments, *plan.waiting)
+        oldest_ms, pending = dict[TopicPartition, int](), 0
+        for status in statuses:
+            if status.condition is not None:
+                conditions[status.condition] += 1
+            pending += status.pending_segments
+            if status.oldest_pending_ms is not None:
+                oldest_ms[status.topic_partition] = status.oldest_pending_ms
         with self._lock:
-            self._oldest_pending_ns = {}
-            for segment in pending:
-                known_ns = self._oldest_pending_ns.get(segment.topic_partition, segment.log.mtime_ns)
-                self._oldest_pending_ns[segment.topic_partition] = min(known_ns, segment.log.mtime_ns)
-            self._pending_count = len(pending)
-            self._pending.set(self._pending_count)
+            self._oldest_pending_ms, self._pending_count = oldest_ms, pending
+            self._pending.set(pending)
         for condition, count in conditions.items():
             if condition is not PartitionCondition.STOPPED:
                 self._partitions.labels(condition).set(count)
@@ -144,15 +137,14 @@ class Metrics(Declarations):
             self._pending_count = max(0, self._pending_count - 1)
             self._pending.set(self._pending_count)
             if not self._pending_count:
-                self._oldest_pending_ns = {}
+                self._oldest_pending_ms = {}
 
-    def left_pending(self, topic_partition: TopicPartition, pending: Sequence[SegmentFiles]) -> None:
-        """These of a partition's segments are not archived yet, after one more of them was."""
-        oldest_ns = min((segment.log.mtime_ns for segment in pending), default=None)
+    def left_pending(self, topic_partition: TopicPartition, oldest_ms: int | None) -> None:
+        """One more of a partition's segments was archived. `oldest_ms`: last write of the oldest that is left, None for none."""
         with self._lock:
-            self._oldest_pending_ns.pop(topic_partition, None)
-            if oldest_ns is not None:
-                self._oldest_pending_ns[topic_partition] = oldest_ns
+            self._oldest_pending_ms.pop(topic_partition, None)
+            if oldest_ms is not None:
+                self._oldest_pending_ms[topic_partition] = oldest_ms
 
     def failed(self, kind: str) -> None:
         """Something went wrong. `kind`: class name of the error."""
@@ -191,8 +183,8 @@ class Metrics(Declarations):
 
     def _oldest_pending_age_s(self) -> float:
         with self._lock:
-            oldest_ns = min(self._oldest_pending_ns.values(), default=None)
-        return 0.0 if oldest_ns is None else max(0.0, self._clock.now_ms() / 1000 - oldest_ns / NS_PER_S)
+            oldest_ms = min(self._oldest_pending_ms.values(), default=None)
+        return 0.0 if oldest_ms is None else max(0.0, (self._clock.now_ms() - oldest_ms) / 1000)
 
     def _show_zeros(self) -> None:
         """A series that begins at its first event hides that event from `rate()`."""

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sidecar.model import TopicPartition
+
+
+class PartitionCondition(StrEnum):
+    """What a partition is doing, as of the last cycle."""
+
+    READY = "ready"
+    WAITING = "waiting"
+    IDLE = "idle"
+    NOT_LED = "not_led"
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +28,7 @@ class PartitionStatus:
     is not; `active_deadline_ms`: when it deletes the active segment, None where that will have rolled before, or never, or
     where it is held open, and archived then; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on
     no disk of ours, and not archived.
-    `error`: class name of what stopped it.
+    `error`: class name of what stopped it. `condition`: None where no plan could be made.
     """
 
     topic_partition: TopicPartition
@@ -35,5 +46,6 @@ class PartitionStatus:
     hole: tuple[int, int] | None = None
     reason: str = ""
     error: str | None = None
+    condition: PartitionCondition | None = None
     oldest_pending_ms: int | None = None
     """When the oldest of the pending segments was last written, None if there is none."""

@@ -20,8 +20,10 @@ from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
 from sidecar.archive.extent import ArchiveExtent, Coverage, Run
 from sidecar.archive.keys import parse_root
 from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock
 from sidecar.errors import CorruptFile
 from sidecar.model import ObjectKey, TopicPartition
+from sidecar.partition.domain_events import DomainEvent, Emit, OffsetsLost
 from sidecar.pipeline.sqlite_pages import require_sound_pages
 
 _log = structlog.get_logger(__name__)
@@ -117,10 +119,15 @@ class ArchiveMemory:
                 ),
             )
 
-    def note_loss(self, at_ms: int) -> None:
-        """Keep when offsets were last found lost. Not being able to is no error: log and archive tell it too."""
-        with self._guard, suppress(sqlite3.Error):
-            self._connection.execute("INSERT OR REPLACE INTO losses VALUES (1, ?)", (at_ms,))
+    def noting_losses(self, clock: Clock) -> Emit:
+        """A sink that keeps when offsets were last lost: a restart must not end the alert. Not being able to is no error."""
+
+        def note(event: DomainEvent) -> None:
+            if isinstance(event, OffsetsLost):
+                with self._guard, suppress(sqlite3.Error):
+                    self._connection.execute("INSERT OR REPLACE INTO losses VALUES (1, ?)", (clock.now_ms(),))
+
+        return note
 
     def last_loss_ms(self) -> int | None:
         """What was noted last, None where nothing was."""
@@ -130,7 +137,7 @@ class ArchiveMemory:
         return None
 
     def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
-        """Keep which offsets of a log were seen to go that nobody was told of; nothing is kept for "". Otherwise as `note_loss`.
+        """Keep which offsets of a log were seen to go and are not reported yet; nothing is kept for "". It may fail silently.
 
         Args:
             log: what it is known by later, in the caller's words; and so `spans`.

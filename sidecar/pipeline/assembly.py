@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from sidecar.discovery.topic_filter import NEVER, TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
+from sidecar.partition.domain_events import Emit
 from sidecar.pipeline import process_store
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.workplace import work_directory
@@ -30,7 +31,9 @@ from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.pipeline.warm_up import warming_up
-from sidecar.reporting.status_model import StatusModel
+from sidecar.reporting import fan_out
+from sidecar.reporting.log_sink import log_event
+from sidecar.reporting.metrics_sink import MetricsSink
 from sidecar.storage import open_store, probe_store
 from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
@@ -121,7 +124,7 @@ def open_tools(
     repeats: bool = False,
     clock: Clock | None = None,
     metrics: Metrics | None = None,
-    board: StatusModel | None = None,
+    sinks: Sequence[Emit] = (),
     stop: Event | None = None,
     beat: Callable[[], None] = lambda: None,
     changing: ChangingSettings | None = None,
@@ -132,7 +135,8 @@ def open_tools(
 
     Args:
         repeats: see `policy_of`.
-        board, stop, beat: see `Tools`.
+        sinks: take what happens to partitions, besides the log, the metrics and the archive memory.
+        stop, beat: see `Tools`.
         changing: what of the settings is replaced later. Default: nothing is.
         answers: is told whether the store answers.
         reader: see `Tools.read_segment`.
@@ -162,9 +166,10 @@ def open_tools(
                 probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
         journal = Journal(directory)
         resources.callback(journal.close)
-        held = HeldFiles()
-        resources.callback(held.release)
         memory = ArchiveMemory(None if read_only else directory)
+        emit = fan_out(log_event, MetricsSink(metrics).handle, memory.noting_losses(clock), *sinks)
+        held = HeldFiles(emit=emit)
+        resources.callback(held.release)
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
             metrics.broker.last_loss(lost_ms)
@@ -176,11 +181,11 @@ def open_tools(
             journal=journal,
             policy=policy_of(settings, repeats=repeats),
             instance=f"{socket.gethostname()}/{os.getpid()}",
+            emit=emit,
             stop=stop or Event(),
             beat=beat,
             is_store_silent=answers.is_silent,
             held=held,
-            board=board or StatusModel(clock),
             memory=memory,
             budget=changing.budget,
             read_segment=reader,

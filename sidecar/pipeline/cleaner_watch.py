@@ -6,9 +6,8 @@ Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sidecar.broker.cleaner_checkpoint import CleanerCheckpoint, compaction_candidates, read_cleaner_checkpoint
 from sidecar.clock import Clock
@@ -17,58 +16,9 @@ from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.pipeline.cleaner_backlog import CleanerBacklog, backlog_of
 from sidecar.ports import BrokerFacts
+from sidecar.reporting.cleaner_report import CleanerReport, StalledPartition
 
 LOOK_EVERY_S_MAX = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class StalledPartition:
-    """A partition that the broker's cleaner should have cleaned long ago."""
-
-    topic: str
-    partition: int
-    first_dirty_offset: int
-    dirty_bytes: int
-    dirty_ratio: float
-    stalled_s: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: {self.dirty_bytes} dirty bytes ({self.dirty_ratio:.0%}), first dirty offset "
-            f"{self.first_dirty_offset} for {self.stalled_s} s"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CleanerReport:
-    """One look. `problems`: files that could not be read."""
-
-    partitions: int
-    dirty_bytes: int
-    max_dirty_ratio: float
-    beyond_max_lag: int
-    stalled: tuple[StalledPartition, ...]
-    problems: tuple[str, ...] = ()
-
-    @property
-    def max_stalled_s(self) -> int:
-        """For how long the one that has stalled longest has; 0 if none has."""
-        return max((found.stalled_s for found in self.stalled), default=0)
-
-    @property
-    def line(self) -> str:
-        """For people."""
-        if self.stalled:
-            more = f" and {len(self.stalled) - 1} more" if len(self.stalled) > 1 else ""
-            return (
-                f"the broker's cleaner stands still: {self.stalled[0]}{more}; look for 'uncleanable' in log-cleaner.log"
-            )
-        return f"the broker's cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
-
-    def as_json(self) -> dict[str, Any]:
-        """For `/status`."""
-        return {**asdict(self), "line": self.line}
-
 
 _Standing: TypeAlias = dict[TopicPartition, tuple[int | None, int, Path]]
 """By partition: the checkpointed offset, since when it has stood there, and the log dir."""

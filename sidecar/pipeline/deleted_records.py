@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-import structlog
-
-from sidecar.archive.actions import Action, DeleteRecords, Lost
+from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
-from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.model import PartitionFiles
 from sidecar.pipeline.archive_borders import Borders, borders_of
 from sidecar.pipeline.log_starts import LogStarts, active_below
-from sidecar.pipeline.lost_offsets import DELETED_FIRST
 from sidecar.ports import PartitionFacts
-
-_log = structlog.get_logger(__name__)
 
 
 def deleted_on_purpose(
@@ -99,7 +94,7 @@ def _deleted_before(
             starts.border = start_offset
             return None
     except PartitionError as error:
-        starts.tell_unknown(facts, start_offset, error)
+        starts.report_unknown(facts, start_offset, error)
         return None
     return start_offset
 
@@ -111,40 +106,3 @@ def _all_borders(starts: LogStarts, start_offset: int, read_whole: Callable[[], 
         known = borders_of(read_whole())
     starts.borders = known = known.above(start_offset)
     return known
-
-
-def tell_deleted(
-    partition: TopicPartition, said: Iterable[Action], leader_epoch: int, log_start_offset: int | None = None
-) -> None:
-    """A commit of ours says that records were deleted: nobody may find that out by a restore only.
-
-    Args:
-        said: all that it says.
-        log_start_offset: of the leader, None where it is not known any more.
-    """
-    for action in said:
-        if isinstance(action, DeleteRecords):
-            _log.warning(
-                "records_deleted",
-                partition=str(partition),
-                before_offset=action.before_offset,
-                log_start_offset=log_start_offset,
-                leader_epoch=leader_epoch,
-                reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
-                action="restore leaves out what lies below; --deleted-records restore brings it back until a compaction drops it",
-            )
-
-
-def tell_holes_deleted(facts: PartitionFacts, said: Iterable[Action]) -> None:
-    """A commit of ours names holes that are no loss: nobody may take them for one, nor overlook them."""
-    for hole in said:
-        if isinstance(hole, Lost) and hole.reason == DELETED_FIRST:
-            _log.warning(
-                "deleted_before_archived",
-                partition=str(facts.topic_partition),
-                from_offset=hole.base_offset,
-                to_offset=hole.end_offset,
-                log_start_offset=facts.cluster_start_offset,
-                reason="the log start was moved into a segment while this broker led, as only DeleteRecords does",
-                action="none if that was meant: status and verify go on to name the hole, and nothing can bring it back",
-            )

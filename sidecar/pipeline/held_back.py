@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import structlog
-
 from sidecar.model import SegmentFiles
+from sidecar.partition.domain_events import TransactionHangs
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, look_ahead
-
-_log = structlog.get_logger(__name__)
 
 TRANSACTION_MAX_TIMEOUT_S = 900.0
 """Brokers abort what is open for longer than `transaction.max.timeout.ms` (default 15 minutes); what outlives that hangs."""
@@ -67,11 +64,4 @@ class HeldBack:
             return
         self._is_told = True
         producer_id, first_offset = waiting.oldest
-        _log.warning(
-            "transaction_hangs",
-            segment=str(waiting.segment),
-            producer_id=producer_id,
-            first_offset=first_offset,
-            held_s=round(held_s),
-            remedy="kafka-transactions.sh find-hanging shows it, its abort command ends it; until then nothing above is archived",
-        )
+        self._tools.emit(TransactionHangs(waiting.segment, producer_id, first_offset, held_s))

@@ -14,7 +14,9 @@ import structlog
 
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.model import FileIdentity
+from sidecar.partition.domain_events import Emit, PinReleased
 from sidecar.pipeline.sources import identity_of, open_listed
+from sidecar.reporting.log_sink import log_event
 
 _log = structlog.get_logger(__name__)
 
@@ -40,10 +42,13 @@ def free_share(descriptor: int) -> float:
 class HeldFiles:
     """Open descriptors by file. Thread-safe."""
 
-    def __init__(self, limit: int | None = None, free: Callable[[int], float] = free_share) -> None:
+    def __init__(
+        self, limit: int | None = None, free: Callable[[int], float] = free_share, emit: Emit = log_event
+    ) -> None:
         """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: see `free_share`."""
         self._limit = descriptors_to_hold() if limit is None else limit
         self._free = free
+        self._emit = emit
         self._lock = threading.Lock()
         self._held: dict[FileIdentity, int] = {}
 
@@ -70,12 +75,8 @@ class HeldFiles:
             found = os.fstat(descriptor)
             if found.st_nlink == 0 and self._free(descriptor) < FREE_SHARE_MIN:
                 self._close([file])
-                _log.error(
-                    "held_segment_let_go",
-                    path=str(file.path),
-                    size_bytes=found.st_size,
-                    reason="the broker has deleted it, it is not archived yet, and the disk is nearly full",
-                )
+                reason = "the broker has deleted it, it is not archived yet, and the disk is nearly full"
+                self._emit(PinReleased(str(file.path), found.st_size, reason))
 
     def take(self, file: FileIdentity) -> int:
         """A descriptor of the file, which is the caller's to close; what is held stays so. Raises the errors of `open_listed`."""

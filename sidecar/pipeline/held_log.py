@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.partition.domain_events import PinReleased
 from sidecar.pipeline.held_beside import HeldBeside, Under, under_of
 from sidecar.pipeline.held_tail import with_snapshot
 from sidecar.pipeline.log_starts import LogStarts
@@ -21,8 +20,6 @@ from sidecar.pipeline.seen_offsets import SeenOffsets
 from sidecar.pipeline.taken_segments import below, is_active, stands, taken
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
-
-_log = structlog.get_logger(__name__)
 
 LOOK_AGAIN_MS: Final = 1_000
 GONE_IN_DOUBT: Final = (
@@ -40,7 +37,7 @@ class HeldLog:
     def __init__(self, tools: Tools, starts: LogStarts | None = None) -> None:
         """Args: starts: is told what is seen while the partition rests. Default: nobody wants to know."""
         self._tools = tools
-        self.starts = LogStarts() if starts is None else starts
+        self.starts = LogStarts(tools.emit) if starts is None else starts
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
@@ -171,6 +168,7 @@ class HeldLog:
         files: PartitionFiles,
         facts: PartitionFacts,
         archived_end_offset: int | None,
+        archived_start_offset: int | None = None,
         waiting: SegmentFiles | None = None,
     ) -> tuple[SegmentFiles, ...]:
         """Segments that retention has taken from the directory, and that can be archived from their descriptors; ascending.
@@ -180,6 +178,7 @@ class HeldLog:
 
         Args:
             archived_end_offset: of the archive that these segments are to continue, None if it has nothing.
+            archived_start_offset: where it begins, None if it has nothing.
             waiting: the segment that waits for a transaction, if one does.
         """
         if waiting is not None:
@@ -189,7 +188,8 @@ class HeldLog:
         self._doubts = self._doubts + 1 if len(found) < len(held) else 0
         if not self.in_doubt:
             self._remember_start(None if found or archived_end_offset is not None else files)
-            self._seen.tell(facts, archived_end_offset, found[0].base_offset if found else files.first_offset)
+            first_offset = found[0].base_offset if found else files.first_offset
+            self._seen.report(facts, archived_start_offset, archived_end_offset, first_offset)
         return found
 
     def _start_offset(self, facts: PartitionFacts) -> int | None:
@@ -233,7 +233,7 @@ class HeldLog:
         """Nothing happens unless it is gone from the directory: else it would keep what lies above from being archived for ever."""
         if segment not in self._gone:
             return
-        _log.error("held_segment_let_go", path=str(segment.log.path), size_bytes=segment.size_bytes, reason=why)
+        self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
         self._keep(other for other in self._segments if other != segment)
 
     def drop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +14,7 @@ import structlog
 from producer_state.compare import Conformance
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment
+from sidecar.partition.domain_events import DomainEvent, SegmentCommitted, SnapshotMismatch
 from sidecar.pipeline.bundle import PreparedSegment
 from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.preparing import LogPosition
@@ -20,8 +22,6 @@ from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly
 
 _log = structlog.get_logger(__name__)
-
-SNAPSHOT_MISMATCH = "SnapshotMismatch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,12 @@ InFlight: TypeAlias = deque[list[Transfer]]
 """In offset order, the transfers of each commit: of one segment, or of a group that was compacted before its upload."""
 
 
-def report_commit(tools: Tools, prepared: PreparedSegment, entry: ArchivedSegment) -> None:
-    """Log and count a segment that has been committed."""
-    result = prepared.snapshot.result
-    tools.metrics.committed(entry, result)
-    tools.board.committed(prepared.segment, entry, result)
-    fields = {
-        "topic": prepared.segment.topic_partition.topic,
-        "partition": prepared.segment.topic_partition.partition,
-        "base_offset": entry.base_offset,
-        "end_offset": entry.end_offset,
-        "segment_id": entry.segment_id,
-        "size_bytes": entry.size_bytes,
-        "snapshot_origin": str(entry.snapshot.origin),
-    }
-    _log.info("segment_committed", **fields, replaced_indexes=list(prepared.reading.replaced_indexes))
-    if result in {Conformance.WRONG, "corrupt"}:
-        _log.error("producer_snapshot_mismatch", **fields, found=prepared.snapshot.note)
-        tools.board.failed(str(prepared.segment), SNAPSHOT_MISMATCH, prepared.snapshot.note)
+def committed_segment_events(prepared: PreparedSegment, entry: ArchivedSegment) -> Iterator[DomainEvent]:
+    """What there is to report of a segment that is in the archive now."""
+    segment, snapshot = prepared.segment, prepared.snapshot
+    yield SegmentCommitted(segment, entry, snapshot.result, tuple(prepared.reading.replaced_indexes))
+    if snapshot.result in {Conformance.WRONG, "corrupt"}:
+        yield SnapshotMismatch(segment, entry, snapshot.note)
 
 
 def finish_transfers(in_flight: InFlight) -> None:

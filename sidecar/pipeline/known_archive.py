@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import structlog
-
+from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.lineage import require_continuation
 from sidecar.archive.state import PartitionState, newest_part
 from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.log_starts import LogStarts
@@ -23,8 +23,6 @@ from sidecar.pipeline.seams import (
 )
 from sidecar.pipeline.tools import Tools
 
-_log = structlog.get_logger(__name__)
-
 
 class KnownArchive:
     """Of the archive, what local files can be compared with: memory must not grow with the archive.
@@ -32,6 +30,7 @@ class KnownArchive:
     `state`: its newest part, None while no lineage is open. `last_end_offset`: where it ended when that was last known.
     `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next segment
     begins, None if it has to be worked out. `starts`: where the log began, look by look.
+    `extent`: what all of it covers, as it was last known.
     `told_lost_below`: so much of the log's beginning was told to be lost while nothing of it was archived.
     """
 
@@ -50,7 +49,8 @@ class KnownArchive:
         self.last_end_offset: int | None = None
         self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
-        self.starts = LogStarts()
+        self.starts = LogStarts(tools.emit)
+        self.extent = ArchiveExtent()
         self.told_lost_below = 0
 
     @property
@@ -87,10 +87,8 @@ class KnownArchive:
             self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
             self._is_alone = False
             self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
-            if remembered is None:
-                self._tools.board.opened(self._topic_partition, opened.state)
-            else:
-                self._tools.board.resumed(self._topic_partition, remembered.extent, opened.state)
+            known_extent = ArchiveExtent() if remembered is None else remembered.extent
+            self._grow(known_extent, opened.state)
             state = self.keep(self._require_kept(opened, files), files)
             self._before = None
             if (
@@ -142,9 +140,8 @@ class KnownArchive:
     def remember(self) -> None:
         """Have what is known outlive the process."""
         if self.state is not None and self._commits is not None:
-            extent = self._tools.board.extent(self._topic_partition)
             commits, mark = self._commits, self._commits.mark(self.state.next_number - 1)
-            found = Remembered(self.state, self._largest_archived_ms, commits.newest_checkpoint, extent, mark)
+            found = Remembered(self.state, self._largest_archived_ms, commits.newest_checkpoint, self.extent, mark)
             self._tools.memory.remember(found)
 
     def forget(self) -> None:
@@ -167,14 +164,20 @@ class KnownArchive:
 
     def overtaken(self, state: PartitionState, files: PartitionFiles) -> None:
         """Another writer has committed, and this is the state now."""
-        self._tools.board.opened(self._topic_partition, state)
+        self._grow(ArchiveExtent(), state)
         self.keep(state, files)
         self.position, self._reached = None, None
+
+    def recorded(self, state: PartitionState, files: PartitionFiles) -> PartitionState:
+        """We have committed that offsets above the archive are lost. Returns what is remembered of the state now."""
+        self._grow(self.extent, state)
+        self.position = None
+        return self.keep(state, files)
 
     def committed(self, state: PartitionState, files: PartitionFiles, log: FileIdentity, position: LogPosition) -> bool:
         """We have committed `log`, and this is the state now; whether it is the first since the lineage was opened."""
         is_first, self._newest = self._newest is None, log
-        self._tools.board.grown(self._topic_partition, state.segments, state.holes)
+        self._grow(self.extent, state)
         self.keep(state, files)
         self.adopt_topic_id, self.position = None, position
         return is_first
@@ -189,7 +192,7 @@ class KnownArchive:
             require_reach(files, state)
             found = records_at_lost_end(files, state, log_start_offset)
             if found is not None:
-                _log.error("lost_offsets_on_disk", partition=str(self._topic_partition), reason=found.reason)
+                self._tools.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))
                 if not self._tools.policy.record_lost:
                     require_continuation(state, files.topic_id, found)
             self._reached = files.active_log
@@ -210,6 +213,11 @@ class KnownArchive:
             # Compacted since it was read, and cleared up: what replaced it tells the same.
             self.forget()
             return position_at(self._tools, files, base_offset, self.open(files), self._largest_archived_ms)
+
+    def _grow(self, extent: ArchiveExtent, state: PartitionState) -> None:
+        """The archive covers this extent and what the state has above it."""
+        self.extent = extent.grown(state.segments, state.holes)
+        self._tools.emit(ExtentChanged(self._topic_partition, self.extent))
 
     def _newest_has_changed(self, files: PartitionFiles) -> bool:
         newest = self._newest

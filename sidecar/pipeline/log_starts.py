@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-import structlog
-
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
 from sidecar.pipeline.archive_borders import Borders
 from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
+from sidecar.reporting.log_sink import log_event
 from sidecar.topic_policy import TopicPolicy
-
-_log = structlog.get_logger(__name__)
 
 
 class LogStarts:
@@ -26,7 +24,8 @@ class LogStarts:
     `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, emit: Emit = log_event) -> None:
+        self._emit = emit
         self._seen: tuple[int, tuple[int, int]] | None = None
         self._first_start_offset: int | None = None
         self._read: tuple[int, bool] | None = None
@@ -98,23 +97,17 @@ class LogStarts:
             try:
                 read = start_offset, leader_epoch_below(segment, start_offset) == facts.leader_epoch
             except PartitionError as error:
-                self.tell_unknown(facts, start_offset, error)
+                self.report_unknown(facts, start_offset, error)
                 return False
             self._read = read
         return read[1]
 
-    def tell_unknown(self, facts: PartitionFacts, start_offset: int, error: PartitionError) -> None:
+    def report_unknown(self, facts: PartitionFacts, start_offset: int, error: PartitionError) -> None:
         """What lies below the archive's end must not keep what lies above it from being archived."""
         if start_offset == self._unknown:
             return
         self._unknown = start_offset
-        _log.warning(
-            "deleted_records_unknown",
-            partition=str(facts.topic_partition),
-            log_start_offset=start_offset,
-            error=str(error),
-            action="archiving goes on; if records were deleted on purpose, restore with --offset-range from the log start on",
-        )
+        self._emit(DeletedRecordsUnknown(facts.topic_partition, start_offset, error))
 
     def _look_inside(
         self, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy, start_offset: int

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import structlog
-
 from sidecar.errors import CoverageHole
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.model import SegmentFiles
+from sidecar.partition.domain_events import OffsetsTakenAsCompacted
 from sidecar.pipeline.reading import WINDOW_BYTES, SegmentReading, shows_cleaning
 from sidecar.pipeline.seams import cleaner_was_here
 from sidecar.pipeline.sources import ListedFile
 from sidecar.pipeline.tools import Tools
-
-_log = structlog.get_logger(__name__)
 
 
 def lost_tail(tools: Tools, segment: SegmentFiles, descriptor: int, reading: SegmentReading) -> tuple[int, int] | None:
@@ -34,8 +31,7 @@ def lost_tail(tools: Tools, segment: SegmentFiles, descriptor: int, reading: Seg
     policy = tools.facts.policy(topic)
     if policy.is_compacted:
         why = f"cleanup.policy has compact ({policy.origins['cleanup_policy']})"
-        _log.warning("missing_offsets_taken_as_compacted", segment=str(segment), offsets=missing, reason=why)
-        tools.metrics.broker.taken_as_compacted(missing[1] - missing[0])
+        tools.emit(OffsetsTakenAsCompacted(segment, missing, why))
         return None
     if not tools.policy.record_lost:
         raise CoverageHole(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
+from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.batch_search import cut_segment
@@ -19,7 +20,7 @@ from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.held_log import GONE_IN_DOUBT, LOOK_AGAIN_MS, HeldLog
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.partition_status import above, first_deadline_ms, status_of
+from sidecar.pipeline.partition_status import above, first_deadline_ms, oldest_ms, status_of
 from sidecar.pipeline.partition_turn import ROUND_IS_OVER, Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
@@ -104,6 +105,12 @@ class PartitionArchiver:
         end_offset = self._known.end_offset
         return (*above(self.held.gone, end_offset), *above(files.segments, end_offset))
 
+    def backlog(self, files: PartitionFiles) -> BacklogChanged:
+        """What is left to archive of these files, after a commit."""
+        held_deleted_bytes = sum(gone.size_bytes for gone in self.held.gone)
+        oldest_pending_ms = oldest_ms(self.pending(files))
+        return BacklogChanged(self._topic_partition, oldest_pending_ms, self.deadline_ms(files), held_deleted_bytes)
+
     def _plan(self, files: PartitionFiles, facts: PartitionFacts, asks_store: bool) -> PartitionPlan:
         self._stable_end_offset = facts.stable_end_offset
         led_epoch = facts.leader_epoch if facts.leads else None
@@ -124,7 +131,8 @@ class PartitionArchiver:
             # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
             return PartitionPlan(files, facts, (), (), str(error))
         self._known.require_reach(files, state, facts.log_start_offset)
-        gone = self.held.plannable(files, facts, state.end_offset, self._held_back.segment)
+        start_offset = self._known.extent.start_offset
+        gone = self.held.plannable(files, facts, state.end_offset, start_offset, self._held_back.segment)
         if self.held.in_doubt:
             return PartitionPlan(files, facts, (), self.pending(files), GONE_IN_DOUBT, look_again_ms=LOOK_AGAIN_MS)
         plan = plan_partition(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.partition.status import PartitionStatus
+from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.retention_race import NS_PER_MS, deletion_deadline_ms, largest_timestamp_ms
@@ -61,8 +61,22 @@ def status_of(
         hole=error.hole if isinstance(error, CoverageHole) else None,
         reason=reason,
         error=None if error is None else type(error).__name__,
-        oldest_pending_ms=min((segment.log.mtime_ns // NS_PER_MS for segment in pending), default=None),
+        condition=None if plan is None else _condition_of(plan),
+        oldest_pending_ms=oldest_ms(pending),
     )
+
+
+def oldest_ms(segments: Iterable[SegmentFiles]) -> int | None:
+    """When the oldest of these was last written, None if there is none."""
+    return min((segment.log.mtime_ns // NS_PER_MS for segment in segments), default=None)
+
+
+def _condition_of(plan: PartitionPlan) -> PartitionCondition:
+    if not plan.facts.leads:
+        return PartitionCondition.NOT_LED
+    if plan.segments:
+        return PartitionCondition.READY
+    return PartitionCondition.WAITING if plan.waiting else PartitionCondition.IDLE
 
 
 def _local_end_offset(files: PartitionFiles, stable_end_offset: int | None) -> int | None:

@@ -18,21 +18,20 @@ from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
-from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment, SegmentFiles
+from sidecar.partition.domain_events import CommitFailed, LossReason, committed_events
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.copies import CopyGroup
 from sidecar.pipeline.compaction.raw_uploads import RawReason
-from sidecar.pipeline.deleted_records import deleted_on_purpose, tell_deleted
+from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
-from sidecar.pipeline.in_flight import InFlight, Transfer, abandon, finish_transfers, report_commit
+from sidecar.pipeline.in_flight import InFlight, Transfer, abandon, committed_segment_events, finish_transfers
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.lost_offsets import NOT_ON_DISK, tell_lost
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.passing_over import pass_over, record_lost
 from sidecar.pipeline.plan import PartitionPlan
@@ -295,13 +294,14 @@ class PartitionTurn:
         for transfer, entry in zip(transfers, entries, strict=True):
             self._outcome.archived.append(entry)
             self._outcome.conformance[transfer.prepared.snapshot.result] += 1
-            report_commit(self._tools, transfer.prepared, entry)
+            for event in committed_segment_events(transfer.prepared, entry):
+                self._tools.emit(event)
             self._done(entry)
             self._tools.journal.end(transfer.prepared.attempt.segment_id)
         # Not before: what the journal still has is told when it is settled.
         facts = self._plan.facts
-        tell_lost(self._tools, facts.topic_partition, actions, facts.cluster_start_offset)
-        tell_deleted(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset)
+        for event in committed_events(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset):
+            self._tools.emit(event)
         if self._before_upload is not None:
             self._before_upload.archived([transfer.prepared.segment for transfer in transfers])
         note_source(self._tools.journal, state.lineage.root, self._outcome.files, is_first=is_first)
@@ -319,7 +319,11 @@ class PartitionTurn:
             _require_none_deleted(self._plan.facts, now, state, entries[0].base_offset)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
-        lost = [Lost(*found, NOT_ON_DISK) for transfer in transfers if (found := transfer.prepared.lost) is not None]
+        lost = [
+            Lost(*found, LossReason.NOT_ON_DISK)
+            for transfer in transfers
+            if (found := transfer.prepared.lost) is not None
+        ]
         deleted = deleted_on_purpose(self._plan.facts, state, self._known.starts, end_offset, commits.read)
         transfers[0].window.require_open(state.lineage.root, entries)  # The first upload began first.
         for entry in entries:
@@ -334,7 +338,7 @@ class PartitionTurn:
                 for transfer in transfers:
                     discard_quietly(self._tools, transfer.prepared.attempt)
             if not isinstance(error, CommitConflict):
-                self._tools.metrics.segment_failed(Stage.COMMITTED)
+                self._tools.emit(CommitFailed(self._plan.facts.topic_partition))
             raise
         finally:
             for transfer in transfers:

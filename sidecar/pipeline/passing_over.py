@@ -8,10 +8,10 @@ from sidecar.archive.actions import Action, DeleteRecords, Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import SidecarError
 from sidecar.model import SegmentFiles
-from sidecar.pipeline.deleted_records import deleted_in_hole, tell_deleted, tell_holes_deleted
+from sidecar.partition.domain_events import LossReason, OffsetsLost, committed_events
+from sidecar.pipeline.deleted_records import deleted_in_hole
 from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK, tell_lost
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.put_once import proves_not_committed
 from sidecar.pipeline.sources import ensure_unchanged
@@ -30,9 +30,9 @@ def pass_over(
     if lost[1] <= known.told_lost_below:
         return  # At an earlier try: no commit of this one has come through since.
     known.told_lost_below = lost[1]
-    # No archive names what is missing before it begins.
-    reason = f"{NOT_ON_DISK}; the archive begins behind them"
-    tell_lost(tools, segment.topic_partition, [Lost(*lost, reason)], plan.facts.cluster_start_offset)
+    reason = f"{LossReason.NOT_ON_DISK}; the archive begins behind them"
+    found = OffsetsLost(segment.topic_partition, *lost, reason, plan.facts.cluster_start_offset, is_recorded=False)
+    tools.emit(found)
 
 
 def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
@@ -48,12 +48,10 @@ def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tu
     except SidecarError as error:
         if not proves_not_committed(error):
             # If it is stored, the next turn finds no gap to record. Reporting twice is better than never.
-            _tell(tools, plan.facts, said)
+            _emit(tools, plan.facts, said)
         raise
-    _tell(tools, plan.facts, said)
-    tools.board.grown(plan.files.topic_partition, after.segments, after.holes)
-    known.position = None
-    return known.keep(after, plan.files)
+    _emit(tools, plan.facts, said)
+    return known.recorded(after, plan.files)
 
 
 def _what_is_said(
@@ -66,16 +64,15 @@ def _what_is_said(
     deleted_end = deleted_in_hole(plan.files, plan.facts, state, known.starts, hole, read_whole)
     said: list[Action] = []
     if deleted_end > hole[0]:
-        said.append(Lost(hole[0], deleted_end, DELETED_FIRST))
+        said.append(Lost(hole[0], deleted_end, LossReason.DELETED_FIRST))
     if deleted_end < hole[1]:
-        said.append(Lost(deleted_end, hole[1], NOT_ON_DISK))
+        said.append(Lost(deleted_end, hole[1], LossReason.NOT_ON_DISK))
     # Whoever restores what lies below is to know, too, if nothing is ever archived above.
     if deleted_end > max(hole[0], state.deleted_before_offset):
         said.append(DeleteRecords(deleted_end))
     return said
 
 
-def _tell(tools: Tools, facts: PartitionFacts, said: list[Action]) -> None:
-    tell_holes_deleted(facts, said)
-    tell_lost(tools, facts.topic_partition, said, facts.cluster_start_offset)
-    tell_deleted(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset)
+def _emit(tools: Tools, facts: PartitionFacts, said: list[Action]) -> None:
+    for event in committed_events(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset):
+        tools.emit(event)

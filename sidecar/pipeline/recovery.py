@@ -11,10 +11,9 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey, SegmentFiles
+from sidecar.partition.domain_events import committed_events
 from sidecar.pipeline.commit_window import AgeCheck
-from sidecar.pipeline.deleted_records import tell_deleted
 from sidecar.pipeline.journal import Attempt
-from sidecar.pipeline.lost_offsets import tell_lost
 from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, resumable
@@ -54,8 +53,9 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
         if landed is not None or attempt.segment_id in live:
             tools.journal.end(attempt.segment_id)
             if landed is not None:
-                tell_lost(tools, state.lineage.topic_partition, landed.actions)
-                tell_deleted(state.lineage.topic_partition, landed.actions, landed.writer.leader_epoch)
+                leader_epoch = landed.writer.leader_epoch
+                for event in committed_events(state.lineage.topic_partition, landed.actions, leader_epoch):
+                    tools.emit(event)
         elif (
             segment
             and attempt.is_of(segment)

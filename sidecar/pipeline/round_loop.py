@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from threading import Event
 
+from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
@@ -19,12 +20,10 @@ from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
 from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.round_signs import RoundSigns
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
-from sidecar.pipeline.topic_choice import TopicChoice, nothing_chosen
-from sidecar.reporting.health import Health
-from sidecar.reporting.status_model import StatusModel
+from sidecar.pipeline.topic_choice import nothing_chosen
+from sidecar.reporting.health_reporter import HealthReporter
 from sidecar.storage.answers import StoreAnswers
 
 START_WAIT_S_FIRST = 1.0
@@ -44,17 +43,16 @@ class RoundLoop:
         settings: Settings,
         clock: Clock,
         metrics: Metrics,
-        health: Health,
+        reporter: HealthReporter,
         stop: Event,
         wake: Event,
         engines: CompactionEngines | None = None,
-        board: StatusModel | None = None,
         reader: ReadSegment = read_segment,
     ) -> None:
         """Build the loop.
 
         Args:
-            board: is told what people may want to see.
+            reporter: shows to people and probes how the work goes.
             stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
             engines: where compactions happen. Default: in this process.
             reader: reads the segments that are archived.
@@ -62,15 +60,12 @@ class RoundLoop:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
-        self._health = health
+        self._reporter, self._health = reporter, reporter.health
         self._stop = stop
         self._wake = wake
         self._engines = engines or LocalEngines()
         self._reader = reader
-        self._board = board or StatusModel(clock)
-        self._signs = RoundSigns(clock, metrics, health, self._board)
-        self._answers = StoreAnswers(clock, self._signs.store_silent)
-        self._choice = TopicChoice(health, self._board)
+        self._answers = StoreAnswers(clock, reporter.store_silent)
         self._changing = ChangingSettings(settings, clock)
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
 
@@ -89,9 +84,9 @@ class RoundLoop:
     def run(self) -> None:
         """Until `stop` is set. Raises SidecarError where trying again is no use."""
         wait_s = START_WAIT_S_FIRST
-        self._board.about(self._settings.store.url, "")
+        self._reporter.about(self._settings.store.url, "")
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
-            self._signs.nobody_leads()
+            self._reporter.no_leadership(NOT_LEADING)
         while not self._stop.is_set():
             taken_over = self._take_over()
             if taken_over is not None:
@@ -102,26 +97,23 @@ class RoundLoop:
                     repeats=True,
                     clock=self._clock,
                     metrics=self._metrics,
-                    board=self._board,
+                    sinks=(self._reporter.show,),
                     stop=self._stop,
                     beat=self._health.beat,
                     changing=self._changing,
                     answers=self._answers,
                     reader=self._reader,
                 ) as tools:
-                    self._signs.store_usable()
-                    self._board.about(tools.store.url, tools.instance)
+                    self._reporter.store_usable()
+                    self._reporter.about(tools.store.url, tools.instance)
                     self._rounds(tools)
                 return
             except LogDirsUnformatted as error:
-                # Beside a new broker we may be first; and a disk may be mounted late.
-                self._health.unmet("store", "not asked before the log directories are formatted")
-                self._signs.not_usable("log_dirs", error, wait_s)
+                self._reporter.log_dirs_unformatted(error, wait_s)
             except StoreError as error:
                 # The store may come back; a process that ends would only be started again.
-                self._health.met("log_dirs")
                 is_hopeless = isinstance(error, StoreUnsafe) or (not error.retryable and wait_s >= START_WAIT_S_MAX)
-                self._signs.not_usable("store", error, None if is_hopeless else wait_s)
+                self._reporter.store_not_usable(error, None if is_hopeless else wait_s)
                 if is_hopeless:
                     raise
             self._pause(wait_s)
@@ -157,7 +149,7 @@ class RoundLoop:
                     compaction.offer(report.led)
                 compaction.require_sound()
                 if cleaner.is_due():
-                    self._signs.cleaner(cleaner.look())
+                    self._reporter.cleaner(cleaner.look())
                 self._pause(
                     min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
                     deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
@@ -197,12 +189,13 @@ class RoundLoop:
             report = rounds.run_once(lambda _partition, _segment: self._health.beat())
         except SidecarError as error:
             # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
-            self._signs.round_failed(error, tools.facts.state().away)
+            self._reporter.cycle_failed(error, tools.facts.state().away)
             return RoundReport(is_complete=False)
         # Before the end of the first round is told: else a probe would see a process ready that is not.
         if report.found_nothing:
-            self._choice.show(nothing_chosen(self._settings, tools.facts))
+            found = nothing_chosen(self._settings, tools.facts)
+            self._reporter.no_topic(found.reason if found else "", is_slip=found is not None and found.is_slip)
         elif report.is_complete:
-            self._choice.show(None)
-        self._signs.round_ended(report)
+            self._reporter.no_topic("", is_slip=False)
+        self._reporter.cycle_ended(report.conditions)
         return report

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field
 
 from sidecar.discovery.scan import ScanProblem
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StoreError
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.reporting.health_reporter import CycleConditions
 
 
 @dataclass(slots=True)
@@ -36,6 +37,18 @@ class RoundReport:
     def found_nothing(self) -> bool:
         """Whether the look was a whole one, and there was no partition to look at."""
         return self.is_complete and not (self.broker_away or self.outcomes or self.resting or self.problems)
+
+    @property
+    def conditions(self) -> CycleConditions:
+        """What the round met that may keep the process from its work."""
+        outcomes = sorted([*self.outcomes, *self.resting], key=lambda outcome: outcome.files.topic_partition)
+        return CycleConditions(
+            tuple(str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)),
+            tuple(str(problem.error) for problem in self.problems if problem.topic_partition is None),
+            self.broker_away,
+            self.missing_rights,
+            tuple(str(problem.error) for problem in self.problems),
+        )
 
     @property
     def errors(self) -> list[SidecarError]:

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
+from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
 from sidecar.pipeline.commit_log import CommitConflict
-from sidecar.pipeline.outlook import Outlook
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
@@ -32,7 +32,6 @@ class RoundTurns:
     """
 
     tools: Tools
-    outlook: Outlook
     report: RoundReport
     uploads: Executor
     done: Done
@@ -54,7 +53,7 @@ class RoundTurns:
             outcome.archived[:0] = before.archived
             outcome.conformance.update(before.conformance)
         if plan.segments or plan.hole or outcome.error is not None:
-            self.tools.board.turned(archiver.look(outcome.files, plan, outcome))
+            self.tools.emit(PartitionChecked(archiver.look(outcome.files, plan, outcome)))
         return outcome
 
     def _planned_anew(self, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionOutcome:
@@ -67,8 +66,8 @@ class RoundTurns:
 
     def _archived(self, archiver: PartitionArchiver, plan: PartitionPlan) -> PartitionOutcome:
         def committed(segment: ArchivedSegment) -> None:
-            self.outlook.archived(archiver, plan.files)
-            self.tools.metrics.round_goes_on(self.report.stopped, archived=True)
+            self.tools.emit(archiver.backlog(plan.files))
+            self.tools.emit(CycleProgressed(self.report.stopped, archived=True))
             self.done(plan.files.topic_partition, segment)
 
         return archiver.archive(plan, self.uploads, committed, round_end_s=self.end_s)

@@ -12,12 +12,19 @@ import structlog
 
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SidecarError
-from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.domain_events import (
+    BrokerFactsRead,
+    CycleEnded,
+    CycleProgressed,
+    DirectoryUnreadable,
+    PartitionFailed,
+    PartitionsChecked,
+)
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.last_listed import LastListed
 from sidecar.pipeline.long_waits import LongWaits
 from sidecar.pipeline.meanwhile import NOBODY, Busy, ended_turns
-from sidecar.pipeline.outlook import Outlook
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_status import status_of_unreadable
@@ -30,7 +37,6 @@ from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.round_turns import Done, RoundTurns
 from sidecar.pipeline.seams import named_by_cluster
 from sidecar.pipeline.tools import Tools
-from sidecar.reporting.advice import advised
 
 _log = structlog.get_logger(__name__)
 
@@ -55,7 +61,6 @@ class Rounds:
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
         self._number = NEVER
-        self._outlook = Outlook(tools)
         self._waits, self._last_listed = LongWaits(tools.clock), LastListed()
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
@@ -75,11 +80,10 @@ class Rounds:
             self._tools.facts.refresh()
         finally:
             # At once: the look may take its time, and there is none where this is the broker of another cluster.
-            self._tools.metrics.broker.facts(self._tools.facts.state())
+            self._emit_freshness()
         found = self._scan()
         for problem in found.problems:
-            _log.error("scan_problem", path=str(problem.path), error=str(problem.error))
-            self._tools.board.failed(str(problem.path), type(problem.error).__name__, advised(problem.error))
+            self._tools.emit(DirectoryUnreadable(str(problem.path), problem.error))
         report = RoundReport(problems=found.problems)
         now_s = self._tools.clock.monotonic_s()
         present = {files.topic_partition: named_by_cluster(self._tools.facts, files) for files in found.partitions}
@@ -93,11 +97,10 @@ class Rounds:
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         # What vanished while it was listed may be gone for good: the next look tells.
         looks = [status_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
-        work, stopped = list[Work](), list[SegmentFiles]()
+        work = list[Work]()
         for tp, outcome in ({tp: rest.outcome for tp, rest in self._resting.items()} | left_alone).items():
             if tp not in busy and self._archivers[tp].held.rests(here[tp], is_listed=tp in present):
                 looks.append(self._archivers[tp].look(here[tp], None, outcome))
-                stopped += self._archivers[tp].pending(here[tp])
         for archiver, files, planned in self._planned(present, busy):
             if isinstance(planned, PartitionPlan):
                 looks.append(archiver.look(files, planned, None))
@@ -105,17 +108,18 @@ class Rounds:
             else:
                 report.outcomes.append(PartitionOutcome(files, reason=str(planned), error=planned))
                 looks.append(archiver.look(files, None, report.outcomes[-1]))
-                stopped += archiver.pending(files)
-        self._tools.board.looked(looks, self._archivers)
+        self._tools.emit(PartitionsChecked(tuple(looks), frozenset(self._archivers)))
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
-        self._outlook.looked(looks)
         plans = [plan for _, plan in work]
         self._waits.looked([p for p in plans if p.files.topic_partition not in busy], state.away, self._archivers)
-        self._tools.metrics.planned(plans, stopped)
         report.scan_s = self._tools.clock.monotonic_s() - begun_s
         work.sort(key=partial(turn_order, self._tools.clock))
         return within_queue(work, self._tools.policy.max_queue), report
+
+    def _emit_freshness(self) -> None:
+        state = self._tools.facts.state()
+        self._tools.emit(BrokerFactsRead(state.read_ms, bool(state.away), len(state.missing_rights)))
 
     def _planned(self, present: Mapping[TopicPartition, PartitionFiles], busy: Busy) -> Iterator[Planned]:
         """A plan for each partition that does not rest, or why there is none; of busy ones, see `plan_beside`."""
@@ -166,7 +170,7 @@ class Rounds:
         turns, idle = turns_and_idle(work, self._tools.journal.roots())
         archivers = self._archivers.values()
         with holding(self._tools, archivers, work), pools(self._tools) as (partitions, uploads):
-            round_turns = RoundTurns(self._tools, self._outlook, report, uploads, done, self._number, round_end_s)
+            round_turns = RoundTurns(self._tools, report, uploads, done, self._number, round_end_s)
             futures = {partitions.submit(round_turns.take, *item): item for item in turns}
             for outcome in report.outcomes:
                 self._tell(outcome)
@@ -178,12 +182,11 @@ class Rounds:
                 for outcome in ended_turns(self._tools, futures, round_end_s, self._look_meanwhile):
                     report.outcomes.append(outcome)
                     self._tell(outcome)
-                    self._tools.metrics.round_goes_on(report.stopped)
+                    self._tools.emit(CycleProgressed(report.stopped))
                 unless_done.pop_all()
         report.led = [led for archiver, plan in work if (led := archiver.led(plan)) is not None]
         report.outcomes.sort(key=lambda outcome: outcome.files.topic_partition)
-        self._tools.metrics.round_ended(report.stopped)
-        self._tools.metrics.unfinished_attempts(self._tools.journal.count())
+        self._tools.emit(CycleEnded(report.stopped, self._tools.journal.count()))
         report.look_again_s = self._look_again_s(report)
         return report
 
@@ -209,11 +212,8 @@ class Rounds:
 
     def _tell(self, outcome: PartitionOutcome) -> None:
         if outcome.error is not None:
-            self._tools.metrics.failed(type(outcome.error).__name__)
             until_s = self._tools.clock.monotonic_s() + self._tools.policy.retry_wait_s
             self._resting[outcome.files.topic_partition] = _Rest(until_s, outcome)
-            partition = str(outcome.files.topic_partition)
-            _log.error("partition_stopped", partition=partition, error=str(outcome.error))
-            self._tools.board.failed(partition, type(outcome.error).__name__, advised(outcome.error))
+            self._tools.emit(PartitionFailed(outcome.files.topic_partition, outcome.error))
         elif outcome.reason:
             _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=outcome.reason)

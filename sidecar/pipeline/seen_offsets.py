@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from sidecar.discovery.birth_time import birth_ns
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.pipeline.lost_offsets import tell_gone_before_first
+from sidecar.partition.domain_events import LossReason, OffsetsLost
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
@@ -71,23 +71,30 @@ class SeenOffsets:
             self._name = self._name or _name_of(files)
         self._keep()
 
-    def tell(self, facts: PartitionFacts, archived_end_offset: int | None, first_offset: int | None) -> None:
-        """Tell what is gone, once: nothing else ever will. Call `see` first.
+    def report(
+        self,
+        facts: PartitionFacts,
+        archived_start_offset: int | None,
+        archived_end_offset: int | None,
+        first_offset: int | None,
+    ) -> None:
+        """Report what is gone, once: nothing else ever will. Call `see` first.
 
         Args:
-            archived_end_offset: of the archive, None if it has nothing.
+            archived_start_offset, archived_end_offset: of the archive, None if it has nothing.
             first_offset: of what can still be archived, from the directory or from descriptors; None if there is nothing.
         """
-        self._tell_untold(facts, archived_end_offset is None, first_offset)
-        if archived_end_offset is not None and not self._is_doubted:
+        is_empty = archived_end_offset is None
+        self._report_untold(facts, is_empty, first_offset if is_empty else archived_start_offset)
+        if not is_empty and not self._is_doubted:
             # From here on the archive shows what it lacks.
             self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         start_offset, end_offset = self._start_offset, self._gone_end_offset
         if start_offset is not None and end_offset is not None and first_offset is not None:
-            self._tell_gone(facts, start_offset, end_offset, first_offset)
+            self._report_gone(facts, start_offset, end_offset, first_offset)
         self._keep()
 
-    def _tell_gone(self, facts: PartitionFacts, start_offset: int, gone_end_offset: int, first_offset: int) -> None:
+    def _report_gone(self, facts: PartitionFacts, start_offset: int, gone_end_offset: int, first_offset: int) -> None:
         end_offset = min(gone_end_offset, first_offset)
         told = facts.cluster_start_offset
         if told is not None and told < end_offset and not self._is_doubted:
@@ -96,16 +103,17 @@ class SeenOffsets:
             return
         end_offset = self._not_in_a_tier(facts, end_offset)
         if end_offset > start_offset:
-            tell_gone_before_first(self._tools, facts.topic_partition, (start_offset, end_offset), told)
+            self._emit(facts, start_offset, end_offset)
         # What is left can be archived yet, from descriptors that end with the process.
         left = gone_end_offset if end_offset < gone_end_offset else None
         self._start_offset, self._gone_end_offset, self._is_doubted = max(start_offset, end_offset), left, False
 
-    def _tell_untold(self, facts: PartitionFacts, is_empty: bool, first_offset: int | None) -> None:
-        """What was seen to go under an earlier leadership, or by an earlier process, and is not archived by anybody."""
-        if is_empty and first_offset is None:
-            return
-        begins = first_offset if is_empty else self._tools.board.extent(facts.topic_partition).start_offset
+    def _report_untold(self, facts: PartitionFacts, is_empty: bool, begins: int | None) -> None:
+        """What was seen to go under an earlier leadership, or by an earlier process, and is not archived by anybody.
+
+        Args:
+            begins: where the archive begins, or will.
+        """
         if begins is None:
             return
         untold, self._untold = self._untold, ()
@@ -114,8 +122,13 @@ class SeenOffsets:
         for start_offset, gone_end_offset in untold:
             end_offset = self._not_in_a_tier(facts, min(gone_end_offset, begins))
             if end_offset > start_offset:
-                span = start_offset, end_offset
-                tell_gone_before_first(self._tools, facts.topic_partition, span, facts.cluster_start_offset)
+                self._emit(facts, start_offset, end_offset)
+
+    def _emit(self, facts: PartitionFacts, start_offset: int, end_offset: int) -> None:
+        """No commit can say so: the archive begins above."""
+        reason = f"{LossReason.NOT_ON_DISK}; nothing was archived before, so that the archive begins above"
+        partition, told = facts.topic_partition, facts.cluster_start_offset
+        self._tools.emit(OffsetsLost(partition, start_offset, end_offset, reason, told, is_recorded=False))
 
     def _not_in_a_tier(self, facts: PartitionFacts, end_offset: int) -> int:
         """What local retention took above its log start, a broker that tiers the topic still has."""

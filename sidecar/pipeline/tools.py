@@ -10,6 +10,7 @@ from threading import Event
 from sidecar.broker.topic_policy import OPERATOR
 from sidecar.clock import Clock, SystemClock
 from sidecar.metrics import Metrics
+from sidecar.partition.domain_events import Emit
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.disk_turns import DiskTurns
 from sidecar.pipeline.held_files import HeldFiles
@@ -18,7 +19,7 @@ from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.ports import BrokerFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.reporting.status_model import StatusModel
+from sidecar.reporting.log_sink import log_event
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.topic_policy import TopicPolicy
 
@@ -67,7 +68,8 @@ class Tools:
     """Components, clock and policy. `stop` is set when the process should drain.
 
     `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
-    store, at least once per file that is read through. `board` is told what people may want to see.
+    store, at least once per file that is read through. `emit`: takes what happens to partitions; default: log lines.
+    `metrics`: of compaction.
     `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
     `budget`: for reads of the broker's disks; the store has it already.
     `read_segment`: reads a segment that is to be archived, here or on an engine.
@@ -80,12 +82,12 @@ class Tools:
     journal: Journal
     policy: Policy
     instance: str
+    emit: Emit = log_event
     stop: Event = field(default_factory=Event)
     randomness: Randomness = field(default_factory=SystemRandomness)
     beat: Callable[[], None] = lambda: None
     is_store_silent: Callable[[], bool] = lambda: False
     held: HeldFiles = field(default_factory=HeldFiles)
-    board: StatusModel = field(default_factory=StatusModel)
     memory: ArchiveMemory = field(default_factory=ArchiveMemory)
     budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))
     read_segment: ReadSegment = read_segment

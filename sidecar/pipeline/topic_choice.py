@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import structlog
-
 from sidecar.config import Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.discovery.topic_filter import NEVER
@@ -14,10 +12,6 @@ from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.logformat.names import is_internal_topic
 from sidecar.pipeline.assembly import require_topic
 from sidecar.ports import BrokerFacts
-from sidecar.reporting.health import Health
-from sidecar.reporting.status_model import StatusModel
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +53,3 @@ def _mismatch(topics: Iterable[str], settings: Settings) -> str:
     except SettingsError as error:
         return str(error)
     return ""
-
-
-class TopicChoice:
-    """Tells whoever runs the process that nothing is chosen, and once in the log."""
-
-    def __init__(self, health: Health, board: StatusModel) -> None:
-        self._health = health
-        self._board = board
-        self._told: NothingChosen | None = None
-
-    def show(self, found: NothingChosen | None) -> None:
-        """Only a slip keeps the process from being ready: a broker without a replica has nothing to do."""
-        self._health.publish_section("topics", {"nothing_chosen": "" if found is None else found.reason})
-        if found is None or not found.is_slip:
-            self._health.met("topics")
-        else:
-            self._health.unmet("topics", found.reason)
-        if found is not None and found != self._told:
-            if found.is_slip:
-                _log.error("no_topic_is_chosen", reason=found.reason)
-                self._board.failed("topics", SettingsError.__name__, found.reason)
-            else:
-                _log.warning("no_topic_is_chosen", reason=found.reason)
-        self._told = found

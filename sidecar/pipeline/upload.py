@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sidecar.archive.keys import below
 from sidecar.errors import SidecarError, StoreError
-from sidecar.metrics import Stage
 from sidecar.model import ArchivedSegment
+from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted
 from sidecar.pipeline.bundle import PreparedSegment
 from sidecar.pipeline.checked_upload import send, send_bytes, send_checked
 from sidecar.pipeline.commit_window import AgeCheck
@@ -20,17 +20,19 @@ def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     Until a commit names them, the objects are nobody's; the journal knows them, so that a crash leaves nothing uncounted.
     Raises StoreError, SegmentChanged.
     """
+    segment, begun_s = prepared.segment, tools.clock.monotonic_s()
+    tools.emit(SegmentUploadStarted(segment))
     try:
-        with tools.board.uploading(prepared.segment):
-            return _upload(tools, prepared)
-    except SidecarError:
-        tools.metrics.segment_failed(Stage.UPLOADED)
+        entry = _upload(tools, prepared)
+    except BaseException:
+        tools.emit(SegmentUploadFailed(segment))
         raise
+    tools.emit(SegmentUploaded(segment, entry.size_bytes, tools.clock.monotonic_s() - begun_s))
+    return entry
 
 
 def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     attempt = prepared.attempt
-    started_s = tools.clock.monotonic_s()
     log_crc32c = attempt.log_crc32c
     if log_crc32c is None:
         tools.journal.begin(attempt)
@@ -43,9 +45,7 @@ def _upload(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
         tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
     key = below(attempt.root, attempt.indexes_key)
     send_bytes(tools.store, key, prepared.indexes)
-    entry = prepared.archived(log_crc32c)
-    tools.metrics.uploaded(entry.size_bytes, tools.clock.monotonic_s() - started_s)
-    return entry
+    return prepared.archived(log_crc32c)
 
 
 def resumable(attempt: Attempt, ages: AgeCheck) -> bool:

@@ -15,8 +15,8 @@ from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import summary_of
 from sidecar.http.status_json import status_json
 from sidecar.metrics import Metrics
-from sidecar.pipeline import round_signs
 from sidecar.pipeline.round_loop import RoundLoop
+from sidecar.reporting import health_reporter
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.golden import golden
@@ -47,11 +47,12 @@ class Loop:
 
     def __init__(self, settings: Settings) -> None:
         clock = SystemClock()
-        self.health = Health(clock, conditions=round_signs.conditions_at_start(settings.store.url))
+        self.health = Health(clock, conditions=health_reporter.conditions_at_start(settings.store.url))
         self.metrics = Metrics(clock)
         self.stop, self.wake = threading.Event(), threading.Event()
-        self.board = StatusModel(clock)
-        self.loop = RoundLoop(settings, clock, self.metrics, self.health, self.stop, self.wake, board=self.board)
+        self.status = StatusModel(clock)
+        reporter = health_reporter.HealthReporter(clock, self.metrics, self.health, self.status)
+        self.loop = RoundLoop(settings, clock, self.metrics, reporter, self.stop, self.wake)
         self.thread = threading.Thread(target=self.loop.run)
 
     def sample(self, name: str) -> float:
@@ -61,7 +62,7 @@ class Loop:
         return self.metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels) or 0.0
 
     def row(self, partition: int = 0) -> dict[str, Any]:
-        rows = [row for row in status_json(self.board)["partitions"] if row["partition"] == partition]
+        rows = [row for row in status_json(self.status)["partitions"] if row["partition"] == partition]
         return rows[0] if rows else {}
 
 
@@ -69,14 +70,14 @@ def not_ready(loop: Loop) -> set[str]:
     """Conditions whose gauge is 1."""
     return {
         condition
-        for condition in round_signs.ALL_CONDITIONS
+        for condition in health_reporter.ALL_CONDITIONS
         if loop.metrics.registry.get_sample_value("tiered_sidecar_not_ready", {"condition": condition})
     }
 
 
 def headline(loop: Loop) -> str:
     """What the status page says of all this."""
-    figures = loop.board.figures()
+    figures = loop.status.figures()
     rows = [row_of(found, {}) for found in figures.partitions]
     status = {**loop.health.status(), "not_ready": loop.health.not_ready()}
     return summary_of(rows, figures, status, None, SystemClock().now_ms()).headline

@@ -14,9 +14,10 @@ from sidecar import daemon
 from sidecar.clock import ManualClock
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.metrics import Metrics
-from sidecar.pipeline import reload, round_loop, round_signs
+from sidecar.pipeline import reload, round_loop
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.rounds import Rounds
+from sidecar.reporting import health_reporter
 from sidecar.reporting.health import Health
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
@@ -112,7 +113,7 @@ def test_with_nobody_to_say_who_leads_nothing_is_well(tmp_path: Path, store: Mem
     settings = settings_for(tmp_path)
     alone = settings.model_copy(update={"broker": settings.broker.model_copy(update={"assume_leader": False})})
     with looping(alone) as loop:
-        loop.metrics.watch_readiness(loop.health.not_ready, round_signs.ALL_CONDITIONS)
+        loop.metrics.watch_readiness(loop.health.not_ready, health_reporter.ALL_CONDITIONS)
         eventually(lambda: "first_round" not in loop.health.not_ready())
         assert "--assume-leader" in loop.health.not_ready()["leadership"]
         assert not_ready(loop) == {"leadership"}
@@ -123,7 +124,7 @@ def test_patterns_that_match_no_topic_are_told_until_they_match_one(tmp_path: Pa
     settings = settings_for(tmp_path)
     slip = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("order",)})})
     with structlog.testing.capture_logs() as logs, looping(settings) as loop:
-        loop.metrics.watch_readiness(loop.health.not_ready, round_signs.ALL_CONDITIONS)
+        loop.metrics.watch_readiness(loop.health.not_ready, health_reporter.ALL_CONDITIONS)
         eventually(lambda: not loop.health.not_ready())
         loop.loop.adopt(slip)
         # After the first round there may be no word of topics for a moment yet.
@@ -177,7 +178,7 @@ def test_a_store_that_comes_later_is_waited_for(
     with looping(settings_for(tmp_path)) as loop:
         eventually(lambda: "not yet" in loop.health.not_ready().get("store", ""))
         assert set(loop.health.not_ready()) == {"store", "first_round"}
-        assert loop.board.figures().archive == str(tmp_path / "archive")
+        assert loop.status.figures().archive == str(tmp_path / "archive")
         assert loop.thread.is_alive()
         assert "single_writer" not in loop.health.not_ready()["store"]
         is_there.set()
@@ -208,8 +209,10 @@ def test_no_wait_of_the_loop_is_longer_than_a_beat(tmp_path: Path) -> None:
             clock.sleep_s(timeout or 0.0)
             return False
 
-    health, settings = Health(clock), settings_for(tmp_path)
-    loop = RoundLoop(settings, clock, Metrics(clock), health, threading.Event(), Waited())
+    metrics, health, settings = Metrics(clock), Health(clock), settings_for(tmp_path)
+    loop = RoundLoop(
+        settings, clock, metrics, health_reporter.HealthReporter(clock, metrics, health), threading.Event(), Waited()
+    )
     loop._pause(10 * round_loop.BEAT_S)
     assert waits_s == [round_loop.BEAT_S] * 10
     assert health.heartbeat_age_s() == round_loop.BEAT_S

@@ -37,7 +37,7 @@ def committed(store: MemoryStore, topic: str) -> int:
 
 
 def topics_shown(loop: Loop) -> set[str]:
-    return {row["topic"] for row in status_json(loop.board)["partitions"]}
+    return {row["topic"] for row in status_json(loop.status)["partitions"]}
 
 
 def test_changed_settings_hold_from_the_next_round_on_and_no_upload_is_disturbed(

@@ -17,10 +17,10 @@ from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.http.status_json import status_json
 from sidecar.pipeline import round_loop
 from sidecar.pipeline.round_loop import RoundLoop
-from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.topic_choice import NothingChosen
 from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import CycleConditions
 from sidecar.reporting.status_model import StatusModel
 from tests.daemon.looping import WAIT_S, Loop, eventually, headline, looping, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
@@ -60,8 +60,8 @@ def test_a_slip_in_the_patterns_is_told_before_the_process_is_ready(
 
 def test_a_right_that_is_missing_is_told_on_the_page_and_in_status(tmp_path: Path) -> None:
     loop = Loop(settings_for(tmp_path))
-    loop.loop._signs.round_ended(RoundReport(missing_rights=("allow it Describe on topic orders",)))
-    (error,) = loop.board.figures().errors
+    loop.loop._reporter.cycle_ended(CycleConditions(missing_rights=("allow it Describe on topic orders",)))
+    (error,) = loop.status.figures().errors
     assert (error.where, error.kind, error.text) == ("broker", "RightMissing", "allow it Describe on topic orders")
     assert loop.health.status()["missing_rights"] == ["allow it Describe on topic orders"]
 
@@ -140,7 +140,7 @@ def test_only_a_hang_outside_of_the_store_is_a_stall(
 def test_status_is_json(tmp_path: Path, store: MemoryStore) -> None:
     with looping(settings_for(tmp_path)) as loop:
         eventually(lambda: not loop.health.not_ready())
-        (row,) = json.loads(json.dumps(status_json(loop.board)))["partitions"]
+        (row,) = json.loads(json.dumps(status_json(loop.status)))["partitions"]
     assert (row["topic"], row["partition"], row["error"], row["reason"]) == ("append-time", 0, None, "")
 
 
@@ -171,7 +171,7 @@ def test_a_round_that_lasts_tells_what_it_has_done(tmp_path: Path, store: Memory
             eventually(lambda: loop.labelled("errors_total", kind="StoreUnavailable") == 2)
             eventually(lambda: loop.labelled("partitions", state="stopped") == 2)
             assert loop.health.status().get("round_ended_ms") is None
-            rows = [row for row in status_json(loop.board)["partitions"] if row["topic"] == "append-time"]
+            rows = [row for row in status_json(loop.status)["partitions"] if row["topic"] == "append-time"]
             assert [row["deadline_ms"] for row in rows] == [None]
         finally:
             released.set()

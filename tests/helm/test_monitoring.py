@@ -15,9 +15,9 @@ import yaml
 from producer_state.compare import Conformance
 from sidecar import errors
 from sidecar.metrics import Metrics, Stage
-from sidecar.metrics.partition_condition import PartitionCondition
 from sidecar.metrics.registry import SNAPSHOT_RESULTS
-from sidecar.pipeline.round_signs import ALL_CONDITIONS
+from sidecar.partition.status import PartitionCondition
+from sidecar.reporting.health_reporter import ALL_CONDITIONS
 from tests.helm.alert_stories import STORIES, TARGET, Story
 from tests.helm.charts import CHART, MONITORING, NEEDED, rendered
 from tests.helm.dashboard import queries

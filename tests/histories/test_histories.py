@@ -134,7 +134,7 @@ def test_the_rules_fire(
 def test_a_silent_loss_is_found_whatever_follows(later: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss that nobody logs stays one when a process dies or begins after it."""
     for module in (partition_turn, passing_over, recovery):
-        monkeypatch.setattr(module, "tell_lost", lambda *_given: None)
+        monkeypatch.setattr(module, "committed_events", lambda *_given: ())
     begun = (*(Append(seed, 1, rolls=True) for seed in range(1, 6)), LoseFile(1), Upload())
     found = finding_of(History(1, Settings(LogShape(transactions=False)), (*begun, later)))
     assert found is not None

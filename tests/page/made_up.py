@@ -1,4 +1,4 @@
-"""Boards made up for tests of the page: any number of partitions in any state."""
+"""Status models made up for tests of the page: any number of partitions in any state."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sidecar.archive.coverage import Hole
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.model import ArchivedSegment, TopicPartition
+from sidecar.partition.domain_events import ExtentChanged, PartitionsChecked
 from sidecar.partition.status import PartitionStatus
 from sidecar.reporting.figures import PartitionFigures, Upload
 from sidecar.reporting.status_model import StatusModel
@@ -40,16 +41,17 @@ def figures(
     uploads: Sequence[tuple[int, int]] = (),
     stands_since_ms: int | None = None,
 ) -> PartitionFigures:
-    """What the board would say of a partition."""
+    """What the model would say of a partition."""
     sent = tuple(Upload(look.topic_partition, *offsets, 1000, NOW_MS) for offsets in uploads)
     return PartitionFigures(look, ArchiveExtent().grown(segments, holes), sent, 0, stands_since_ms)
 
 
-def fill(board: StatusModel, looks: Sequence[PartitionStatus]) -> None:
-    """Let the board know these partitions, each with an archive of its own size."""
-    board.looked(looks)
+def fill(model: StatusModel, looks: Sequence[PartitionStatus]) -> None:
+    """Let the model know these partitions, each with an archive of its own size."""
+    model.handle(PartitionsChecked(tuple(looks), frozenset()))
     for number, look in enumerate(looks):
-        board.grown(look.topic_partition, [segment(0, 80, size_bytes=1000 * (number + 1))], ())
+        extent = ArchiveExtent().grown([segment(0, 80, size_bytes=1000 * (number + 1))], ())
+        model.handle(ExtentChanged(look.topic_partition, extent))
 
 
 def thousand() -> list[PartitionStatus]:

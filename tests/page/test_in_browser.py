@@ -14,6 +14,7 @@ from sidecar.clock import ManualClock
 from sidecar.config import HttpSettings
 from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
+from sidecar.partition.domain_events import PartitionChecked
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.browser import browser
@@ -36,16 +37,16 @@ def chromium() -> Iterator[Browser]:
 
 
 class Site:
-    """A server over a made-up board of 1,000 partitions, whose clock stands still."""
+    """A server over a made-up status model of 1,000 partitions, whose clock stands still."""
 
     def __init__(self, **settings: object) -> None:
         self.clock = ManualClock(NOW_MS)
-        self.board = StatusModel(self.clock)
+        self.model = StatusModel(self.clock)
         health = Health(self.clock)
-        fill(self.board, thousand())
-        self.board.failed("store", "StoreDenied", "<b>no</b> rights on s3://bucket")
+        fill(self.model, thousand())
+        self.model.failed("store", "StoreDenied", "<b>no</b> rights on s3://bucket")
         found = HttpSettings.model_validate({"bind": "127.0.0.1:0", "request_timeout_s": 60, **settings})
-        self.server = HttpServer(found, health, Metrics(), self.clock, self.board)
+        self.server = HttpServer(found, health, Metrics(), self.clock, self.model)
         self.url = f"http://127.0.0.1:{self.server.port}/"
 
 
@@ -169,7 +170,7 @@ def test_it_changes_while_one_looks_and_keeps_the_focus(page: Page, site: Site) 
     page.goto("/?q=topic-77")
     link = page.get_by_role("columnheader", name="Waiting").get_by_role("link")
     link.focus()
-    site.board.turned(waiting("topic-77-7", reason="an open transaction"))
+    site.model.handle(PartitionChecked(waiting("topic-77-7", reason="an open transaction")))
     site.clock.advance_ms(3_000)
     expect(page.locator("tr.why")).to_contain_text("an open transaction", timeout=LIVE_MS)
     expect(page.get_by_label("Search")).to_have_value("topic-77")
@@ -243,7 +244,7 @@ def test_a_person_with_the_token_sees_the_page_and_its_updates(chromium: Browser
         page = context.new_page()
         page.goto(f"{site.url}?q=topic-77")
         assert page.evaluate("getComputedStyle(document.querySelector('.tiles')).display") == "grid"
-        site.board.turned(waiting("topic-77-7", reason="an open transaction"))
+        site.model.handle(PartitionChecked(waiting("topic-77-7", reason="an open transaction")))
         site.clock.advance_ms(3_000)
         expect(page.locator("tr.why")).to_contain_text("an open transaction", timeout=LIVE_MS)
         context.close()

@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.clock import ManualClock
 from sidecar.http.page.rendering import FRESH_S, FRESH_S_MAX, RENDERED_MAX, StatusPage
+from sidecar.partition.domain_events import PartitionChecked, PartitionsChecked
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.page.made_up import NOW_MS, a_look, fill, thousand, waiting
@@ -19,13 +20,13 @@ NASTY = '"><script>alert(1)</script>&amp;\u202e'
 
 
 class Rig:
-    """A page over a board that a test fills, with a clock that a test moves."""
+    """A page over a status model that a test fills, with a clock that a test moves."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(NOW_MS)
-        self.board = StatusModel(self.clock)
+        self.model = StatusModel(self.clock)
         self.health = Health(self.clock)
-        self.page = StatusPage(self.board, self.health, self.clock, HEARTBEAT_TIMEOUT_S)
+        self.page = StatusPage(self.model, self.health, self.clock, HEARTBEAT_TIMEOUT_S)
 
     def text(self, query: str = "") -> str:
         return self.page.render(query)[1].decode()
@@ -55,9 +56,9 @@ def test_the_page_renders_before_anything_is_known(rig: Rig) -> None:
 
 
 def test_nothing_that_is_told_becomes_markup(rig: Rig) -> None:
-    rig.board.about(NASTY, NASTY)
-    fill(rig.board, [a_look(f"{NASTY}-0", error="CorruptFile", pending_segments=1, reason=NASTY)])
-    rig.board.failed(NASTY, NASTY, NASTY)
+    rig.model.about(NASTY, NASTY)
+    fill(rig.model, [a_look(f"{NASTY}-0", error="CorruptFile", pending_segments=1, reason=NASTY)])
+    rig.model.failed(NASTY, NASTY, NASTY)
     rig.health.unmet("store", NASTY)
     stalled = {"topic": NASTY, "partition": 0, "stalled_s": 1, "dirty_bytes": 1}
     rig.health.publish_section(
@@ -77,9 +78,9 @@ def test_nothing_that_is_told_becomes_markup(rig: Rig) -> None:
 
 
 def test_viewers_of_one_moment_share_one_rendering_and_its_tag(rig: Rig) -> None:
-    fill(rig.board, thousand())
+    fill(rig.model, thousand())
     tag, body = rig.page.render("sort=name")
-    rig.board.tick()
+    rig.model.tick()
     rig.clock.advance_ms(round(FRESH_S * 1000) - 1)
     assert rig.page.render("sort=name&state=")[1] is body
     assert rig.page.entity_tag("sort=name") == tag
@@ -99,7 +100,7 @@ def test_while_nothing_changes_the_tag_stays_until_ages_have_moved(rig: Rig) -> 
 def test_another_process_has_other_tags(rig: Rig) -> None:
     tag = rig.page.entity_tag("")
     rig.clock.advance_ms(1)
-    assert StatusPage(rig.board, rig.health, rig.clock, 60.0).entity_tag("") != tag
+    assert StatusPage(rig.model, rig.health, rig.clock, 60.0).entity_tag("") != tag
 
 
 def test_many_queries_are_not_all_kept(rig: Rig) -> None:
@@ -115,7 +116,7 @@ def test_a_loop_that_stands_still_is_said(rig: Rig) -> None:
 
 
 def test_a_thousand_partitions_are_rendered_in_no_time(rig: Rig) -> None:
-    fill(rig.board, thousand())
+    fill(rig.model, thousand())
     rig.page.render("")  # Loads the templates.
     took_s = []
     for _ in range(5):
@@ -129,7 +130,7 @@ def test_a_thousand_partitions_are_rendered_in_no_time(rig: Rig) -> None:
 
 def test_who_asks_while_the_pipeline_works_holds_nobody_up(rig: Rig) -> None:
     looks = thousand()
-    fill(rig.board, looks)
+    fill(rig.model, looks)
     failures: list[BaseException] = []
 
     def view() -> None:
@@ -144,7 +145,7 @@ def test_who_asks_while_the_pipeline_works_holds_nobody_up(rig: Rig) -> None:
     for viewer in viewers:
         viewer.start()
     while any(viewer.is_alive() for viewer in viewers):
-        rig.board.turned(waiting("topic-00-0"))
-        rig.board.failed("topic-00-0", "StoreDenied", "no")
-        rig.board.looked(looks)
+        rig.model.handle(PartitionChecked(waiting("topic-00-0")))
+        rig.model.failed("topic-00-0", "StoreDenied", "no")
+        rig.model.handle(PartitionsChecked(tuple(looks), frozenset()))
     assert failures == []

@@ -12,10 +12,12 @@ from typing import Any
 
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
+from sidecar.clock import Clock, ManualClock
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.metrics import Metrics
+from sidecar.partition.domain_events import DomainEvent
+from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.journal import Journal
@@ -25,9 +27,31 @@ from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import ObjectStore
+from sidecar.reporting import fan_out
+from sidecar.reporting.log_sink import log_event
+from sidecar.reporting.metrics_sink import MetricsSink
+from sidecar.reporting.status_model import StatusModel
 from tests.golden import golden, wall_clock_ms
 
 AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)
+
+
+class Told:
+    """All sinks of `run`, and what they show."""
+
+    def __init__(self, clock: Clock, metrics: Metrics, memory: ArchiveMemory) -> None:
+        self.status = StatusModel(clock)
+        sinks = log_event, MetricsSink(metrics).handle, memory.noting_losses(clock), self.status.handle
+        self._emit = fan_out(*sinks)
+
+    def __call__(self, event: DomainEvent) -> None:
+        self._emit(event)
+
+
+def status_of(tools: Tools) -> StatusModel:
+    """What the status page would show of these tools' work."""
+    assert isinstance(tools.emit, Told)
+    return tools.emit.status
 
 
 @contextmanager
@@ -37,16 +61,21 @@ def tools_for(
     """Tools whose clock stands at the end of the golden directory's generation."""
     clock = ManualClock(wall_clock_ms(version))
     # A machine whose own disk is nearly full must not decide what is held.
-    journal, held = Journal(state_dir), HeldFiles(free=lambda _descriptor: 1.0)
+    journal, metrics = Journal(state_dir), Metrics(clock)
+    memory = ArchiveMemory()
+    told = Told(clock, metrics, memory)
+    held = HeldFiles(free=lambda _descriptor: 1.0, emit=told)
     try:
         yield Tools(
             store=store,
             facts=FileBrokerFacts([log_dir], assume_leader=True),
             clock=clock,
-            metrics=Metrics(clock),
+            metrics=metrics,
             journal=journal,
             policy=Policy(**{"settling": AT_ONCE, "workers": 1, **policy}),
             instance="test",
+            emit=told,
+            memory=memory,
             held=held,
         )
     finally:

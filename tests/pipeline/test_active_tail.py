@@ -26,7 +26,7 @@ from sidecar.pipeline.retention_race import largest_timestamp_ms
 from sidecar.pipeline.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import copy_partitions, remove_offsets, tools_for
+from tests.pipeline.rig import copy_partitions, remove_offsets, status_of, tools_for
 
 NAME = "orders-0"
 DAY_MS = 86_400_000
@@ -172,7 +172,7 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
         def row(idle_ms: int) -> tuple[float | None, dict[str, object]]:
             clock.advance_ms(idle.newest_ms + idle_ms - clock.now_ms())
             rounds.run_once()
-            (found,) = status_json(tools.board)["partitions"]
+            (found,) = status_json(status_of(tools))["partitions"]
             return tools.metrics.registry.get_sample_value("tiered_sidecar_data_at_risk_in_seconds"), found
 
         rounds.run_once()

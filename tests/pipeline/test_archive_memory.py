@@ -26,7 +26,7 @@ from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from tests.pipeline.remembered_site import KEYS, NAME, PARTITION, Site
-from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges
+from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, status_of
 
 CRC_POSITION = 17
 """Of the field in a batch of magic 2."""
@@ -131,7 +131,7 @@ def test_a_resumed_archive_goes_on_where_it_ended(site: Site) -> None:
     assert len(before) < len(ranges(state))
     with site.process() as tools:
         archive(tools, site.log_dir, "orders")
-        assert tools.board.extent(NAME) == extent_of(state)
+        assert status_of(tools).figures().partitions[0].extent == extent_of(state)
 
 
 def test_what_is_remembered_does_not_grow_with_the_archive(site: Site) -> None:

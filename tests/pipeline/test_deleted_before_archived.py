@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.archive.state import Hole
-from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK
+from sidecar.partition.domain_events import LossReason
 from tests.pipeline.rig import archived_states
 from tests.pipeline.test_asking_the_broker import rounds_of
 from tests.pipeline.test_seen_offsets import NAME, Site, site
@@ -44,7 +44,9 @@ def told(found: Site) -> list[tuple[str, int, int]]:
 
 
 def require_hole(found: Site, end_offset: int, *, deleted: bool) -> None:
-    event, reason = ("deleted_before_archived", DELETED_FIRST) if deleted else ("offsets_lost", NOT_ON_DISK)
+    event, reason = (
+        ("deleted_before_archived", LossReason.DELETED_FIRST) if deleted else ("offsets_lost", LossReason.NOT_ON_DISK)
+    )
     assert told(found) == [(event, ARCHIVED, end_offset)]
     sample = found.tools.metrics.registry.get_sample_value
     assert sample("tiered_sidecar_lost_offsets_total") == (0 if deleted else end_offset - ARCHIVED)

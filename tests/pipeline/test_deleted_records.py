@@ -100,7 +100,7 @@ def test_a_deletion_after_the_last_look_is_known_to_compaction(
     starts.see(files, told(border + 5), TopicPolicy())
     assert unnoted(told(files.segments[2].base_offset)) == border + 5  # retention came after it
     assert not starts.is_unknown
-    starts.tell_unknown(told(border + 5), border + 5, PartitionError("damaged"))
+    starts.report_unknown(told(border + 5), border + 5, PartitionError("damaged"))
     assert starts.is_unknown
 
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
+from sidecar.partition.domain_events import LossReason
 from sidecar.pipeline.commit_log import CommitConflict
-from sidecar.pipeline.lost_offsets import DELETED_FIRST, NOT_ON_DISK
 from sidecar.pipeline.meanwhile import Busy
 from sidecar.pipeline.partition_turn import PartitionTurn
 from tests.pipeline.rig import archived_states, ranges
@@ -106,7 +106,7 @@ def test_a_hole_is_deleted_up_to_there_and_lost_above(behind: Site) -> None:
     told = back(behind)
     assert told == [("deleted_before_archived", base_offset, deleted_end), ("offsets_lost", deleted_end, ACTIVE)]
     state = archived_states(behind.store)[NAME]
-    holes = Hole(base_offset, deleted_end, DELETED_FIRST), Hole(deleted_end, ACTIVE, NOT_ON_DISK)
+    holes = Hole(base_offset, deleted_end, LossReason.DELETED_FIRST), Hole(deleted_end, ACTIVE, LossReason.NOT_ON_DISK)
     assert (state.holes, state.deleted_before_offset) == (holes, deleted_end)
     lost = behind.tools.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total")
     assert lost == ACTIVE - deleted_end
@@ -195,4 +195,4 @@ def test_an_answer_that_is_newer_than_the_listing_shows_no_deletion(
             assert found.rounds.run_once().errors == []
         state = archived_states(found.store)[NAME]
         assert (ranges(state)[0][0], state.deleted_before_offset) == (0, 0)
-        assert state.holes == (Hole(ACTIVE, ACTIVE + 6, NOT_ON_DISK),)
+        assert state.holes == (Hole(ACTIVE, ACTIVE + 6, LossReason.NOT_ON_DISK),)

@@ -13,8 +13,8 @@ from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile, StoreUnavailable
 from sidecar.model import PartName
+from sidecar.partition.domain_events import LossReason
 from sidecar.pipeline.held_files import HeldFiles
-from sidecar.pipeline.lost_offsets import NOT_ON_DISK
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS
 from tests.pipeline.before_upload_rig import rig as before_upload_rig
@@ -190,7 +190,7 @@ def test_what_cannot_be_archived_from_its_descriptor_keeps_nothing_else_from_it(
         assert [line["path"][-8:] for line in logs if line["event"] == "held_segment_let_go"] == ["0140.log"]
     state = archived_states(store)["orders-0"]
     assert ranges(state) == [expected[0], *expected[2:]]
-    assert state.holes == (Hole(140, 248, NOT_ON_DISK),)
+    assert state.holes == (Hole(140, 248, LossReason.NOT_ON_DISK),)
 
 
 def test_what_is_gone_does_not_wait_to_be_compacted(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.pipeline.rig import (
     remove_offsets,
     rolled_ranges,
     rounds_over,
+    status_of,
     tools_for,
 )
 
@@ -38,7 +39,7 @@ def test_what_is_only_held_open_waits_and_is_at_risk(left: int, tmp_path: Path) 
         remove_offsets(directory, lambda offset: offset >= spans[gone - 1][1])
         for _ in range(2):
             work, report = rounds.plan()
-            (row,) = status_json(tools.board)["partitions"]
+            (row,) = status_json(status_of(tools))["partitions"]
             assert (row["segments_waiting"], row["bytes_waiting"]) == (len(spans), sum(sizes))
             assert (row["held_deleted_bytes"], row["state"]) == (sum(sizes[:gone]), "at_risk")
             assert row["deadline_ms"] == tools.clock.now_ms()
@@ -52,7 +53,7 @@ def test_what_is_only_held_open_waits_and_is_at_risk(left: int, tmp_path: Path) 
             rounds.work(work, report)
         outage.left = None
         rounds.run_once()
-        (row,) = status_json(tools.board)["partitions"]
+        (row,) = status_json(status_of(tools))["partitions"]
         assert (row["segments_waiting"], row["bytes_waiting"], row["held_deleted_bytes"]) == (0, 0, 0)
         assert (row["state"], row["deadline_ms"]) == ("archived", None)
         assert sample(tools, "pending_segments") == 0
@@ -69,7 +70,7 @@ def test_a_partition_that_rests_does_not_hide_what_is_only_held_open(tmp_path: P
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[-1][1])
         _, report = rounds.plan()
         assert len(report.resting) == 1
-        (row,) = status_json(tools.board)["partitions"]
+        (row,) = status_json(status_of(tools))["partitions"]
         assert row["segments_waiting"] == sample(tools, "pending_segments") == len(spans)
         assert (row["error"], sample(tools, "data_at_risk_in_seconds")) == ("StoreUnavailable", 0.0)
 

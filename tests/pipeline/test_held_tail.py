@@ -34,6 +34,7 @@ from tests.pipeline.rig import (
     remove_offsets,
     rolled_ranges,
     rounds_over,
+    status_of,
     tools_for,
 )
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
@@ -94,7 +95,7 @@ class Idle(Site):
 
     def row(self) -> dict[str, Any]:
         self.rounds.run_once()
-        rows: list[dict[str, Any]] = status_json(self.tools.board)["partitions"]
+        rows: list[dict[str, Any]] = status_json(status_of(self.tools))["partitions"]
         (row,) = (row for row in rows if f"{row['topic']}-{row['partition']}" == NAME)
         return row
 

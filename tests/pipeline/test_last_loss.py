@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sidecar.archive.actions import Lost
 from sidecar.clock import ManualClock
 from sidecar.config import load_settings
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
+from sidecar.partition.domain_events import OffsetsLost
 from sidecar.pipeline.assembly import open_tools
-from sidecar.pipeline.lost_offsets import tell_gone_before_first, tell_lost
 from tests.golden import golden
 
 NAME = TopicPartition("orders", 0)
@@ -35,9 +34,9 @@ def test_when_offsets_were_lost_last_outlives_the_process(tmp_path: Path) -> Non
 
     with open_tools(settings, clock=clock) as tools:
         assert shown(tools.metrics) == 0
-        tell_lost(tools, NAME, [Lost(3, 5, "gone")])
+        tools.emit(OffsetsLost(NAME, 3, 5, "gone"))
     with open_tools(settings, clock=ManualClock(clock.now_ms() + 60_000)) as tools:
         assert shown(tools.metrics) == clock.now_ms() / 1000
-        tell_gone_before_first(tools, NAME, (0, 3))
+        tools.emit(OffsetsLost(NAME, 0, 3, "gone", is_recorded=False))
     with open_tools(settings, clock=clock) as tools:
         assert shown(tools.metrics) == clock.now_ms() / 1000 + 60

@@ -13,11 +13,11 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.domain_events import LossReason
 from sidecar.pipeline.held_files import HeldFiles
-from sidecar.pipeline.lost_offsets import NOT_ON_DISK
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
-from tests.pipeline.rig import archived_states, ranges, remove_offsets
+from tests.pipeline.rig import archived_states, ranges, remove_offsets, status_of
 from tests.pipeline.test_asking_the_broker import Leadership
 from tests.pipeline.test_meanwhile import LOOK_S, Site, site
 
@@ -83,7 +83,9 @@ def test_a_turn_that_plans_anew_lists_the_directory_after_the_leader_was_asked(m
     assert events.count("offsets_lost") == 1
     state = archived_states(made.hang.store)[SECOND]
     assert (ranges(state), state.deleted_before_offset) == ([(0, 104)], 0)
-    assert [(hole.base_offset, hole.end_offset, hole.reason) for hole in state.holes] == [(104, 302, NOT_ON_DISK)]
+    assert [(hole.base_offset, hole.end_offset, hole.reason) for hole in state.holes] == [
+        (104, 302, LossReason.NOT_ON_DISK)
+    ]
 
 
 def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None:
@@ -136,7 +138,7 @@ def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Si
     assert made.end().errors == []
     (runs,) = [
         found.extent.runs
-        for found in made.tools.board.figures().partitions
+        for found in status_of(made.tools).figures().partitions
         if found.status.topic_partition.topic == "orders"
     ]
     assert [(run.base_offset, run.end_offset) for run in runs] == [(0, 868)]
@@ -169,7 +171,8 @@ def test_what_waits_for_long_is_told_though_every_look_falls_into_its_turn(last_
 def test_a_busy_partition_goes_on_telling_what_it_waits_for(last_in_line: Site) -> None:
     def reason() -> str:
         found = {
-            str(found.status.topic_partition): found.status for found in last_in_line.tools.board.figures().partitions
+            str(found.status.topic_partition): found.status
+            for found in status_of(last_in_line.tools).figures().partitions
         }
         return found[SECOND].reason
 

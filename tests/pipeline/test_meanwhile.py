@@ -26,6 +26,7 @@ from tests.pipeline.rig import (
     rolled_ranges,
     rounds_over,
     set_aside_last,
+    status_of,
     tools_for,
 )
 
@@ -107,7 +108,9 @@ class Site:
 
     def pending(self, partition: str) -> int:
         """As people are told."""
-        looks = {str(found.status.topic_partition): found.status for found in self.tools.board.figures().partitions}
+        looks = {
+            str(found.status.topic_partition): found.status for found in status_of(self.tools).figures().partitions
+        }
         return looks[partition].pending_segments
 
     def assert_whole(self) -> None:

@@ -15,13 +15,13 @@ from sidecar.pipeline.tools import Tools
 from sidecar.reporting.figures import PartitionFigures
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
-from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, rounds_over, tools_for
+from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, rounds_over, status_of, tools_for
 
 NAME = "orders-0"
 
 
 def orders(tools: Tools) -> PartitionFigures:
-    (found,) = tools.board.figures().partitions
+    (found,) = status_of(tools).figures().partitions
     return found
 
 
@@ -48,7 +48,7 @@ def test_a_partition_waits_before_its_turn_and_is_archived_after_it(log_dir: Pat
         assert found.status.oldest_pending_ms is None
         assert (found.extent.segments, found.extent.end_offset) == (len(spans), spans[-1][1])
         assert (found.segments_archived, found.uploads) == (len(spans), ())
-        assert sum(tools.board.figures().snapshots[origin] for origin in ("broker", "rebuilt")) == len(spans)
+        assert sum(status_of(tools).figures().snapshots[origin] for origin in ("broker", "rebuilt")) == len(spans)
 
 
 def test_a_start_over_an_archive_shows_all_of_it_at_once(log_dir: Path, tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_a_hole_stays_drawn_while_its_partition_rests(log_dir: Path, tmp_path: P
             rounds.run_once()
             look = orders(tools).status
             assert (look.hole, look.error) == ((archived_end_offset, spans[4][0]), "CoverageHole")
-        (error,) = tools.board.figures().errors
+        (error,) = status_of(tools).figures().errors
         assert (error.where, error.kind, error.count) == (NAME, "CoverageHole", 1)
-        (row,) = status_json(tools.board)["partitions"]
+        (row,) = status_json(status_of(tools))["partitions"]
         assert [one["kind"] for one in row["ranges"]] == ["archived_raw", "hole", "local_only"]
         assert row["state"] == "hole"
 
@@ -118,9 +118,9 @@ def test_offsets_recorded_as_lost_are_in_the_bar_and_among_the_errors(log_dir: P
         rounds.run_once()
         remove_offsets(log_dir / NAME, lambda offset: offset >= spans[4][0])
         rounds.run_once()
-        (row,) = status_json(tools.board)["partitions"]
+        (row,) = status_json(status_of(tools))["partitions"]
         assert [one["kind"] for one in row["ranges"]][:3] == ["archived_raw", "lost", "archived_raw"]
-        assert "OffsetsLost" in {error.kind for error in tools.board.figures().errors}
+        assert "OffsetsLost" in {error.kind for error in status_of(tools).figures().errors}
 
 
 def test_a_partition_that_the_store_refuses_is_stopped_and_says_why(log_dir: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_partition_that_the_store_refuses_is_stopped_and_says_why(log_dir: Pat
         assert found.status.error == "StoreDenied"
         assert found.status.reason
         assert found.uploads == ()
-        assert [error.kind for error in tools.board.figures().errors] == ["StoreDenied"]
+        assert [error.kind for error in status_of(tools).figures().errors] == ["StoreDenied"]
 
 
 def test_what_failed_stays_failed_until_it_has_come_through(log_dir: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_hole_inside_the_local_log_is_drawn_where_it_is(log_dir: Path, tmp_pat
     remove_offsets(log_dir / NAME, lambda offset: offset not in gone)
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         rounds_over(tools, log_dir).run_once()
-        (row,) = status_json(tools.board)["partitions"]
+        (row,) = status_json(status_of(tools))["partitions"]
     assert (row["error"], row["state"]) == ("CoverageHole", "hole")
     kinds = [(one["kind"], one["base_offset"], one["end_offset"]) for one in row["ranges"]]
     assert ("hole", spans[2][0], spans[3][1]) in kinds

@@ -17,7 +17,15 @@ from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
+from tests.pipeline.rig import (
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    status_of,
+    tools_for,
+)
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 
 NAME = "orders-0"
@@ -54,7 +62,7 @@ class Site:
         found = [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
         counted = (sample("tiered_sidecar_lost_offsets_total") or 0) - before
         assert counted == sum(end_offset - base_offset for base_offset, end_offset in found)
-        texts = [error.text for error in self.tools.board.figures().errors if error.kind == "OffsetsLost"]
+        texts = [error.text for error in status_of(self.tools).figures().errors if error.kind == "OffsetsLost"]
         assert all(any(f"{base} to {end - 1} are lost" in text for text in texts) for base, end in found)
         return found
 

@@ -26,7 +26,7 @@ from sidecar.ports import PartitionFacts
 from tests.archive.builders import LINEAGE
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, rounds_over, tools_for
+from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, rounds_over, status_of, tools_for
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -129,7 +129,7 @@ def test_a_rolled_segment_is_seen(idle: Idle) -> None:
 def test_changed_facts_are_seen_and_then_stand_themselves(idle: Idle, changes: dict[str, object]) -> None:
     idle.facts.changes = changes
     assert idle.round()["plans"] == 1
-    seen = idle.tools.board.figures().partitions[0].status
+    seen = status_of(idle.tools).figures().partitions[0].status
     assert seen.leads == bool(changes.get("leads", True))
     idle.facts.changes = {}
     assert idle.round()["plans"] == 1

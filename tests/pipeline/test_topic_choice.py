@@ -8,13 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.config import Settings, load_settings
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.pipeline.backfill import _require_choice
-from sidecar.pipeline.topic_choice import NothingChosen, TopicChoice, nothing_chosen
-from sidecar.reporting.health import Health
-from sidecar.reporting.status_model import StatusModel
+from sidecar.pipeline.topic_choice import NothingChosen, nothing_chosen
 from tests.pipeline.rig import copy_partitions
 from tests.pipeline.test_asking_the_broker import Leadership
 
@@ -72,20 +69,3 @@ def test_a_back_fill_of_a_broker_without_a_replica_ends_well_and_that_of_a_slip_
     assert [log["event"] for log in logs] == ["no_topic_is_chosen"]
     with pytest.raises(SettingsError, match="no topic matches; there are: orders"):
         _require_choice(settings, Leadership(files, in_cluster=frozenset({"orders"})), True)
-
-
-def test_it_is_told_once_and_only_a_slip_keeps_from_being_ready() -> None:
-    clock = ManualClock()
-    health, board = Health(clock), StatusModel(clock)
-    choice = TopicChoice(health, board)
-    slip, remark = NothingChosen("no topic matches", True), NothingChosen("no replica here", False)
-    with capture_logs() as logs:
-        for found in (remark, remark, slip, slip, None):
-            choice.show(found)
-            assert health.not_ready() == ({"topics": slip.reason} if found is slip else {})
-            assert health.status()["topics"] == {"nothing_chosen": found.reason if found else ""}
-    assert [(log["log_level"], log["reason"]) for log in logs] == [
-        ("warning", "no replica here"),
-        ("error", "no topic matches"),
-    ]
-    assert [error.where for error in board.figures().errors] == ["topics"]

@@ -9,7 +9,15 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.http.status_json import status_json
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import after_an_outage, held_names, open_deleted
-from tests.pipeline.rig import archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
+from tests.pipeline.rig import (
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    status_of,
+    tools_for,
+)
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 
 
@@ -28,7 +36,7 @@ def test_what_is_held_outlives_a_listing_that_failed(tmp_path: Path) -> None:
             (problem,) = rounds.run_once().problems
             assert problem.path == log_dir
             assert held_names(tools) == held
-            (row,) = status_json(tools.board)["partitions"]
+            (row,) = status_json(status_of(tools))["partitions"]
             assert (row["state"], row["segments_waiting"]) == ("at_risk", len(spans))
             assert str(log_dir) in row["reason"]
         away.rename(log_dir)
@@ -54,7 +62,7 @@ def test_what_another_broker_leads_meanwhile_is_let_go(tmp_path: Path) -> None:
         facts.leads = False
         rounds.run_once()
         assert held_names(tools) == []
-        assert status_json(tools.board)["partitions"] == []
+        assert status_json(status_of(tools))["partitions"] == []
 
 
 def test_a_partition_that_is_gone_when_its_log_dir_can_be_listed_again_is_let_go(tmp_path: Path) -> None:
@@ -68,4 +76,4 @@ def test_a_partition_that_is_gone_when_its_log_dir_can_be_listed_again_is_let_go
         away.rename(log_dir)
         rounds.run_once()
         assert held_names(tools) == []
-        assert status_json(tools.board)["partitions"] == []
+        assert status_json(status_of(tools))["partitions"] == []

@@ -22,7 +22,7 @@ from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archived_states, ranges, tools_for
+from tests.pipeline.rig import archived_states, ranges, status_of, tools_for
 from tests.real.daemon import eventually
 from tests.real.test_held_segments import produce
 from tests.real.topics import create_topic, set_topic
@@ -56,7 +56,7 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
 
         def look() -> list[dict[str, Any]]:
             assert rounds.run_once().errors == []
-            found: list[dict[str, Any]] = status_json(tools.board)["partitions"]
+            found: list[dict[str, Any]] = status_json(status_of(tools))["partitions"]
             return found
 
         for topic in (FIRST, SECOND):

@@ -13,10 +13,9 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreUnavailable
 from sidecar.metrics import Metrics
-from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.round_signs import RoundSigns, conditions_at_start
 from sidecar.ports import FactsState
 from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import CycleConditions, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
@@ -57,11 +56,11 @@ def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path
 def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     clock = ManualClock(0)
     health = Health(clock)
-    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
-    signs.round_failed(SettingsError("servers of another cluster"), "servers of another cluster")
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.cycle_failed(SettingsError("servers of another cluster"), "servers of another cluster")
     assert health.not_ready() == {"broker": "servers of another cluster"}
-    signs.round_ended(RoundReport())
-    signs.round_failed(SettingsError("no log dir can be read"), "")
+    reporter.cycle_ended(CycleConditions())
+    reporter.cycle_failed(SettingsError("no log dir can be read"), "")
     assert health.not_ready() == {"log_dirs": "no log dir can be read"}
 
 
@@ -76,18 +75,18 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
 def test_a_round_that_breaks_off_blames_what_broke_and_no_disk(error: SidecarError, condition: str) -> None:
     clock = ManualClock(0)
     health = Health(clock)
-    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
-    signs.round_failed(error, "")
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.cycle_failed(error, "")
     assert health.not_ready() == {condition: str(error)}
-    signs.round_ended(RoundReport())
+    reporter.cycle_ended(CycleConditions())
     assert health.not_ready() == {}
 
 
 def test_a_dead_disk_that_takes_the_broker_along_is_told_as_the_log_dirs() -> None:
     clock = ManualClock(0)
     health = Health(clock)
-    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
-    signs.round_failed(SettingsError("/data: Input/output error"), "the broker does not answer: connection refused")
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.cycle_failed(SettingsError("/data: Input/output error"), "the broker does not answer: connection refused")
     assert health.not_ready() == {"log_dirs": "/data: Input/output error"}
 
 
@@ -108,9 +107,9 @@ class WatchedHealth(Health):
 def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: str) -> None:
     clock = ManualClock(0)
     health = WatchedHealth(clock, conditions_at_start("s3://bucket"))
-    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
-    signs.store_usable()
-    signs.round_ended(RoundReport(broker_away=away))
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.store_usable()
+    reporter.cycle_ended(CycleConditions(broker_away=away))
     # Ready never without a status, and with a broker that is away not for a moment.
     assert (True, False) not in health.seen
     assert [ready for ready, _ in health.seen if ready] == ([] if away else [True])
@@ -118,41 +117,60 @@ def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: 
 
 def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_first_answer() -> None:
     clock = ManualClock(0)
-    health, board = Health(clock), StatusModel(clock)
-    signs = RoundSigns(clock, Metrics(clock), health, board)
-    signs.store_usable()
-    signs.round_ended(RoundReport())
+    health, status = Health(clock), StatusModel(clock)
+    reporter = HealthReporter(clock, Metrics(clock), health, status)
+    reporter.store_usable()
+    reporter.cycle_ended(CycleConditions())
     with capture_logs() as logs:
-        signs.store_silent("PutObject: read timeout")
+        reporter.store_silent("PutObject: read timeout")
         assert health.not_ready() == {"store": "PutObject: read timeout"}
-        signs.round_ended(RoundReport())
+        reporter.cycle_ended(CycleConditions())
         assert health.not_ready() == {"store": "PutObject: read timeout"}, "a round without a turn has asked nobody"
-        signs.store_silent("")
+        reporter.store_silent("")
         assert health.not_ready() == {}
     assert [(line["log_level"], line["event"]) for line in logs] == [
         ("warning", "store_silent"),
         ("info", "store_answers_again"),
     ]
-    assert [error.text for error in board.figures().errors] == ["PutObject: read timeout"]
+    assert [error.text for error in status.figures().errors] == ["PutObject: read timeout"]
     assert "planned and pinned" in logs[0]["effect"]
 
 
 def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
     clock = ManualClock(0)
     health = Health(clock, conditions=conditions_at_start("s3://bucket/archive"))
-    signs = RoundSigns(clock, Metrics(clock), health, StatusModel(clock))
+    reporter = HealthReporter(clock, Metrics(clock), health)
     waits = {"store": "waiting for its first answer at s3://bucket/archive", "first_round": ANY}
     assert health.not_ready() == waits
     with capture_logs() as logs:
-        signs.store_silent("PutObject: read timeout")
-        signs.not_usable("store", StoreUnavailable("PutObject: read timeout"), 4.0)
+        reporter.store_silent("PutObject: read timeout")
+        reporter.store_not_usable(StoreUnavailable("PutObject: read timeout"), 4.0)
         assert health.not_ready() == {"store": "PutObject: read timeout", "first_round": ANY}
-        signs.store_silent("")
+        reporter.store_silent("")
         assert health.not_ready()["store"] == "it answers again; the sidecar checks what it can do"
-        signs.store_usable()
+        reporter.store_usable()
     assert health.not_ready() == {"first_round": "the first check of all partitions is not over"}
     assert [line["event"] for line in logs] == ["store_silent", "store_not_usable", "store_answers_again"]
     for line in logs[:2]:
         assert "nothing is pinned until the store has answered once" in line["effect"]
         assert "nothing in the archive changed" in line["effect"]
     assert logs[1]["next_try_s"] == 4.0
+
+
+def test_that_no_topic_is_chosen_is_logged_once_and_only_a_slip_keeps_from_being_ready() -> None:
+    clock = ManualClock()
+    health, status = Health(clock), StatusModel(clock)
+    reporter = HealthReporter(clock, Metrics(clock), health, status)
+    with capture_logs() as logs:
+        for reason, is_slip in (
+            ("no replica", False),
+            ("no replica", False),
+            ("no match", True),
+            ("no match", True),
+            ("", False),
+        ):
+            reporter.no_topic(reason, is_slip=is_slip)
+            assert health.not_ready() == ({"topics": reason} if is_slip else {})
+            assert health.status()["topics"] == {"nothing_chosen": reason}
+    assert [(log["log_level"], log["reason"]) for log in logs] == [("warning", "no replica"), ("error", "no match")]
+    assert [error.where for error in status.figures().errors] == ["topics"]

@@ -1,0 +1,200 @@
+"""Reports what keeps `run` from its work, or did: to the probes, the metrics, the status page and the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
+from sidecar.metrics import Metrics
+from sidecar.partition.domain_events import Emit
+from sidecar.reporting.advice import advised
+from sidecar.reporting.cleaner_report import CleanerReport
+from sidecar.reporting.health import FIRST_ANSWER, Health
+from sidecar.reporting.status_model import StatusModel
+
+_log = structlog.get_logger(__name__)
+
+CLEANER_STALLED = "CleanerStalled"
+RIGHT_MISSING = "RightMissing"
+ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir")
+"""The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
+_NOTHING_IS_PINNED = (
+    "nothing in the archive changed; nothing is pinned until the store has answered once; retention may delete segments "
+    "meanwhile: bring the store back, or raise the retention of the topics"
+)
+_IS_PINNED = "uploads wait; new segments of partitions whose archive was read are planned and pinned meanwhile"
+
+
+def conditions_at_start(url: str) -> dict[str, str]:
+    """What `run` waits for at its start, and why. `url`: the store's."""
+    return {
+        "store": f"{FIRST_ANSWER} at {url}",
+        "first_round": "it begins once the store has answered; until then no partition is listed, planned or pinned",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CycleConditions:
+    """What a cycle over all partitions met. The first reason of each kind keeps the process from being ready.
+
+    `problems`: all directories that cannot be read; `unreadable`: log directories among them. `missing_rights`: what the broker
+    does not let us ask.
+    """
+
+    store_errors: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    broker_away: str = ""
+    missing_rights: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class HealthReporter:
+    """Conditions of readiness, errors for people, and lines in the log. For one loop's thread, but for `store_silent`.
+
+    `health`: what the probes see. `show`: shows what happens to partitions on the status page.
+    """
+
+    def __init__(self, clock: Clock, metrics: Metrics, health: Health, status: StatusModel | None = None) -> None:
+        """Args: status: what the page renders. Default: nobody sees it."""
+        self._clock = clock
+        self._metrics = metrics
+        self._status = status or StatusModel(clock)
+        self.health = health
+        self.show: Emit = self._status.handle
+        self._cleaner_stalled = False
+        self._silence = ""
+        self._is_store_usable = False
+        self._no_topic = ""
+
+    def about(self, archive: str, instance: str) -> None:
+        """Where the archive is, without credentials, and which process this is."""
+        self._status.about(archive, instance)
+
+    def no_leadership(self, reason: str) -> None:
+        """By the settings, nothing says which partitions this broker leads."""
+        _log.error("nothing_will_be_archived", reason=reason)
+        self._failed("leadership", SettingsError.__name__, reason)
+
+    def lacks_memory(self, reason: str) -> None:
+        """The container's memory limit is too low for these settings. Most of the memory is for compactions: archiving goes on."""
+        _log.error("memory_limit_too_low", reason=reason)
+        self._status.failed("memory", SettingsError.__name__, reason)
+
+    def no_topic(self, reason: str, *, is_slip: bool) -> None:
+        """No topic is chosen; "" if one is, or may be. Logs each reason once.
+
+        Args:
+            is_slip: the patterns match no topic of the cluster. Only that keeps the process from being ready: a broker without
+                a replica has nothing to do.
+        """
+        self.health.publish_section("topics", {"nothing_chosen": reason})
+        if is_slip:
+            self.health.unmet("topics", reason)
+        else:
+            self.health.met("topics")
+        is_new, self._no_topic = reason != self._no_topic, reason
+        if not (reason and is_new):
+            return
+        if is_slip:
+            _log.error("no_topic_is_chosen", reason=reason)
+            self._status.failed("topics", SettingsError.__name__, reason)
+        else:
+            _log.warning("no_topic_is_chosen", reason=reason)
+
+    def log_dirs_unformatted(self, error: SidecarError, next_try_s: float) -> None:
+        """Next to a new broker the sidecar may be first; and a disk may be mounted late."""
+        self.health.unmet("store", "not asked before the log directories are formatted")
+        self._not_usable("log_dirs", error)
+        _log.error("log_dirs_not_usable", error=str(error), next_try_s=next_try_s)
+
+    def store_not_usable(self, error: SidecarError, next_try_s: float | None) -> None:
+        """The store keeps the work from beginning. `next_try_s`: None where there will be none."""
+        self.health.met("log_dirs")
+        self._not_usable("store", error)
+        if next_try_s is not None:
+            _log.error("store_not_usable", error=str(error), effect=_NOTHING_IS_PINNED, next_try_s=next_try_s)
+
+    def store_usable(self) -> None:
+        """The log dirs are formatted, and the store passed its probe."""
+        self._is_store_usable = True
+        self.health.met("log_dirs")
+        self.health.met("store")
+        self.health.unmet("first_round", "the first check of all partitions is not over")
+
+    def store_silent(self, why: str) -> None:
+        """Requests wait for the store, and this is what one of them met; "" once it answers again. For any thread."""
+        self._silence = why
+        if not why:
+            if self._is_store_usable:
+                self.health.met("store")
+            else:
+                self.health.unmet("store", "it answers again; the sidecar checks what it can do")
+            _log.info("store_answers_again")
+            return
+        self._failed("store", StoreUnavailable.__name__, why)
+        _log.warning("store_silent", error=why, effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED)
+
+    def cycle_failed(self, error: SidecarError, broker_away: str) -> None:
+        """Not even a scan was possible. `broker_away`: why the broker cannot be asked, "" if it can be.
+
+        A disk that dies may take the broker with it: only the very error that tells of the broker is its condition's.
+        """
+        self._metrics.failed(type(error).__name__)
+        self._failed(
+            "broker" if str(error) == broker_away else _condition_of(error), type(error).__name__, advised(error)
+        )
+        _log.error("round_failed", error=str(error))
+
+    def cycle_ended(self, found: CycleConditions) -> None:
+        """A cycle is over, and this is what it met."""
+        self.health.met("state_dir")
+        store_errors = [*found.store_errors, *filter(None, [self._silence])]
+        away = [found.broker_away] if found.broker_away else []
+        for condition, reasons in (("log_dirs", found.unreadable), ("store", store_errors), ("broker", away)):
+            if reasons:
+                self.health.unmet(condition, reasons[0])
+            else:
+                self.health.met(condition)
+        for reason in away:
+            self._status.failed("broker", BrokerUnavailable.__name__, reason)
+        for right in found.missing_rights:
+            self._status.failed("broker", RIGHT_MISSING, right)
+        status = {"round_ended_ms": self._clock.now_ms(), "problems": list(found.problems)}
+        self.health.publish({**status, "missing_rights": list(found.missing_rights)})
+        # Last: between two conditions a probe would see a process ready that is not, or a ready one without a status.
+        self.health.met("first_round")
+
+    def cleaner(self, report: CleanerReport) -> None:
+        """The broker's own cleaner was checked."""
+        was_stalled, self._cleaner_stalled = self._cleaner_stalled, bool(report.stalled)
+        self._metrics.broker.cleaner(
+            len(report.stalled),
+            report.max_stalled_s,
+            report.dirty_bytes,
+            report.max_dirty_ratio,
+            report.beyond_max_lag,
+        )
+        self.health.publish_section("broker_cleaner", report.as_json())
+        if self._cleaner_stalled and not was_stalled:
+            _log.error("broker_cleaner_stalled", finding=report.line)
+            self._status.failed("broker", CLEANER_STALLED, report.line)
+
+    def _not_usable(self, condition: str, error: SidecarError) -> None:
+        self._metrics.failed(type(error).__name__)
+        self._failed(condition, type(error).__name__, str(error))
+
+    def _failed(self, condition: str, kind: str, reason: str) -> None:
+        self.health.unmet(condition, reason)
+        self._status.failed(condition, kind, reason)
+
+
+def _condition_of(error: SidecarError) -> str:
+    """What an error that ended a round keeps from being met: the disks are looked at first, and tell of themselves."""
+    if isinstance(error, StagingFull):
+        return "state_dir"
+    if isinstance(error, StoreError):
+        return "store"
+    return "broker" if isinstance(error, BrokerUnavailable) else "log_dirs"

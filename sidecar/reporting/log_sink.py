@@ -1,0 +1,100 @@
+"""Writes the log line of each domain event. The names and fields of these lines are an interface: alerts match them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from sidecar.model import ArchivedSegment, SegmentFiles
+from sidecar.partition import domain_events as events
+
+_log = structlog.get_logger(__name__)
+
+_LOSS_IN_ARCHIVE = (
+    "find out why uploads were late, or who removed files, unless the log was restored without them; status and verify will go "
+    "on to name the hole"
+)
+_LOSS_BELOW_ARCHIVE = "find out why uploads were late, or who removed files; nothing but this names them"
+_MOVED_INTO_A_SEGMENT = "the log start was moved into a segment while this broker led, as only DeleteRecords does"
+
+
+def log_event(event: events.DomainEvent) -> None:
+    """Write the line of an event, if it has one. An `Emit`."""
+    match event:
+        case events.SegmentCommitted(segment, entry):
+            _log.info("segment_committed", **_fields(segment, entry), replaced_indexes=list(event.replaced_indexes))
+        case events.SnapshotMismatch(segment, entry, found):
+            _log.error("producer_snapshot_mismatch", **_fields(segment, entry), found=found)
+        case events.OffsetsLost():
+            _log.error(
+                "offsets_lost",
+                partition=str(event.topic_partition),
+                from_offset=event.from_offset,
+                to_offset=event.to_offset,
+                log_start_offset=event.log_start_offset,
+                reason=str(event.reason),
+                action=_LOSS_IN_ARCHIVE if event.is_recorded else _LOSS_BELOW_ARCHIVE,
+            )
+        case events.DeletedBeforeArchived():
+            _log.warning(
+                "deleted_before_archived",
+                partition=str(event.topic_partition),
+                from_offset=event.from_offset,
+                to_offset=event.to_offset,
+                log_start_offset=event.log_start_offset,
+                reason=_MOVED_INTO_A_SEGMENT,
+                action="none if that was meant: status and verify go on to name the hole, and nothing can bring it back",
+            )
+        case events.RecordsDeleted():
+            _log.warning(
+                "records_deleted",
+                partition=str(event.topic_partition),
+                before_offset=event.before_offset,
+                log_start_offset=event.log_start_offset,
+                leader_epoch=event.leader_epoch,
+                reason=_MOVED_INTO_A_SEGMENT,
+                action="restore leaves out what lies below; --deleted-records restore brings it back until a compaction drops it",
+            )
+        case events.DeletedRecordsUnknown(topic_partition, log_start_offset, error):
+            _log.warning(
+                "deleted_records_unknown",
+                partition=str(topic_partition),
+                log_start_offset=log_start_offset,
+                error=str(error),
+                action="archiving goes on; if records were deleted on purpose, restore with --offset-range from the log start on",
+            )
+        case events.LostOffsetsOnDisk(topic_partition, reason):
+            _log.error("lost_offsets_on_disk", partition=str(topic_partition), reason=reason)
+        case events.OffsetsTakenAsCompacted(segment, offsets, reason):
+            _log.warning("missing_offsets_taken_as_compacted", segment=str(segment), offsets=offsets, reason=reason)
+        case events.PinReleased(path, size_bytes, reason):
+            _log.error("held_segment_let_go", path=path, size_bytes=size_bytes, reason=reason)
+        case events.TransactionHangs(segment, producer_id, first_offset, held_s):
+            _log.warning(
+                "transaction_hangs",
+                segment=str(segment),
+                producer_id=producer_id,
+                first_offset=first_offset,
+                held_s=round(held_s),
+                remedy="kafka-transactions.sh find-hanging shows it, its abort command ends it; until then nothing above "
+                "is archived",
+            )
+        case events.PartitionFailed(topic_partition, error):
+            _log.error("partition_stopped", partition=str(topic_partition), error=str(error))
+        case events.DirectoryUnreadable(path, error):
+            _log.error("scan_problem", path=path, error=str(error))
+        case _:
+            pass
+
+
+def _fields(segment: SegmentFiles, entry: ArchivedSegment) -> dict[str, Any]:
+    return {
+        "topic": segment.topic_partition.topic,
+        "partition": segment.topic_partition.partition,
+        "base_offset": entry.base_offset,
+        "end_offset": entry.end_offset,
+        "segment_id": entry.segment_id,
+        "size_bytes": entry.size_bytes,
+        "snapshot_origin": str(entry.snapshot.origin),
+    }
