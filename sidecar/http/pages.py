@@ -17,7 +17,7 @@ from sidecar.http.page import StatusPage
 from sidecar.http.page.rendering import asset
 from sidecar.http.status_json import status_json
 from sidecar.metrics import Metrics
-from sidecar.reporting.health import StatusSource
+from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 
 STATUS_VERSION = 1
@@ -68,7 +68,7 @@ class Answer:
 class Pages:
     """The pages of one process."""
 
-    source: StatusSource
+    health: Health
     metrics: Metrics
     model: StatusModel
     page: StatusPage
@@ -113,7 +113,7 @@ class Pages:
         return _tagged(request, tag, HTML, body)
 
     def _health(self) -> Answer:
-        age_s = self.source.heartbeat_age_s()
+        age_s = self.health.heartbeat_age_s()
         if age_s > self.heartbeat_timeout_s:
             limit = f"{self.heartbeat_timeout_s:g}"
             return plain(
@@ -122,7 +122,7 @@ class Pages:
         return plain(HTTPStatus.OK, "ok")
 
     def _readiness(self) -> Answer:
-        lacking = self.source.not_ready()
+        lacking = self.health.not_ready()
         if lacking:
             lines = [f"{condition}: {reason}" for condition, reason in sorted(lacking.items())]
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(lines))
@@ -131,18 +131,18 @@ class Pages:
     def _status(self) -> dict[str, Any]:
         return {
             "program": f"tiered-sidecar {__version__}",
-            "heartbeat_age_s": round(self.source.heartbeat_age_s(), 3),
-            "not_ready": dict(self.source.not_ready()),
+            "heartbeat_age_s": round(self.health.heartbeat_age_s(), 3),
+            "not_ready": dict(self.health.not_ready()),
             **status_json(self.model),
-            **self.source.status(),
+            **self.health.status(),
         }
 
 
-def pages_of(settings: HttpSettings, source: StatusSource, metrics: Metrics, clock: Clock, model: StatusModel) -> Pages:
+def pages_of(settings: HttpSettings, health: Health, metrics: Metrics, clock: Clock, model: StatusModel) -> Pages:
     """The pages that these settings ask for. Raises SettingsError if the token cannot be read."""
     timeout_s = settings.heartbeat_timeout_s
-    page = StatusPage(model, source, clock, timeout_s)
-    return Pages(source, metrics, model, page, Access(settings.token_file), timeout_s)
+    page = StatusPage(model, health, clock, timeout_s)
+    return Pages(health, metrics, model, page, Access(settings.token_file), timeout_s)
 
 
 def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:

@@ -18,7 +18,7 @@ from sidecar.errors import SettingsError
 from sidecar.http.clients import Clients
 from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, pages_of, plain
 from sidecar.metrics import Metrics
-from sidecar.reporting.health import StatusSource
+from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
@@ -39,7 +39,7 @@ class HttpServer:
     def __init__(
         self,
         settings: HttpSettings,
-        source: StatusSource,
+        health: Health,
         metrics: Metrics,
         clock: Clock,
         model: StatusModel | None = None,
@@ -51,7 +51,7 @@ class HttpServer:
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: there is no address to listen on")
-        pages = pages_of(settings, source, metrics, clock, model or StatusModel(clock))
+        pages = pages_of(settings, health, metrics, clock, model or StatusModel(clock))
         try:
             self._server = _server_class(address[0])(address, settings, pages, clock, metrics)
         except (OSError, UnicodeError) as error:

@@ -170,6 +170,7 @@ def open_tools(
         emit = fan_out(log_event, MetricsSink(metrics).handle, memory.noting_losses(clock), *sinks)
         held = HeldFiles(emit=emit)
         resources.callback(held.release)
+        metrics.broker.watch_held(held.unlinked_bytes)
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
             metrics.broker.last_loss(lost_ms)

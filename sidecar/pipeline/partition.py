@@ -165,28 +165,28 @@ class PartitionArchiver:
         self._first_seen_ms = {s.end_offset: first_seen_ms.get(s.end_offset, now_ms) for s in files.segments}
         return self._first_seen_ms
 
-    def look(
+    def status(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
     ) -> PartitionStatus:
-        """The partition for people who look. `plan`: None where none could be made; `outcome`: None before its turn.
+        """The partition for people. `plan`: None where none could be made; `outcome`: None before its turn.
 
         What failed stays failed for them until it has come through: trying it again is no success yet.
         """
         standing = self._standing
         if outcome is None and standing is not None and standing.plan is plan:
             self._last_failure = None
-            if standing.look is None:
-                standing.look = self._look_of(files, plan, None)
-            return self.tail.told(standing.look, files, self.held.holds)
+            if standing.status is None:
+                standing.status = self._status_of(files, plan, None)
+            return self.tail.told(standing.status, files, self.held.holds)
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
         elif plan is None or not (plan.segments or plan.is_provisional):
             self._last_failure = None
         else:
             outcome = self._last_failure
-        return self.tail.told(self._look_of(files, plan, outcome), files, self.held.holds)
+        return self.tail.told(self._status_of(files, plan, outcome), files, self.held.holds)
 
-    def _look_of(
+    def _status_of(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
     ) -> PartitionStatus:
         end_offset = self._known.end_offset

@@ -25,7 +25,6 @@ def holding(tools: Tools, archivers: Collection[PartitionArchiver], work: Sequen
     Args:
         archivers: of all partitions; descriptors of others are let go.
     """
-    tools.metrics.broker.watch_held(tools.held.unlinked_bytes)
     hold(tools, archivers, work, NOBODY)
     try:
         yield

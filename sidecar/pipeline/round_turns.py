@@ -53,7 +53,7 @@ class RoundTurns:
             outcome.archived[:0] = before.archived
             outcome.conformance.update(before.conformance)
         if plan.segments or plan.hole or outcome.error is not None:
-            self.tools.emit(PartitionChecked(archiver.look(outcome.files, plan, outcome)))
+            self.tools.emit(PartitionChecked(archiver.status(outcome.files, plan, outcome)))
         return outcome
 
     def _planned_anew(self, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionOutcome:

@@ -96,19 +96,19 @@ class Rounds:
         known = here.keys() | unreadable.keys() | busy.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         # What vanished while it was listed may be gone for good: the next look tells.
-        looks = [status_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
+        statuses = [status_of_unreadable(tp, error) for tp, error in unreadable.items() if not error.retryable]
         work = list[Work]()
         for tp, outcome in ({tp: rest.outcome for tp, rest in self._resting.items()} | left_alone).items():
             if tp not in busy and self._archivers[tp].held.rests(here[tp], is_listed=tp in present):
-                looks.append(self._archivers[tp].look(here[tp], None, outcome))
+                statuses.append(self._archivers[tp].status(here[tp], None, outcome))
         for archiver, files, planned in self._planned(present, busy):
             if isinstance(planned, PartitionPlan):
-                looks.append(archiver.look(files, planned, None))
+                statuses.append(archiver.status(files, planned, None))
                 work.append((archiver, planned))
             else:
                 report.outcomes.append(PartitionOutcome(files, reason=str(planned), error=planned))
-                looks.append(archiver.look(files, None, report.outcomes[-1]))
-        self._tools.emit(PartitionsChecked(tuple(looks), frozenset(self._archivers)))
+                statuses.append(archiver.status(files, None, report.outcomes[-1]))
+        self._tools.emit(PartitionsChecked(tuple(statuses), frozenset(self._archivers)))
         state = self._tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
         plans = [plan for _, plan in work]

@@ -15,13 +15,13 @@ from sidecar.ports import PartitionFacts
 class StandingPlan:
     """What was found, and from what. Neither clock nor settings nor topic configurations have a part in it.
 
-    `state`: the newest part of the archive, None where it is not open. `look`: what people are shown of it, once it was asked
+    `state`: the newest part of the archive, None where it is not open. `status`: what people are shown of it, once it was asked
     for. `is_settled`: a turn has found nothing left to do either.
     """
 
     plan: PartitionPlan
     state: PartitionState | None
-    look: PartitionStatus | None = None
+    status: PartitionStatus | None = None
     is_settled: bool = False
 
     def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:

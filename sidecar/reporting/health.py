@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sidecar.clock import Clock
 
@@ -12,24 +12,8 @@ FIRST_ANSWER: Final = "waiting for its first answer"
 """A reason that begins with this is a wait at the start, and no fault."""
 
 
-class StatusSource(Protocol):
-    """What the HTTP server asks. Each call returns at once and never touches disk or network."""
-
-    def heartbeat_age_s(self) -> float:
-        """Seconds since the main loop last came round."""
-        ...
-
-    def not_ready(self) -> Mapping[str, str]:
-        """What keeps the process from its work, by condition; empty if nothing does."""
-        ...
-
-    def status(self) -> Mapping[str, Any]:
-        """JSON-able: what the process is doing."""
-        ...
-
-
 class Health:
-    """A `StatusSource` that the loop feeds. Thread-safe.
+    """The loop feeds it, the HTTP server asks it. Each call returns at once and never touches disk or network. Thread-safe.
 
     The loop beats while it waits for work, and workers beat as their uploads move: a long upload is no stall.
     """
@@ -77,17 +61,17 @@ class Health:
             self._sections[name] = status
 
     def heartbeat_age_s(self) -> float:
-        """See `StatusSource`."""
+        """Seconds since the last `beat`."""
         with self._lock:
             return self._clock.monotonic_s() - self._beaten_s
 
     def not_ready(self) -> Mapping[str, str]:
-        """See `StatusSource`."""
+        """What keeps the process from its work, by condition; empty if nothing does."""
         with self._lock:
             return dict(self._unmet)
 
     def status(self) -> Mapping[str, Any]:
-        """See `StatusSource`."""
+        """JSON-able: what the process is doing."""
         with self._lock:
             found = {**self._status, **self._sections}
         return {name: self._redacted(value) for name, value in found.items()}

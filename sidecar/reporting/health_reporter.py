@@ -142,24 +142,23 @@ class HealthReporter:
 
         A disk that dies may take the broker with it: only the very error that tells of the broker is its condition's.
         """
+        condition = "broker" if str(error) == broker_away else _condition_of(error)
         self._metrics.failed(type(error).__name__)
-        self._failed(
-            "broker" if str(error) == broker_away else _condition_of(error), type(error).__name__, advised(error)
-        )
+        self.health.unmet(condition, str(error))
+        self._status.failed(condition, type(error).__name__, advised(error))
         _log.error("round_failed", error=str(error))
 
     def cycle_ended(self, found: CycleConditions) -> None:
         """A cycle is over, and this is what it met."""
         self.health.met("state_dir")
-        store_errors = [*found.store_errors, *filter(None, [self._silence])]
-        away = [found.broker_away] if found.broker_away else []
-        for condition, reasons in (("log_dirs", found.unreadable), ("store", store_errors), ("broker", away)):
-            if reasons:
-                self.health.unmet(condition, reasons[0])
+        log_dirs, store = next(iter(found.unreadable), ""), next(iter(found.store_errors), self._silence)
+        for condition, reason in (("log_dirs", log_dirs), ("store", store), ("broker", found.broker_away)):
+            if reason:
+                self.health.unmet(condition, reason)
             else:
                 self.health.met(condition)
-        for reason in away:
-            self._status.failed("broker", BrokerUnavailable.__name__, reason)
+        if found.broker_away:
+            self._status.failed("broker", BrokerUnavailable.__name__, found.broker_away)
         for right in found.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
         status = {"round_ended_ms": self._clock.now_ms(), "problems": list(found.problems)}

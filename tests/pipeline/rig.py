@@ -65,6 +65,7 @@ def tools_for(
     memory = ArchiveMemory()
     told = Told(clock, metrics, memory)
     held = HeldFiles(free=lambda _descriptor: 1.0, emit=told)
+    metrics.broker.watch_held(held.unlinked_bytes)
     try:
         yield Tools(
             store=store,

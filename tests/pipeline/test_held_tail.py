@@ -305,7 +305,7 @@ def test_where_another_leaders_segments_have_its_beginning_it_is_not_held(tmp_pa
     with idle_log(tmp_path) as idle:
         idle.at(AT_RISK_MS)
         ((archiver, plan),) = idle.rounds.plan()[0]
-        look = archiver.look(plan.files, plan, None)
+        look = archiver.status(plan.files, plan, None)
         for archived_end_offset, is_expected in ((None, True), (BASE, True), (BASE + 1, False), (END, False)):
             told = archiver.tail.told(replace(look, archived_end_offset=archived_end_offset), plan.files)
             assert (archiver.tail.expected(plan) is not None) == is_expected

@@ -18,7 +18,7 @@ from sidecar.http.page.query import Query, parse, select
 from sidecar.http.page.rows import Row, State, row_of
 from sidecar.http.page.summary import Summary, mismatches, summary_of
 from sidecar.reporting.figures import StatusFigures
-from sidecar.reporting.health import StatusSource
+from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class _Moment:
 class StatusPage:
     """The page at `/`. Thread-safe; does nothing until it is asked for."""
 
-    def __init__(self, model: StatusModel, source: StatusSource, clock: Clock, heartbeat_timeout_s: float) -> None:
+    def __init__(self, model: StatusModel, health: Health, clock: Clock, heartbeat_timeout_s: float) -> None:
         self._model = model
-        self._source = source
+        self._health = health
         self._clock = clock
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._lock = threading.Lock()
@@ -86,12 +86,12 @@ class StatusPage:
             age_s = now_s - last.taken_s
             if age_s < (FRESH_S if version != last.version else FRESH_S_MAX):
                 return last
-        status = {**self._source.status(), "not_ready": dict(self._source.not_ready())}
+        status = {**self._health.status(), "not_ready": dict(self._health.not_ready())}
         figures = self._model.figures()
         compaction = status.get("compaction", {}).get("partitions", ())
         clean_ends = {(row["topic"], row["partition"]): row.get("clean_end_offset") for row in compaction}
         rows = tuple(row_of(found, clean_ends) for found in figures.partitions)
-        age_s = self._source.heartbeat_age_s()
+        age_s = self._health.heartbeat_age_s()
         summary = summary_of(
             rows,
             figures,
