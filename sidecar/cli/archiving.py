@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.engines import Engine, Master, spark_flags
+from sidecar.cli.engines import Engine, Master, require_local_spark, spark_flags
 from sidecar.cli.options import GlobalOptions
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def backfill(
     from sidecar.cli.run_engines import RunEngines
     from sidecar.pipeline.backfill import backfill as archive_once
 
+    require_local_spark(settings)
     engines = RunEngines(settings)
-    engines.require_local_spark()
     with engines, ProgressDisplay(quiet=options.quiet or dry_run, colors=options.colors) as progress:
         report = archive_once(settings, dry_run=dry_run, progress=progress, reader=engines.reader())
     if options.json:

@@ -40,7 +40,9 @@ def spark_flags(master: str | None, name: EngineName | None) -> dict[str, Any]:
 
 
 def takes_spark(settings: Settings, work: Work) -> bool:
-    """Whether Spark does this work."""
+    """Whether Spark does this work. Raises SettingsError where it is asked for and cannot."""
+    if work.on_this_machine:
+        require_local_spark(settings)
     cores, has_cluster = spark_cores(settings), not settings.spark.is_local
     return choose_engine(settings.spark.engine, work, cores=cores, has_cluster=has_cluster) is EngineName.SPARK
 
@@ -53,6 +55,21 @@ def spark_cores(settings: Settings) -> int:
     if count.isdecimal():
         return int(count)
     return 1 if settings.spark.master == "local" else processors()
+
+
+def lacks_cluster_files(settings: Settings, engine: EngineName) -> str:
+    """Why Spark, asked for by name, does not process files of this machine; "" if it does, or if it is not asked for."""
+    if engine is not EngineName.SPARK or settings.spark.is_local:
+        return ""
+    return f"spark.master is {settings.spark.master}, whose executors do not see the files of this machine"
+
+
+def require_local_spark(settings: Settings) -> None:
+    """Raises SettingsError where Spark is asked for and cannot see the files."""
+    if lacks := lacks_cluster_files(settings, settings.spark.engine):
+        raise SettingsError(
+            f"spark.engine is spark, but {lacks}; name a local master (--master 'local[*]'), or take --engine local"
+        )
 
 
 @contextmanager
@@ -80,7 +97,7 @@ def task_engine(
 
 @contextmanager
 def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
-    """This process, or Spark, for work in three stages."""
+    """This process, or Spark, for work in three stages. Raises SettingsError."""
     if not takes_spark(settings, work):
         from sidecar.pipeline.compaction.local_stages import LocalStages
 

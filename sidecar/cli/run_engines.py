@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, Self
 import structlog
 
 from sidecar.cli.engine_choice import Work, WorkKind, choose_engine
-from sidecar.cli.engines import spark_cores
+from sidecar.cli.engines import lacks_cluster_files, spark_cores
 from sidecar.config import Settings
-from sidecar.errors import SettingsError
 from sidecar.model import EngineName
 from sidecar.pipeline.compaction.local_stages import LocalStages
 
@@ -63,35 +62,25 @@ class RunEngines:
 
     def report(self) -> None:
         """Log what the settings ask for and cannot have, or should say otherwise."""
-        if self.lacks_cluster_files:
+        reading, compaction = self._settings.spark.engine, self._settings.compaction_engine
+        if lacks := self._lacks_files(reading) or self._lacks_files(compaction):
+            archived = "all archived ones too" if compaction is EngineName.LOCAL else "archived ones on the cluster"
             _log.warning(
                 "engine_is_local",
-                reason=self.lacks_cluster_files,
-                meaning="segments are read and compacted before their upload in this process; archived ones on the cluster",
+                reason=lacks,
+                meaning=f"segments are read and compacted before their upload in this process; {archived}",
             )
         if self._settings.compaction.engine is not None:
             _log.warning("setting_deprecated", setting="compaction.engine", instead="spark.engine, for every command")
 
-    @property
-    def lacks_cluster_files(self) -> str:
-        """Why local files are not processed on Spark although that is asked for, "" if they are."""
-        if self._settings.spark.engine is not EngineName.SPARK or self._settings.spark.is_local:
-            return ""
-        return f"spark.master is {self._settings.spark.master}, whose executors do not see the files of this machine"
-
-    def require_local_spark(self) -> None:
-        """Raises SettingsError where Spark is asked for and could do nothing."""
-        if self.lacks_cluster_files:
-            raise SettingsError(
-                f"spark.engine is spark, but {self.lacks_cluster_files}; name a local master (--master 'local[*]'), or take "
-                f"--engine local"
-            )
+    def _lacks_files(self, engine: EngineName) -> str:
+        return lacks_cluster_files(self._settings, engine)
 
     def reader(self) -> ReadSegment:
         """Who reads the segments of this machine: this process, unless Spark is asked for by name. Starts nothing yet."""
         from sidecar.pipeline.reading import read_segment
 
-        if self._settings.spark.engine is not EngineName.SPARK or self.lacks_cluster_files:
+        if self._settings.spark.engine is not EngineName.SPARK or not self._settings.spark.is_local:
             return read_segment
         from sidecar.pipeline.reading_on_engine import ReadingOnEngine
         from sidecar.spark.engine import SparkEngine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.cli.run_engines import LOCAL_BYTES_MAX, RunEngines
 from sidecar.config import Settings
-from sidecar.errors import SettingsError
 from sidecar.pipeline.reading import read_segment
 from sidecar.pipeline.reading_on_engine import ReadingOnEngine
 
@@ -64,12 +64,24 @@ def test_segments_are_read_on_spark_where_it_is_asked_for_and_sees_them(
         assert isinstance(reader, ReadingOnEngine) if on_spark else reader is read_segment
 
 
-def test_spark_on_a_cluster_is_refused_where_only_files_of_this_machine_are_read() -> None:
-    with engines("spark://host:7077", "spark") as found, pytest.raises(SettingsError, match="do not see the files"):
-        found.require_local_spark()
-    for master, engine in (("local[*]", "spark"), ("spark://host:7077", "auto"), ("spark://host:7077", "local")):
-        with engines(master, engine) as fine:
-            fine.require_local_spark()
+@pytest.mark.parametrize(
+    ("master", "engine", "compaction", "meaning"),
+    [
+        ("spark://host:7077", "spark", None, "archived ones on the cluster"),
+        ("spark://host:7077", "auto", "spark", "archived ones on the cluster"),
+        ("spark://host:7077", "spark", "local", "all archived ones too"),
+        ("spark://host:7077", "auto", None, None),
+        ("spark://host:7077", "local", None, None),
+        ("local[*]", "spark", "spark", None),
+    ],
+)
+def test_files_that_a_cluster_does_not_see_are_reported_whichever_setting_asks_for_spark(
+    master: str, engine: str, compaction: str | None, meaning: str | None
+) -> None:
+    with engines(master, engine, compaction) as found, capture_logs() as logs:
+        found.report()
+    reported = [log for log in logs if log["event"] == "engine_is_local"]
+    assert [log["meaning"].rpartition("; ")[2] for log in reported] == ([] if meaning is None else [meaning])
 
 
 def test_the_old_setting_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
