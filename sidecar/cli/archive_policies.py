@@ -23,6 +23,7 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
     from sidecar.broker.connection import BrokerConnection
     from sidecar.broker.topic_configs import ask_topics
     from sidecar.broker.topic_policy import resolve_policy
+    from sidecar.topic_policy import NOT_TOLD
 
     topics = sorted({lineage.topic_partition.topic for lineage in lineages})
     overrides = settings.topics.policies
@@ -33,10 +34,13 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
         told = ask_topics(connection, topics)
     finally:
         connection.close()
-    return {
-        topic: resolve_policy(topic, told.values.get(topic, {}), {}, overrides, unanswered=told.problems.get(topic, ""))
-        for topic in topics
-    }
+
+    def resolved(topic: str) -> TopicPolicy:
+        of_topic = told.values.get(topic, {})
+        unanswered = "" if of_topic else told.problems.get(topic, NOT_TOLD)
+        return resolve_policy(topic, of_topic, {}, overrides, unanswered=unanswered)
+
+    return {topic: resolved(topic) for topic in topics}
 
 
 def request_of(
@@ -57,7 +61,7 @@ def request_of(
         wanted.rules_of(rules),
         end_offset=_end_of_old_enough(store, lineage, policy, wanted.now_ms),
         keep_raw_ms=policy.keep_raw_ms,
-        may_change_strategy=bool(rules.declared_by) or wanted.override or wanted.what_if,
+        may_change_strategy=rules.may_change_strategy or wanted.override or wanted.what_if,
     )
 
 
@@ -75,7 +79,7 @@ def changes_of(
 
     def change_of(lineage: Lineage) -> Objection | None:
         found = rules[lineage.topic_partition.topic]
-        if found.policy is None or found.declared_by:
+        if found.policy is None or found.may_change_strategy:
             return None
         try:
             return found.change_of(CommitLog(store, lineage.root, SystemClock()).read())

@@ -145,6 +145,24 @@ def test_without_an_entry_another_strategy_than_before_needs_override(site: Site
     assert (changed["partition"], changed["old"], changed["new"]) == ("hdr-0", "header 'v'", "offset")
 
 
+def test_an_entry_that_gives_no_strategy_does_not_change_that_of_the_archive(site: Site) -> None:
+    """The accident: where no broker reports the topic's own `header`, the entry alone made `offset` of it without a word."""
+    assert site.compact("--strategy", "header", "--header", "v").code == 0
+    site.write(record(4, b"k0", 0), record(5, b"k1", 0))
+    before = archived_states(DirectoryStore(site.archive))
+    for topics in (("hdr",), ({"pattern": "hdr", "strategy": "header"},)):
+        refused = site.compact(topics=topics)
+        assert refused.code == 2
+        assert "hdr-0: its newest compaction was by strategy header 'v', this one would be by offset" in refused.err
+        assert archived_states(DirectoryStore(site.archive)) == before
+    assert site.compact("--strategy", "header", "--header", "v", topics=("hdr",)).code == 0
+    assert site.kept() == BY_HEADER
+    done = site.compact("--log-format", "json", topics=({"pattern": "hdr", "strategy": "offset"},))
+    assert done.code == 0, done.err
+    (warned,) = events(done, "compaction_changes_strategy")
+    assert (warned["level"], warned["old"], warned["new"]) == ("warning", "header 'v'", "offset")
+
+
 def test_the_next_compaction_after_a_change_of_the_settings_decides_only_what_is_dirty(site: Site) -> None:
     """KIP-280: what was compacted stays as it is; records that come later compete by the new strategy."""
     assert site.compact(topics=("hdr",)).code == 0
@@ -159,6 +177,7 @@ def test_the_next_compaction_after_a_change_of_the_settings_decides_only_what_is
     assert (row["strategy_before"], row["records_after"]) == ("offset", row["records_before"])
     (changed,) = events(done, "compaction_strategy_changed")
     assert (changed["old"], changed["new"], changed["first_dirty_offset"]) == ("offset", "header 'v'", 4)
+    assert done.err.index("compaction_changes_strategy") < done.err.index("compaction_strategy_changed")
     assert site.kept() == BY_OFFSET
     site.write(record(4, b"k0", 0), record(5, b"k1", 5), record(6, b"k2", 3))
     later = site.compact("--log-format", "json", topics=(HDR,))

@@ -38,7 +38,8 @@ def resolved(
     [
         (GivenRules(), [], None, "offset", ""),
         (GivenRules(), [HDR], None, "header 'v'", OF_HDR),
-        (GivenRules(), ["hdr"], None, "offset", "compaction.topics, entry hdr (strategy: default)"),
+        (GivenRules(), ["hdr"], None, "offset", ""),
+        (GivenRules(Strategy.HEADER, "v"), ["hdr"], None, "header 'v'", ""),
         (GivenRules(), [], TOLD, "header 'w'", "its config compaction.strategy (topic)"),
         (GivenRules(), [HDR], TOLD, "header 'v'", OF_HDR),
         (GivenRules(), ["hdr"], TOLD, "header 'w'", "compaction.topics, entry hdr (strategy: topic)"),
@@ -85,13 +86,6 @@ def test_what_counts_where_no_flag_contradicts(
             None,
             "offset",
             "--header ' ' means strategy offset, but compaction.topics, entry hdr says header 'v'",
-        ),
-        (
-            GivenRules(Strategy.HEADER, "v"),
-            ["hdr"],
-            None,
-            "header 'v'",
-            f"--strategy header --header 'v' means strategy header 'v', but {OF_HDR} (strategy: default) says offset",
         ),
         (
             GivenRules(Strategy.OFFSET),
@@ -191,6 +185,29 @@ def test_without_a_declaration_the_newest_compaction_decides() -> None:
     assert resolved(GivenRules()).change_of(empty_state(by_header.lineage)) is None
 
 
-@pytest.mark.parametrize(("entries", "told"), [(["hdr"], None), ([], TopicPolicy(compaction_strategy="offset"))])
-def test_what_declares_a_strategy_may_change_it(entries: list[Any], told: TopicPolicy | None) -> None:
-    assert resolved(GivenRules(), *entries, told=told).change_of(state_by("header", header="v")) is None
+@pytest.mark.parametrize(
+    ("entries", "told", "may_change"),
+    [
+        ([{"pattern": "hdr", "strategy": "offset"}], None, True),
+        ([], TopicPolicy(compaction_strategy="offset"), True),
+        (["hdr"], TopicPolicy(compaction_strategy="offset"), True),
+        (["hdr"], None, False),
+        ([{"pattern": "hdr", "strategy": "header"}], None, False),
+    ],
+)
+def test_what_declares_a_strategy_may_change_it_and_a_default_may_not(
+    entries: list[Any], told: TopicPolicy | None, may_change: bool
+) -> None:
+    change = resolved(GivenRules(), *entries, told=told).change_of(state_by("header", header="v"))
+    assert (change is None) == may_change
+
+
+def test_what_a_broker_has_not_reported_must_be_given() -> None:
+    told = TopicPolicy(unanswered="no right")
+    ignoring = {"ignore_cleanup_policy": True, "min_compaction_lag_ms": 0}
+    alone = resolved(GivenRules(), told=told, **ignoring)
+    assert alone.policy is None
+    assert "not known of its configs: compaction.strategy, delete.retention.ms (no right)" in alone.why_not
+    given = GivenRules(Strategy.HEADER, "v", delete_retention_ms=7)
+    assert str(resolved(given, told=told, **ignoring).in_use) == "header 'v'"
+    assert "compaction.strategy.header" in resolved(GivenRules(Strategy.HEADER), told=told, **ignoring).why_not

@@ -36,7 +36,6 @@ def settings(*topics: dict[str, Any], **values: Any) -> CompactionSettings:
         (COMPACTED, ""),
         (TopicPolicy(cleanup_policy=frozenset({"compact", "delete"})), ""),
         (TopicPolicy(cleanup_policy=frozenset({"delete"})), "its cleanup.policy is delete, without compact"),
-        (TopicPolicy(unanswered="no right"), "its cleanup.policy is not known: no right"),
     ],
 )
 def test_a_topic_that_keeps_every_record_is_left_alone_unless_its_entry_says_otherwise(
@@ -110,9 +109,17 @@ BY_HEADER = TopicPolicy(
         ({}, {"strategy": "header"}, ("header", "seq"), "compaction.topics, entry orders"),
         ({}, {"strategy": ""}, ("offset", ""), "compaction.topics, entry orders"),
         ({"strategy": "timestamp"}, {}, ("timestamp", ""), "compaction"),
+        ({"strategy": "timestamp"}, {"strategy": "offset"}, ("offset", ""), "compaction.topics, entry orders"),
+        (
+            {"strategy": "timestamp"},
+            {"strategy": "header", "header": "v"},
+            ("header", "v"),
+            "compaction.topics, entry orders",
+        ),
+        ({"strategy": "header", "header": "w"}, {"header": "v"}, ("header", "v"), "compaction"),
     ],
 )
-def test_the_entry_wins_over_the_topics_own_strategy(
+def test_the_entry_wins_over_the_section_and_both_over_the_topics_own_strategy(
     section: dict[str, Any], entry: dict[str, Any], expected: tuple[str, str], source: str
 ) -> None:
     found = topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", BY_HEADER)
@@ -129,11 +136,73 @@ def test_a_topic_whose_own_strategy_is_unknown_is_left_alone_unless_its_entry_ha
     assert topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", told).policy is not None
 
 
-def test_a_strategy_that_the_broker_has_not_told_yet_is_waited_for() -> None:
-    anyway = {"pattern": "orders", "ignore_cleanup_policy": True}
-    told = TopicPolicy(unanswered=NOT_TOLD)
-    assert "compaction.strategy is not known" in topic_rule(settings(anyway), "orders", told).why_not
-    assert topic_rule(settings({**anyway, "strategy": "offset"}), "orders", told).policy is not None
+TIMES = {"delete_retention_ms": 5, "min_compaction_lag_ms": 6}
+ANYWAY = {"ignore_cleanup_policy": True}
+SAFE = {**ANYWAY, **TIMES, "strategy": "offset"}
+
+
+@pytest.mark.parametrize("unanswered", [NOT_TOLD, "TOPIC_AUTHORIZATION_FAILED"])
+@pytest.mark.parametrize(
+    ("entry", "missing"),
+    [
+        ({}, "ignore_cleanup_policy, strategy, delete_retention_ms, min_compaction_lag_ms"),
+        (ANYWAY, "strategy, delete_retention_ms, min_compaction_lag_ms"),
+        ({**ANYWAY, **TIMES}, "strategy"),
+        ({**ANYWAY, **TIMES, "strategy": "header"}, "header"),
+        ({**ANYWAY, "strategy": "offset"}, "delete_retention_ms, min_compaction_lag_ms"),
+        ({**TIMES, "strategy": "timestamp"}, "ignore_cleanup_policy"),
+        (SAFE, ""),
+        ({**SAFE, "strategy": "header", "header": "v"}, ""),
+    ],
+)
+def test_where_a_broker_has_not_reported_a_topics_configs_only_the_settings_count(
+    unanswered: str, entry: dict[str, Any], missing: str
+) -> None:
+    """Whatever the topic keeps by its own configs: a default in their place would drop it."""
+    told = TopicPolicy(unanswered=unanswered)
+    found = topic_rule(settings({"pattern": "orders", **entry}), "orders", told)
+    assert (found.policy is None, found.why_not.rpartition(": ")[2]) == (bool(missing), missing)
+    assert (f"({unanswered})" in found.why_not) == bool(missing)
+    section = {name: value for name, value in entry.items() if name != "header"}
+    assert (topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", told).policy is None) == bool(
+        missing
+    )
+    assert topic_rule(settings({"pattern": "orders", **entry}), "orders", TopicPolicy()).policy is not None
+
+
+def test_what_topics_policies_gives_counts_although_the_broker_has_not_reported_it() -> None:
+    told = TopicPolicy(
+        cleanup_policy=frozenset({"compact"}),
+        delete_retention_ms=5,
+        min_compaction_lag_ms=6,
+        origins=dict.fromkeys(("delete_retention_ms", "min_compaction_lag_ms"), "topics.policies, entry .*"),
+        unanswered="no right",
+    )
+    alone = topic_rule(settings({"pattern": "orders"}), "orders", told)
+    assert alone.why_not == (
+        "not known of its configs: compaction.strategy (no right); to compact it all the same, set in "
+        "`compaction` or in its entry of compaction.topics: strategy"
+    )
+    found = topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", told).policy
+    assert found is not None
+    assert (found.delete_retention_ms, found.min_compaction_lag_ms) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "told", "is_declared"),
+    [
+        ({}, {}, TopicPolicy(), False),
+        ({}, {}, BY_HEADER, True),
+        ({"strategy": "offset"}, {}, TopicPolicy(), True),
+        ({}, {"strategy": ""}, TopicPolicy(), True),
+        ({}, {"strategy": "header"}, TopicPolicy(), False),
+        ({}, {"strategy": "header"}, BY_HEADER, True),
+    ],
+)
+def test_a_default_declares_no_strategy(
+    section: dict[str, Any], entry: dict[str, Any], told: TopicPolicy, is_declared: bool
+) -> None:
+    assert topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", told).is_declared == is_declared
 
 
 def test_a_header_that_is_not_named_is_told_once() -> None:

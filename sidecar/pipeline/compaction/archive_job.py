@@ -15,6 +15,7 @@ from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.policy_rules import rules_of
+from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.tools import Tools
 
@@ -60,7 +61,16 @@ class ArchiveJobs:
             Writer(tools.facts.broker_id(), one.led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}"),
             one.assessment.first_uncleanable_offset,
             one.policy.keep_raw_ms,
+            may_change_strategy=self._is_declared(one),
         )
+
+    def _is_declared(self, one: Compacting) -> bool:
+        """Whether the settings or the topic's config give the strategy that the partition is to be compacted by."""
+        topic = one.led.topic_partition.topic
+        rule = topic_rule(self.settings.compaction, topic, self.tools.facts.policy(topic))
+        if rule.policy is None or not rule.is_declared:
+            return False
+        return (rule.policy.strategy, rule.policy.header) == (one.policy.strategy, one.policy.header)
 
     def _confirm(self, led: LedPartition, decided: PartitionState) -> None:
         """Ask the broker again: hours may have passed since the job began. `decided`: the archive that the job compacted.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from socket import gethostname
 
+import structlog
+
 from producer_state.snapshot import Rows
 from sidecar import __version__
 from sidecar.archive.commit import Writer
@@ -25,6 +27,8 @@ from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
 from sidecar.ports import ObjectStore
 from sidecar.store_settings import StoreSettings
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
     if not request.may_change_strategy and newest not in (None, request.rules.in_use):
         raise PartitionError(
             f"{state.lineage.root}: its newest compaction was by strategy {newest}, this one would be by {request.rules.in_use}; "
-            f"nothing was compacted. Give that strategy, or --override"
+            f"nothing was compacted, because neither the settings nor the topic's config give the strategy. Set it in the topic's "
+            f"entry of compaction.topics, or compact by hand with --override"
         )
     undecided = _first_undecided(store, state)
     limit = min(offset for offset in (request.end_offset, undecided, 2**63 - 1) if offset is not None)
@@ -87,6 +92,14 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
         beyond += 1
         pending &= _open(table_at_end(store, state.lineage.root, segment).rows)
     before = newest if newest != request.rules.in_use else None
+    if before is not None:
+        _log.warning(
+            "compaction_changes_strategy",
+            partition=str(state.lineage.topic_partition),
+            old=str(before),
+            new=str(request.rules.in_use),
+            first_dirty_offset=state.clean_end_offset,
+        )
     return ArchivePlan(state, writer, count, beyond, LastBatches.of(table), before)
 
 

@@ -10,7 +10,15 @@ from sidecar.archive.state import PartitionState
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SettingsError
-from sidecar.pipeline.compaction.topic_rule import DEFAULT, ENTRY, NO_HEADER, SECTION, with_told
+from sidecar.pipeline.compaction.topic_rule import (
+    DEFAULT,
+    DROPS_RECORDS,
+    ENTRY,
+    NO_HEADER,
+    SECTION,
+    not_known,
+    with_told,
+)
 from sidecar.topic_policy import OnUnkeyed, TopicPolicy
 
 _FLAGS: Final = {
@@ -55,6 +63,7 @@ class CommandRules:
     `entry`: the pattern of its entry in `compaction.topics`, None without one. `declared_by`: what declares its strategy, "" if
     nothing does. `chosen_by`: what has the last word on it. `contradictions`: a sentence for each flag that says something else
     than what is declared.
+    `may_change_strategy`: whether the newest compaction may have been by another strategy.
     `candidate_header`: the header's name whatever the strategy, for a forecast of every strategy.
     """
 
@@ -63,6 +72,7 @@ class CommandRules:
     why_not: str = ""
     entry: str | None = None
     declared_by: str = ""
+    may_change_strategy: bool = False
     contradictions: tuple[str, ...] = ()
     chosen_by: str = ""
     candidate_header: str = ""
@@ -85,13 +95,13 @@ class CommandRules:
         Where nothing declares the topic's strategy, it is that of the newest compaction.
         """
         newest = newest_strategy(state)
-        if self.declared_by or newest is None or newest == self.in_use:
+        if self.may_change_strategy or newest is None or newest == self.in_use:
             return None
         header = f" --header {newest.header}" if newest.header else ""
         return Objection(
             str(state.lineage.topic_partition),
             f"its newest compaction was by strategy {newest}, this one would be by {self.in_use}, and nothing declares the "
-            f"topic's strategy: no entry in compaction.topics names it",
+            f"topic's strategy: no entry in compaction.topics gives it",
             f"Give --strategy {newest.strategy}{header} to go on as before, or --override to change the strategy",
         )
 
@@ -101,9 +111,9 @@ def command_rules(
 ) -> CommandRules:
     """Resolve the flags for a topic. Raises SettingsError for flags that cannot be meant together.
 
-    A topic's strategy is declared by its entry in `compaction.topics`, also if that names none (`run` uses it all the same),
-    or by its config `compaction.strategy`. The other flags contradict an entry only where the settings give them a value.
-    A forecast writes nothing: no flag contradicts anything there.
+    A topic's strategy is declared by its entry in `compaction.topics`, by `compaction` for a topic that has an entry, or by
+    the topic's config `compaction.strategy`; a default declares nothing. The other flags contradict an entry only where the
+    settings give them a value. A forecast writes nothing: no flag contradicts anything there.
     """
     entry = settings.entry_of(topic)
     pattern = None if entry is None else entry.pattern
@@ -135,12 +145,17 @@ def command_rules(
             contradictions.append(f"{says} was given, but {ENTRY} {pattern} says {name} {str(declared_value).lower()}")
     if given.delete_retention_ms is not None:
         values["delete_retention_ms"] = given.delete_retention_ms
+    given_too = {name: "flag" for name in DROPS_RECORDS if getattr(given, name, None) is not None}
+    unknown = not_known(found.policy, {**found.sources, **given_too}, strategy, told)
+    if unknown:
+        return CommandRules(topic, None, unknown, pattern)
     falls_back = strategy is Strategy.HEADER and not in_use.header
     return CommandRules(
         topic,
         found.policy.model_copy(update=values),
         entry=pattern,
         declared_by=declared_by,
+        may_change_strategy=bool(declared_by) and found.is_declared,
         contradictions=tuple(contradictions),
         chosen_by="flag"
         if is_given and not (declared_by and in_use == declared)
@@ -151,11 +166,13 @@ def command_rules(
 
 
 def _declared_by(source: str, pattern: str | None) -> str:
-    """What declares a topic's strategy. `source`: of its value. `pattern`: of its entry."""
-    if pattern is not None:
-        entry = f"{ENTRY} {pattern}"
-        return entry if source == entry else f"{entry} (strategy: {source})"
-    return "" if source in {DEFAULT, SECTION} else f"its config compaction.strategy ({source})"
+    """What declares a topic's strategy, "" if nothing does. `source`: of its value. `pattern`: of its entry."""
+    if source == DEFAULT or (source == SECTION and pattern is None):
+        return ""
+    if pattern is None:
+        return f"its config compaction.strategy ({source})"
+    entry = f"{ENTRY} {pattern}"
+    return entry if source == entry else f"{entry} (strategy: {source})"
 
 
 def _words(given: GivenRules) -> str:

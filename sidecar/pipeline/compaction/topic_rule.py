@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import structlog
 
+from sidecar.broker.topic_policy import TOPIC_CONFIGS
 from sidecar.compaction_strategy import Strategy, header_name, strategy_in_use, strategy_of
 from sidecar.config import CompactionPolicy, CompactionSettings
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy
+from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)
 
@@ -23,6 +24,8 @@ FROM_BROKER: Final = {
 }
 """What the broker's word counts for, by our name and that of `TopicPolicy`: these say which records must stay, or must go. The
 other settings weigh costs, and those of an archive are not those of a disk."""
+DROPS_RECORDS: Final = ("strategy", "header", "delete_retention_ms", "min_compaction_lag_ms")
+"""Of these, a wrong value drops records that the topic keeps."""
 ENTRY: Final = "compaction.topics, entry"
 SECTION: Final = "compaction"
 DEFAULT: Final = "default"
@@ -49,25 +52,26 @@ class TopicRule:
         """That no header is named although the strategy needs one, "" if all is well."""
         return NO_HEADER if self.strategy is Strategy.HEADER and not header_name(self.header) else ""
 
+    @property
+    def is_declared(self) -> bool:
+        """Whether the settings or the topic's config give the strategy, and for `header` the header: a default says nothing."""
+        names = ("strategy", "header") if self.strategy is Strategy.HEADER else ("strategy",)
+        return all(self.sources.get(name, DEFAULT) != DEFAULT for name in names)
+
 
 def topic_rule(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:
-    """Whether `run` compacts a topic, and how. Pure.
-
-    A broker that is asked and has not told the topic's `cleanup.policy` may be keeping every record: until it tells, nothing is
-    compacted.
-    """
+    """Whether `run` compacts a topic, and how. Pure."""
     policy = settings.of_topic(topic)
     if policy is None:
         return TopicRule(None, NOT_NAMED if settings.enabled else "compaction.enabled is false")
     refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
     if refusal:
         return TopicRule(None, f"{refusal}; compaction.ignore_cleanup_policy in its entry compacts it all the same")
-    if (
-        told.unanswered == NOT_TOLD
-        and "strategy" not in settings.model_fields_set | settings.overrides_of(topic).keys()
-    ):
-        return TopicRule(None, f"its compaction.strategy is not known: {told.unanswered}")
-    return with_told(settings, topic, told)
+    rule = with_told(settings, topic, told)
+    if rule.policy is None:
+        return rule
+    unknown = not_known(rule.policy, rule.sources, rule.strategy, told)
+    return TopicRule(None, unknown) if unknown else rule
 
 
 def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:
@@ -106,12 +110,33 @@ def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> To
 
 
 def keeps_every_record(told: TopicPolicy) -> str:
-    """Why a topic must be taken for one that keeps all its records, "" if it need not: by its broker, or as nobody was asked."""
-    if told.cleanup_policy is None:
-        return f"its cleanup.policy is not known: {told.unanswered}" if told.unanswered else ""
-    if told.is_compacted:
+    """Why a topic keeps all its records by its `cleanup.policy`, "" if it does not, or if its policy is not known."""
+    if told.cleanup_policy is None or told.is_compacted:
         return ""
     return f"its cleanup.policy is {','.join(sorted(told.cleanup_policy))}, without compact"
+
+
+def not_known(policy: CompactionPolicy, sources: Mapping[str, str], strategy: Strategy, told: TopicPolicy) -> str:
+    """Why a topic must be left alone whose broker was asked and has not reported its configs, "" if it need not.
+
+    The topic may keep every record, or another record of each key, or keep tombstones for longer. So nothing is compacted
+    unless the settings have each of these values. Where no broker is configured, the settings and the defaults decide.
+    """
+    if not told.unanswered:
+        return ""
+    missing = {
+        name: TOPIC_CONFIGS[FROM_BROKER[name]][0]
+        for name in DROPS_RECORDS
+        if sources[name] == DEFAULT and (name != "header" or strategy is Strategy.HEADER)
+    }
+    if told.cleanup_policy is None and not policy.ignore_cleanup_policy:
+        missing = {"ignore_cleanup_policy": TOPIC_CONFIGS["cleanup_policy"][0], **missing}
+    if not missing:
+        return ""
+    return (
+        f"not known of its configs: {', '.join(missing.values())} ({told.unanswered}); to compact it all the same, set in "
+        f"`compaction` or in its entry of compaction.topics: {', '.join(missing)}"
+    )
 
 
 class TopicRules:
