@@ -13,8 +13,9 @@ from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.topic_configs import ask_topics
 from sidecar.broker.topic_policy import resolve_policy
 from sidecar.clock import ManualClock
-from sidecar.config import load_settings
+from sidecar.config import CompactionSettings, load_settings
 from sidecar.pipeline import effective_policy as shown
+from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.topic_policy import TopicPolicy
 from tests.golden import golden
 
@@ -22,7 +23,13 @@ KNOWN = {"cleanup.policy": "compact", "compaction.strategy": "header", "compacti
 
 
 class Fork:
-    """A broker that carries KIP-280. Like every broker, it leaves configs out of its answer that it does not know."""
+    """A broker that carries KIP-280. Like every broker, it leaves configs out of its answer that it does not know.
+
+    `source`: where it has them from, as Kafka numbers it: 1 the topic, 4 its own properties, 5 the default.
+    """
+
+    def __init__(self, source: int = 1) -> None:
+        self.source = source
 
     def send(self, request: Any, _node_id: int | None = None) -> Any:
         results = [
@@ -30,7 +37,7 @@ class Fork:
                 error_code=0,
                 resource_name=resource.resource_name,
                 configs=[
-                    SimpleNamespace(name=name, value=KNOWN[name], config_source=1, is_sensitive=False)
+                    SimpleNamespace(name=name, value=KNOWN[name], config_source=self.source, is_sensitive=False)
                     for name in resource.configuration_keys
                     if name in KNOWN
                 ],
@@ -40,8 +47,8 @@ class Fork:
         return SimpleNamespace(results=results)
 
 
-def told() -> TopicPolicy:
-    found = ask_topics(cast("BrokerConnection", Fork()), ["orders"])
+def told(source: int = 1) -> TopicPolicy:
+    found = ask_topics(cast("BrokerConnection", Fork(source)), ["orders"])
     return resolve_policy("orders", found.values["orders"], {}, ())
 
 
@@ -50,6 +57,20 @@ def test_the_configs_are_asked_for_and_believed() -> None:
     assert (policy.compaction_strategy, policy.compaction_strategy_header) == ("header", "seq")
     assert policy.origins["compaction_strategy"] == "topic"
     assert policy.origins["retention_ms"] == "not known"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [(2, "broker, dynamic"), (3, "cluster, dynamic"), (4, "broker's properties"), (5, "Kafka's default")],
+)
+def test_what_a_broker_reports_as_its_own_default_counts_for_the_topic(source: int, name: str) -> None:
+    """`log.cleaner.compaction.strategy` comes back under the topic config's name, with another source."""
+    policy = told(source)
+    settings = CompactionSettings.model_validate({"topics": ["orders"]})
+    rule = topic_rule(settings, "orders", policy)
+    assert rule.policy is not None
+    assert (rule.policy.strategy, rule.policy.header) == ("header", "seq")
+    assert (rule.sources["strategy"], rule.sources["header"], rule.is_declared) == (name, name, True)
 
 
 @pytest.mark.parametrize(

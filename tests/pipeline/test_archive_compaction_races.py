@@ -18,6 +18,7 @@ from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.compaction.staging import COPIES
 from sidecar.pipeline.verify import verify_partition
 from tests.pipeline.archives import (
     NOW_MS,
@@ -27,6 +28,7 @@ from tests.pipeline.archives import (
     compact_one,
     compactor,
     only_state,
+    records_of,
     sound,
     use,
 )
@@ -51,37 +53,61 @@ class Left:
                 raise Killed(f"{operation} {key}")
 
 
+@pytest.mark.parametrize("in_steps", [False, True], ids=["at once", "in steps"])
 @pytest.mark.parametrize("local", [True, False], ids=["staged here", "staged in the store"])
 def test_death_at_any_call_leaves_the_old_archive_or_the_new_one(
-    local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: bool, in_steps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also between two steps of a job that is larger than `compaction.max_staging_bytes`: nothing is committed before the last."""
     store = archived(tmp_path, "append-time-0")
     use(monkeypatch, store)
     objects, modified_ms = dict(store.objects), dict(store.modified_ms)
     before = only_state(store)
     staging = tmp_path / "staging" if local else None
-    rules = CompactionRules(NOW_MS, segment_bytes=20_000)
+    request = CompactionRequest(before.lineage.root, CompactionRules(NOW_MS, segment_bytes=20_000), WRITER)
+    largest = max(segment.parts[0].size_bytes for segment in before.segments)
+    steps: list[str] = []
+    bounded = ArchiveCompactor(
+        SETTINGS,
+        LocalStages(),
+        store.clock,
+        staging,
+        split_bytes=4096,
+        max_staging_bytes=COPIES * largest if in_steps else 2**62,
+        tell=steps.append,
+    )
     left = Left(10**9)
     store.before = left
-    assert compact_one(store, before, rules, staging).error is None
+    (done,) = bounded.compact([request])
+    assert done.error is None
+    assert (steps.count("uploading") > 1) == in_steps
     total = 10**9 - left.calls
     store.before = lambda _operation, _key: None
     new = only_state(store)
     assert total > 10
+    # Steps do not join their results; the next compaction does.
+    (repeated,) = bounded.compact([request])
+    assert repeated.error is None
+    settled = ranges(only_state(store))
+    assert (settled != ranges(new)) == in_steps
+    records = records_of(store, only_state(store))
     outcomes = set()
     for last in range(total):
         store.objects, store.modified_ms = dict(objects), dict(modified_ms)
         store.before = Left(last)
         with pytest.raises(Killed):
-            compact_one(store, before, rules, staging)
+            bounded.compact([request])
         store.before = lambda _operation, _key: None
         state = only_state(store)
         outcomes.add(state.next_number)
         assert ranges(state) == (ranges(before) if state.next_number == before.next_number else ranges(new))
         found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(NOW_MS), deep=True)
         assert found.problems == ()
-        assert compact_one(store, state, rules, staging).error is None
-        assert ranges(only_state(store)) == ranges(new)
+        (again,) = bounded.compact([request])
+        assert again.error is None
+        was_committed = state.next_number != before.next_number
+        assert ranges(only_state(store)) == (settled if was_committed else ranges(new))
+        assert records_of(store, only_state(store)) == records
     assert outcomes == {before.next_number, before.next_number + 1}
 
 

@@ -19,6 +19,7 @@ from sidecar.clock import ManualClock, SystemClock
 from sidecar.config import Settings
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
+from sidecar.metrics import Metrics
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import LocalEngines
@@ -220,7 +221,17 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
 
 
 @pytest.mark.parametrize("reason", RawReason)
-def test_every_reason_has_a_text_and_a_remedy(reason: RawReason) -> None:
-    from sidecar.pipeline.compaction.raw_uploads import _TEXTS
-
-    assert all(_TEXTS[reason])
+def test_every_reason_is_logged_counted_and_shown(reason: RawReason, tmp_path: Path) -> None:
+    (files,) = rounds_scan(copy_partitions(tmp_path, "orders-0"))().partitions
+    metrics = Metrics(ManualClock(NOW_MS))
+    raw = RawUploads(metrics.compaction.went_uncompacted)
+    with structlog.testing.capture_logs() as logs:
+        raw.note(files.segments[:2], reason, "so it is")
+    (line,) = logs
+    assert (line["event"], line["partition"], line["reason"]) == ("archived_without_compaction", "orders-0", reason)
+    assert line["log_level"] == ("error" if reason is RawReason.COMPACTION_FAILED else "warning")
+    assert line["detail"].endswith(": so it is")
+    assert all((line["detail"].partition(":")[0], line["effect"], line["remedy"]))
+    name = "tiered_sidecar_compaction_uncompacted_segments_total"
+    assert metrics.registry.get_sample_value(name, {"reason": str(reason)}) == 2
+    assert raw.status() == {"orders": {str(reason): 2}}
