@@ -12,7 +12,7 @@ from sidecar.archive.actions import Action, AdoptTopicId
 from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, encode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, NONCE_BYTES, Commit, Writer, decode_commit, digest, encode_commit
 from sidecar.archive.fold import fold
-from sidecar.archive.keys import COMMITS, below, checkpoint_key, commit_key, parse_root
+from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_root
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import Clock
 from sidecar.errors import (
@@ -82,6 +82,8 @@ class CommitLog:
         self._newest_seen = -1
         self._lost_in_a_row = 0
         self._newest_checkpoint = -1
+        self._is_resumed = False
+        self._unreadable: CorruptFile | None = None
         self._newest_listed = (-1, "")
         self._next_checkpoint_try = 0
         self._checkpoint_failures = 0
@@ -104,8 +106,9 @@ class CommitLog:
                 _log.warning("checkpoint_passed_over", key=below(self._root, checkpoint_key(number)), reason=str(error))
                 self.passed_over.append(error)
                 continue
+            state = self._followed(state, commits)
             self._newest_checkpoint = max(self._newest_checkpoint, number)
-            return self._followed(state, commits)
+            return state
         return self._followed(empty_state(self.lineage), commits)
 
     def read_whole_chain(self, *, below_number: int | None = None) -> PartitionState:
@@ -132,6 +135,7 @@ class CommitLog:
         if not (mark and last in listed and mark_of(listed[last]) == mark):
             self.require_commit(last, state.last_sha256)
         self._newest_checkpoint = newest_checkpoint
+        self._is_resumed = True
         return self._folded(state, listed)
 
     def require_commit(self, number: int, sha256: str | None) -> None:
@@ -193,11 +197,13 @@ class CommitLog:
             Fenced: a writer with a higher leader epoch has committed; this one must stop.
             CommitConflict: another writer was faster; its `state` is the one to decide on again.
             CoverageHole, CommitRefused: the actions break a rule of the archive; nothing was written.
+            CorruptFile: the store no longer has the commit before, or lost newer ones; nothing was written.
             OutcomeUnknown, StoreUnsafe: the put was sent, and its outcome is unknown. The next `read` resolves it.
 
         See `proves_not_committed`.
         """
         commit, body, state = self._prepare(actions, writer, expected)
+        self._require_newest(expected)
         is_ours = put_once(self._stored, self._clock, commit, body, self._settle_s)
         self._newest_seen = max(self._newest_seen, commit.number)
         if not is_ours:
@@ -205,6 +211,27 @@ class CommitLog:
         self._lost_in_a_row = 0
         self._checkpoint_if_due(commit.number, self._checkpoint_every, state)
         return state
+
+    def _require_newest(self, expected: PartitionState) -> None:
+        """Raise CorruptFile unless the store has the last commit of `expected`, and no trace of a newer one that is missing.
+
+        A create-only put proves nothing about the commits before it. Readers would refuse what was put on top of a missing one.
+        """
+        self._require_readable()
+        if expected.last_sha256 is not None:
+            self.require_commit(expected.next_number - 1, expected.last_sha256)
+        if self._is_resumed:
+            # `resume` saves this request for the many partitions that append nothing after a start.
+            known = self._newest_checkpoint
+            if self._stored.listed(CHECKPOINTS, start_after=checkpoint_key(known) if known >= 0 else ""):
+                self.read()
+            self._is_resumed = False
+        if expected.next_number <= self._newest_seen:
+            self._stored.commit_below(expected.next_number, self._newest_seen)
+
+    def _require_readable(self) -> None:
+        if self._unreadable is not None:
+            raise self._unreadable
 
     def require_fit(self, actions: Sequence[Action], writer: Writer, expected: PartitionState) -> None:
         """Raise what `append` would raise before its put, such as CommitRefused for a commit that is too large."""
@@ -249,17 +276,27 @@ class CommitLog:
             raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
 
     def leave_checkpoint(self, state: PartitionState) -> None:
-        """The writer rests: write a checkpoint if it spares the next reader much. A failure is only noted."""
+        """The writer rests: write a checkpoint if it spares the next reader much. A failure of the store is only noted.
+
+        Raises CorruptFile if a checkpoint was due, here or after a commit, and the archive could not be read.
+        """
         number = state.next_number - 1
         spares = max(SPARED_MIN, min(self._checkpoint_every, number // SPARED_SHARE))
         self._checkpoint_if_due(number, spares, state)
+        self._require_readable()
 
     def _checkpoint_if_due(self, number: int, every: int, state: PartitionState) -> None:
-        """Write a checkpoint where one is due. It spares readers time and nothing else: a failure is only noted."""
+        """Write a checkpoint where one is due. It spares readers time and nothing else: a failure of the store is only noted.
+
+        Damage is kept for `_require_readable`. After a commit it must not be raised: it would look like proof that nothing was
+        committed.
+        """
         if number < max(self._newest_checkpoint + every, self._next_checkpoint_try):
             return
         try:
             self._write_checkpoint(state if state.is_whole else self.read())
+        except CorruptFile as error:
+            self._unreadable = error
         except SidecarError as error:
             # Each try reads the whole state: a store that refuses for good must not cost that with every commit.
             self._checkpoint_failures += 1

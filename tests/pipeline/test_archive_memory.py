@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.archive.actions import AdoptTopicId, Clean
+from sidecar.archive.actions import AdoptTopicId, Clean, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.extent import extent_of
 from sidecar.archive.keys import NO_TOPIC_ID
@@ -26,7 +26,7 @@ from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from tests.pipeline.remembered_site import KEYS, NAME, PARTITION, Site
-from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, status_of
+from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, rounds_over, status_of
 
 CRC_POSITION = 17
 """Of the field in a batch of magic 2."""
@@ -321,3 +321,63 @@ def test_attempts_that_are_left_are_settled_with_the_whole_archive(site: Site) -
     report, _ = site.run()
     assert report.errors == []
     assert site.is_read_anew, "nothing was resumed"
+
+
+LOST: dict[str, Callable[[Site, str], object]] = {
+    "gone": lambda site, commit: site.store.objects.pop(commit),
+    "all": lambda site, _commit: site.store.objects.clear(),
+    "replaced": lambda site, commit: site.store.objects.update({commit: _another_commit(site)}),
+}
+
+
+def _another_commit(site: Site) -> bytes:
+    """As a writer commits it that goes on where a bucket was rolled back to."""
+    del site.store.objects[(last := _last_commit(site))]
+    log = CommitLog(site.store, archived_states(site.store)[PARTITION].lineage.root, site.store.clock)
+    state = log.read()
+    log.append(
+        [Lost(state.end_offset or 0, (state.end_offset or 0) + 1, "another history")], Writer(2, 4, "other"), state
+    )
+    return site.store.objects[last]
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_running_process_appends_nothing_on_top_of_a_commit_that_is_gone(site: Site, lost: str) -> None:
+    """The store loses it between two rounds: nothing but the next commit asks for it."""
+    bring_back = site.hide(3)
+    with site.process() as tools:
+        rounds = rounds_over(tools, site.log_dir)
+        assert rounds.run_once().errors == []
+        last = _last_commit(site)
+        for key in [key for key in site.store.objects if "/checkpoints/" in key]:
+            del site.store.objects[key]
+        LOST[lost](site, last)
+        left = {key for key in site.store.objects if "/commits/" in key}
+        bring_back()
+        for _ in range(2):
+            report = rounds.run_once()
+            (error,) = report.errors
+            assert isinstance(error, CorruptFile)
+            assert error.file == last
+            assert [outcome.archived for outcome in report.outcomes] == [[]]
+    assert "is missing, although it was seen before" in str(_stopped(site)) or lost == "replaced"
+    assert {key for key in site.store.objects if "/commits/" in key} == left
+
+
+def test_a_start_sees_by_a_checkpoint_that_newer_commits_than_it_remembers_are_missing(site: Site) -> None:
+    """Another broker's sidecar went on; its newest commit is lost, and its checkpoint is not."""
+    bring_back = site.hide(3)
+    site.run()
+    (memory,) = site.state_dir.rglob("archives.sqlite")
+    remembered = memory.read_bytes()
+    bring_back()
+    site.run()
+    memory.write_bytes(remembered)
+    last = _last_commit(site)
+    assert last.replace("/commits/", "/checkpoints/") in site.store.objects
+    commit = site.store.objects.pop(last)
+    for _ in range(2):
+        assert "is missing, although it was seen before" in str(_stopped(site))
+        assert last not in site.store.objects
+    site.store.objects[last] = commit
+    assert site.run()[0].errors == []

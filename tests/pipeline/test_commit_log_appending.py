@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.archive.actions import Add, AdoptTopicId, Lost
 from sidecar.archive.commit import Writer
-from sidecar.archive.state import empty_state
+from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
 from sidecar.errors import (
     CommitRefused,
+    CorruptFile,
     CoverageHole,
     Fenced,
     ObjectDamaged,
@@ -29,7 +33,7 @@ from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
 from tests.archive.builders import LINEAGE, NAMELESS, WRITER, a_segment
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
-from tests.pipeline.commit_logs import ROOT, a_log, filled
+from tests.pipeline.commit_logs import CHECKPOINT_9, ROOT, a_log, filled, key_of
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_a_store_that_overwrites_is_unsafe() -> None:
     state = filled(store, 1)
 
     def overtake(operation: str, key: str) -> None:
-        if operation == "read":
+        if operation == "read" and key == key_of(1):
             store.before = lambda operation, key: None
             a_log(store).append([Add(a_segment(100, 150, "other"))], WRITER, state)
 
@@ -263,3 +267,85 @@ def test_time_never_goes_back_in_the_log() -> None:
     clock.advance_ms(-3000)
     state = a_log(store).append([Add(a_segment(100))], WRITER, state)
     assert state.last_committed_at_ms == 5000
+
+
+def replaced(store: MemoryStore, key: str) -> None:
+    """As after a rollback of the bucket: another writer has committed under the same number."""
+    del store.objects[key]
+    log = a_log(store)
+    state = log.read()
+    log.append([Lost(state.end_offset or 0, (state.end_offset or 0) + 1, "another history")], WRITER, state)
+
+
+LOST: dict[str, Callable[[MemoryStore], None]] = {
+    "its commit": lambda store: store.objects.pop(key_of(4)) and None,
+    "everything": lambda store: store.objects.clear(),
+    "replaced": lambda store: replaced(store, key_of(4)),
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_nothing_is_put_on_top_of_a_commit_that_is_gone(lost: str) -> None:
+    store = MemoryStore()
+    log = a_log(store)
+    state = filled(store, 5)
+    LOST[lost](store)
+    left = dict(store.objects)
+    for _ in range(2):
+        with pytest.raises(CorruptFile, match=r"commit 4 (is missing|has SHA-256)") as caught:
+            log.append([Add(a_segment(500))], WRITER, state)
+        assert caught.value.file == key_of(4)
+        assert proves_not_committed(caught.value)
+    assert store.objects == left
+
+
+def test_a_resumed_writer_sees_by_a_checkpoint_that_newer_commits_are_missing() -> None:
+    """What it remembers is commit 4. Another writer's commits went up to 9, with a checkpoint, and the last ones are lost."""
+    store = MemoryStore()
+    state = filled(store, 5)
+    log = a_log(store)
+    newer = filled(store, 5, checkpoint_every=10)
+    assert CHECKPOINT_9 in store.objects
+    gone = {key_of(number): store.objects.pop(key_of(number)) for number in range(5, 10)}
+    assert log.resume(state, -1) == state
+    left = dict(store.objects)
+    for _ in range(2):
+        with pytest.raises(CorruptFile, match="commit 9 is missing, although it was seen before") as caught:
+            log.append([Add(a_segment(500))], WRITER, state)
+        assert proves_not_committed(caught.value)
+    assert store.objects == left
+    store.objects |= gone
+    with pytest.raises(CommitConflict) as conflict:
+        log.append([Add(a_segment(500))], WRITER, state)
+    assert conflict.value.state == newer
+    assert log.append([Add(a_segment(1000))], WRITER, newer) == a_log(store).read_whole_chain()
+
+
+def test_a_resumed_writer_lists_checkpoints_once_and_reads_none_that_it_knows() -> None:
+    store = MemoryStore()
+    state = filled(store, 11, checkpoint_every=10)
+    log = a_log(store)
+    log.resume(state, 10)
+    for expected in ({"read": 2, "put_if_absent": 1, "list": 1}, {"read": 2, "put_if_absent": 1}):
+        store.calls.clear()
+        state = log.append([Add(a_segment(state.end_offset or 0))], WRITER, state)
+        assert store.calls == expected, "commit n-1, and commit n back"
+
+
+@pytest.mark.parametrize("at_rest", [False, True])
+def test_an_archive_that_cannot_be_read_for_a_checkpoint_ends_its_writer(at_rest: bool) -> None:
+    """The commit that was due for one stays: it is proven to be stored."""
+    store = MemoryStore()
+    whole = filled(store, 9)
+    log = a_log(store, checkpoint_every=10)
+    state = newest_part(whole, 850)
+    log.resume(state, -1)
+    del store.objects[key_of(3)]
+    with capture_logs() as logs:
+        state = log.append([Add(a_segment(900))], WRITER, state)
+    assert [entry["event"] for entry in logs] == []
+    assert key_of(9) in store.objects
+    for _ in range(2):
+        with pytest.raises(CorruptFile, match="commit 3 is missing"):
+            log.leave_checkpoint(state) if at_rest else log.append([Add(a_segment(1000))], WRITER, state)
+    assert key_of(10) not in store.objects
