@@ -29,6 +29,14 @@ class RemovedSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitId:
+    """What tells one commit of a lineage from all others. `sha256`: of its exact bytes."""
+
+    number: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """A lineage after its first `next_number` commits.
 
@@ -64,6 +72,11 @@ class PartitionState:
         """Below it everything live is compacted with all that lies below; the archive's start where nothing is."""
         start_offset = self.start_offset or 0
         return start_offset if self.clean is None else max(self.clean.end_offset, start_offset)
+
+    @property
+    def last_commit(self) -> CommitId | None:
+        """The newest commit, None before the first."""
+        return None if self.last_sha256 is None else CommitId(self.next_number - 1, self.last_sha256)
 
     @property
     def last_segment(self) -> ArchivedSegment | None:

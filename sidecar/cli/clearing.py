@@ -35,8 +35,12 @@ def gc(
 ) -> int:
     """Delete objects of replaced segments, and of uploads that were given up, once their grace period is over.
 
-    What a live segment names is never deleted. Work files of killed compactions and objects of killed probes go too, whatever
-    the topics. Unfinished multipart uploads are aborted where the store lists them. All of these go after a day at least.
+    What a live segment names is never deleted. All commits are read for that, without checkpoints. This command has no memory
+    of the archive. A missing commit stops it if a later commit or a checkpoint shows that it existed. If the newest commits are
+    missing and no checkpoint shows them, it deletes their segments as objects that no commit names. After the bucket lost objects
+    or was rolled back, wait until `run` or `backfill`, with its old state directory, has finished without an error. Work files of
+    killed compactions and objects of killed probes go too, whatever the topics. Unfinished multipart uploads are aborted where the
+    store lists them. All of these go after a day at least.
     Ages are measured by the store's clock: a small object is put below _probe/, read and deleted, also with --dry-run.
     A store without modification times is refused with exit code 6. Exit code 3 if a partition could not be read; nothing is
     deleted there.

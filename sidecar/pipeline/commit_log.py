@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, encode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, NONCE_BYTES, Commit, Writer, decode_commit, digest, encode_commit
 from sidecar.archive.fold import fold
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_root
-from sidecar.archive.state import PartitionState, empty_state
+from sidecar.archive.state import CommitId, PartitionState, empty_state
 from sidecar.clock import Clock
 from sidecar.errors import (
     CommitRefused,
@@ -69,8 +69,15 @@ class CommitLog:
         randomness: Randomness | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
         settle_s: float = SETTLE_S,
+        known: Callable[[], CommitId | None] = lambda: None,
     ) -> None:
-        """Args: randomness: of the nonces, the machine's by default. settle_s: see `put_once`."""
+        """Build it; sends nothing.
+
+        Args:
+            randomness: of the nonces, the machine's by default.
+            settle_s: see `put_once`.
+            known: the newest commit that this process knows by other means, asked at each reading. It must be in the store.
+        """
         self.lineage = parse_root(root)
         self._store = store
         self._stored = StoredCommits(store, root)
@@ -79,6 +86,7 @@ class CommitLog:
         self._randomness = randomness or SystemRandomness()
         self._checkpoint_every = checkpoint_every
         self._settle_s = settle_s
+        self._known = known
         self._newest_seen = -1
         self._lost_in_a_row = 0
         self._newest_checkpoint = -1
@@ -93,8 +101,9 @@ class CommitLog:
         """The state after the newest commit: from the newest valid checkpoint and the commits after it.
 
         Raises:
-            CorruptFile: a commit is damaged or missing, or does not fit its predecessor or its checkpoint. A damaged checkpoint is
-                passed over. A valid one is not: without its commit the next commits would begin another history.
+            CorruptFile: a commit is damaged or missing, or does not fit its predecessor, its checkpoint or what is known. A
+                damaged checkpoint is passed over. A valid one is not: without its commit the next commits would begin another
+                history.
         """
         self.passed_over = []
         numbers, commits = self._stored.listed_together()
@@ -175,6 +184,9 @@ class CommitLog:
         return self._folded(state, self._stored_from(known) if listed is None else listed)
 
     def _folded(self, state: PartitionState, listed: Mapping[int, ObjectFacts]) -> PartitionState:
+        known = self._known()
+        if known is not None:
+            self._newest_seen = max(self._newest_seen, known.number)
         newest = max(listed, default=-1)
         self._newest_listed = (newest, mark_of(listed[newest]) if listed else "")
         tail = {number: facts for number, facts in listed.items() if number >= state.next_number}
@@ -187,6 +199,8 @@ class CommitLog:
             raise CorruptFile(f"the commit log contradicts itself: {error}", file=self._root) from error
         if state.next_number <= self._newest_seen:
             self._stored.commit_below(state.next_number, self._newest_seen)
+        if known is not None and known != state.last_commit:
+            self.require_commit(known.number, known.sha256)
         self._newest_seen = state.next_number - 1
         return state
 

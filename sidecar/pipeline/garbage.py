@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from sidecar.archive.actions import Purge
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import COMMITS, SEGMENTS, below, commit_key, indexes_key, log_key, parse_segment_key
-from sidecar.archive.state import PartitionState, RemovedSegment
+from sidecar.archive.state import CommitId, PartitionState, RemovedSegment
 from sidecar.clock import Clock
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
@@ -47,6 +47,7 @@ def collect_garbage(
     store_now_ms: int,
     grace_period_ms: int,
     in_progress: Collection[str] = (),
+    known: Callable[[], CommitId | None] = lambda: None,
     randomness: Randomness | None = None,
     dry_run: bool = False,
 ) -> Collected:
@@ -60,20 +61,23 @@ def collect_garbage(
         store_now_ms: by the store's clock (`read_store_clock`), as all times of objects. An earlier one errs on the safe side.
         grace_period_ms: longer than the longest read. Orphans are kept for `ORPHAN_MS` at least.
         in_progress: ids of segments whose upload may go on.
+        known: see `CommitLog`.
         dry_run: delete nothing, and commit nothing.
 
     Raises CorruptFile, StoreError, Fenced.
     """
-    log = CommitLog(store, root, clock, randomness=randomness)
+    log = CommitLog(store, root, clock, randomness=randomness, known=known)
     state = log.read()
     if not state.next_number:
         return Collected()
     orphans = list(_orphans(store, root, state, orphaned_until_ms(store_now_ms, grace_period_ms), in_progress))
     due = _due(store, root, state, store_now_ms - grace_period_ms)
-    if orphans:
-        # No writer commits a segment that it uploaded so long ago (`CommitWindow`). To read the newest commits again costs little.
-        named = _named(log.refresh(state))
+    if orphans or due:
+        # A checkpoint may be wrong: commits may name what it leaves out or calls removed. This also reads what was committed since.
+        state = log.read_whole_chain()
+        named = _named(state)
         orphans = [key for key in orphans if _segment_id(root, key) not in named]
+        due = _due(store, root, state, store_now_ms - grace_period_ms)
     if dry_run:
         return Collected(len(due), len(orphans))
     store.delete(orphans)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.lineage import require_continuation
-from sidecar.archive.state import PartitionState, newest_part
+from sidecar.archive.state import CommitId, PartitionState, newest_part
 from sidecar.errors import ObjectMissing
-from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.pipeline.commit_log import CommitLog
@@ -58,6 +58,11 @@ class KnownArchive:
         """Exclusive end of the archive as far as it is known; None if there is none, or nothing was ever known."""
         state = self.state  # Once: a turn may forget it while another thread looks.
         return self.last_end_offset if state is None else state.end_offset
+
+    def newest_commit(self, root: ObjectKey) -> CommitId | None:
+        """The newest commit of this lineage that was seen; None if none was. Any thread may ask."""
+        state = self.state or self._before  # In this order: who forgets the one has noted the other.
+        return state.last_commit if state is not None and state.lineage.root == root else None
 
     def opened(self) -> tuple[PartitionState, CommitLog]:
         """The state and the log to append to. Only after `open`."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Container
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
@@ -207,6 +208,7 @@ class PartitionArchiver:
             starts,
             starts.unnoted_in(state),
             starts.is_unknown,
+            partial(self._known.newest_commit, state.lineage.root),
         )
 
     def not_reached(self, plan: PartitionPlan) -> PartitionOutcome:

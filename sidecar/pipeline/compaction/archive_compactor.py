@@ -207,7 +207,14 @@ class ArchiveCompactor:
         if plan is None:
             return
         store = process_store.store_of(self._settings)
-        log = CommitLog(store, request.root, self._clock, randomness=self._randomness, settle_s=SETTLE_S_PATIENT)
+        log = CommitLog(
+            store,
+            request.root,
+            self._clock,
+            randomness=self._randomness,
+            settle_s=SETTLE_S_PATIENT,
+            known=request.newest_commit,
+        )
         gone = [output for output in found.outputs if not output.unchanged]
         try:
             self._confirm(request, plan.state)

@@ -62,6 +62,7 @@ class ArchiveJobs:
             one.assessment.first_uncleanable_offset,
             one.policy.keep_raw_ms,
             may_change_strategy=self._is_declared(one),
+            newest_commit=one.led.newest_commit,
         )
 
     def _is_declared(self, one: Compacting) -> bool:

@@ -64,7 +64,7 @@ class ArchivePlan:
 
 def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -> ArchivePlan:
     """Read the commits, and the producer states that decide. Raises Fenced, CorruptFile, StoreError."""
-    state = CommitLog(store, request.root, clock).read()
+    state = CommitLog(store, request.root, clock, known=request.newest_commit).read()
     writer = request.writer or operator(state)
     if writer.leader_epoch < state.highest_leader_epoch:
         raise Fenced(

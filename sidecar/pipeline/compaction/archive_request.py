@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sidecar.archive.commit import Writer
+from sidecar.archive.state import CommitId
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import SidecarError
@@ -20,7 +22,7 @@ class CompactionRequest:
 
     `writer`: None for whoever committed last: a commit of a later leader fences it all the same. `keep_raw_ms`: how long
     raw segments that are replaced stay beyond the grace period. `may_change_strategy`: whether the newest compaction may have
-    been by another strategy.
+    been by another strategy. `newest_commit`: see `LedPartition`; by hand none is known.
     """
 
     root: ObjectKey
@@ -29,6 +31,7 @@ class CompactionRequest:
     end_offset: int | None = None
     keep_raw_ms: int = 0
     may_change_strategy: bool = True
+    newest_commit: Callable[[], CommitId | None] = field(default=lambda: None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class ClearingUp:
             grace_period_ms=self._grace_period_ms,
             randomness=tools.randomness,
             in_progress={attempt.segment_id for attempt in tools.journal.attempts(led.root)},
+            known=led.newest_commit,
         )
         if found.objects:
             _log.info(

@@ -44,7 +44,7 @@ class Look:
 
     def __call__(self, led: LedPartition, policy: CompactionPolicy) -> Assessment:
         """Weigh one partition. Raises CorruptFile, StoreError."""
-        state = CommitLog(self._store, led.root, self._clock).read()
+        state = CommitLog(self._store, led.root, self._clock, known=led.newest_commit).read()
         timestamps_ms: dict[int, int] = {}
         clean_end_offset = state.clean_end_offset
         if needs_first_batches(policy):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field, replace
 
+from sidecar.archive.state import CommitId
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy
 from sidecar.errors import PartitionError
@@ -20,7 +21,7 @@ class LedPartition:
     `files`: its directory as it was listed, by which leadership is asked for again; None where nobody asks.
     `log_starts`: what is seen of its log start, also after this; None with `files`. `unnoted_before_offset`: records below it
     look deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the archive could not be
-    read to tell whether they were.
+    read to tell whether they were. `newest_commit`: the newest one that this process knows, also after this.
     """
 
     topic_partition: TopicPartition
@@ -31,6 +32,7 @@ class LedPartition:
     log_starts: LogStarts | None = None
     unnoted_before_offset: int | None = None
     is_deletion_unknown: bool = False
+    newest_commit: Callable[[], CommitId | None] = field(default=lambda: None, compare=False)
 
     @property
     def waits_because(self) -> str:
