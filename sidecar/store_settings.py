@@ -94,7 +94,9 @@ class S3Settings(StoreSection):
     checksum: ChecksumMode = ChecksumMode.CRC32C
     """`none` for stores that refuse checksum headers; contents are then compared by size only."""
     conditional_writes: bool = True
-    """Send `If-None-Match: *`. Off only for stores that refuse the header, and then only with `single_writer`."""
+    """Send `If-None-Match: *`. Off only for stores that refuse the header, and then only with `single_writer`. A put that the
+    network delays may then replace a later commit of the same writer. The next commit notices that, and the partition stops: keep
+    versions of the bucket, to restore the replaced commit from."""
     sign_payload: bool = False
     """Hash bodies with SHA-256 for the signature as well. Costs more CPU than all the rest of an upload."""
     server_side_encryption: ServerSideEncryption | None = None
@@ -143,7 +145,8 @@ class StoreSettings(StoreSection):
     url: str
     """`s3://bucket/prefix`, a directory (`/archive` or `file:///archive`), or any other fsspec URL."""
     single_writer: bool = False
-    """Promise that nobody else writes here; accepts a store without create-only puts."""
+    """Promise that no other sidecar writes here; accepts a store without create-only puts. Where the store ignores the condition,
+    set `s3.conditional_writes: false`, so that uploads and compactions of this sidecar do not overwrite each other's commits."""
     bandwidth_bytes_per_s: Reloadable[Annotated[int, Field(ge=64 * 1024)] | None] = None
     """Upper bound of all uploads together, those of compaction included; default unlimited."""
     read_bytes_per_s: Reloadable[Annotated[int, Field(ge=1024 * 1024)] | None] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -42,6 +43,9 @@ _DELETE_BATCH = 1000
 _SMALL_BYTES = MIB
 """Objects up to this size do not count against the bound of buffers in memory."""
 
+_LOOKS = tuple(threading.Lock() for _ in range(64))
+"""By key. Without conditional writes a check and its put are one step: uploads, compaction and gc of a process commit at once."""
+
 
 class S3Store:
     """Objects of one bucket below one prefix. Safe for use from several threads."""
@@ -75,7 +79,11 @@ class S3Store:
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`. Repeated only where the store said that it did nothing."""
-        self._put_if_absent(key, body, lambda: body)
+        if self._s3.settings.conditional_writes:
+            self._put_if_absent(key, body, lambda: body)
+        else:
+            with _LOOKS[hash(key) % len(_LOOKS)]:
+                self._put_if_absent(key, body, lambda: body)
 
     def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
         """As `put_if_absent`; each time that all but the body's end has been sent, `before_last_bytes` is called."""

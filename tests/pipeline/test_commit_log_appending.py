@@ -349,3 +349,27 @@ def test_an_archive_that_cannot_be_read_for_a_checkpoint_ends_its_writer(at_rest
         with pytest.raises(CorruptFile, match="commit 3 is missing"):
             log.leave_checkpoint(state) if at_rest else log.append([Add(a_segment(1000))], WRITER, state)
     assert key_of(10) not in store.objects
+
+
+def test_a_delayed_put_that_replaces_a_later_commit_stops_the_next_one() -> None:
+    """A store without conditions. A proxy holds the first put of commit 1 until the same writer has committed another one."""
+    store = MemoryStore()
+    log, state = a_log(store), filled(store, 1)
+    delayed: list[bytes] = []
+    put = store.put_if_absent
+
+    def lost(key: ObjectKey, body: bytes) -> None:
+        delayed.append(body)
+        raise OutcomeUnknown("no answer")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "put_if_absent", lost)
+        with pytest.raises(OutcomeUnknown):
+            log.append([Add(a_segment(100))], WRITER, state)
+    assert store.put_if_absent == put
+    state = log.append([Add(a_segment(100, name="again"))], WRITER, log.read())
+    store.objects[key_of(1)], replaced_commit = delayed[0], store.objects[key_of(1)]
+    with pytest.raises(CorruptFile, match="commit 1 has SHA-256"):
+        log.append([Add(a_segment(200))], WRITER, state)
+    store.objects[key_of(1)] = replaced_commit
+    assert log.append([Add(a_segment(200))], WRITER, state) == a_log(store).read_whole_chain()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from pydantic import SecretStr, ValidationError
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectExists, SettingsError
 from sidecar.model import ObjectKey
+from sidecar.ports import ObjectFacts
 from sidecar.storage.s3 import S3Store
 from sidecar.storage.s3_client import make_client, time_of
 from sidecar.store_settings import S3Settings, StoreSettings
@@ -114,6 +118,30 @@ def test_a_store_without_conditions_looks_before_it_puts(moto_endpoint: str) -> 
         with pytest.raises(ObjectExists):
             store.put_if_absent(ObjectKey("a"), b"second")
         assert store.read(ObjectKey("a")) == b"first"
+
+
+def test_two_threads_of_a_single_writer_do_not_both_create_a_key(
+    moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The uploader and a compaction of one process commit side by side."""
+    with s3_store(moto_endpoint, new_bucket(moto_endpoint), single_writer=True, conditional_writes=False) as store:
+        head, both = store.head, Barrier(2)
+
+        def slow(key: ObjectKey) -> ObjectFacts | None:
+            found = head(key)
+            with suppress(BrokenBarrierError):
+                both.wait(0.5)  # The other one looks, too, before either puts.
+            return found
+
+        def created(body: bytes) -> bool:
+            with suppress(ObjectExists):
+                store.put_if_absent(ObjectKey("a"), body)
+                return True
+            return False
+
+        monkeypatch.setattr(store, "head", slow)
+        with ThreadPoolExecutor(2) as pool:
+            assert sorted(pool.map(created, [b"first", b"second"])) == [False, True]
 
 
 @pytest.mark.parametrize(
