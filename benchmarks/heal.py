@@ -5,7 +5,7 @@ Input       1,000 partitions x 10 rolled segments of one batch (and an active on
             10,000 snapshots are written, each with fsync, and every partition's directory is synced.
             And one partition with one rolled segment of 2 GiB.
             And one partition of 32 rolled segments of 64 MiB, a day each, whose two newest snapshots are missing: with right ones
-            below, and with empty ones below, from which no replay may begin.
+            below, and with empty ones below, from which no replay may begin: the whole log is read, for open transactions.
 Unit        seconds, and milliseconds per partition; again for the second run, which judges every snapshot and writes none.
             MB (10^6 bytes) of all its processes together at the peak, what they share counted once (Pss, every 50 ms).
 Run         python -m benchmarks.heal [--json result.json]                   (--tiny: 5 partitions, a segment of 1 MiB)
@@ -97,7 +97,7 @@ def write_partitions(log_dir: Path, partitions: int) -> Path:
 
 
 def newest_missing(scratch: Path, *, tiny: bool) -> list[Healing]:
-    """A log of a segment a day that lacks its two newest snapshots: in full, from a trusted snapshot, by the window alone."""
+    """A log of a segment a day that lacks its two newest snapshots: in full, from a trusted snapshot, above empty ones."""
     days, size_bytes = (TINY_DAYS, TINY_MIB * MIB) if tiny else (DAYS, DAY_MIB * MIB)
     log_dir = write_log_dir(scratch / "days", days, size_bytes, batch_ms=DAY_MS * BATCH_BYTES // size_bytes)
     (log_dir / ".kafka_cleanshutdown").touch()

@@ -3,10 +3,12 @@
 Exact: the state names every producer that the log below it, from offset 0 on, tells of and that a broker would still
 know, with the values of that log. Otherwise a live broker may have known more. A state is exact if all of these hold:
 
-- The beginning is known: the log begins at offset 0, or a snapshot that names producers stands where the replay began.
+- The beginning is known: the log begins at offset 0, or a snapshot that names producers stands at its start.
   An empty snapshot at a log's start proves nothing: a broker that finds no snapshots writes empty ones unread.
 - No cleaner has been in the batches that were replayed: what it removed cannot be replayed.
-- Open transactions are known: a replay that began inside the log has found every transaction that began below it.
+- A replay that began at a snapshot inside the log is as exact as that snapshot, see `knows_below`.
+
+Open transactions are not part of it: a state whose open transactions are not known is never written.
 """
 
 from __future__ import annotations
@@ -19,6 +21,15 @@ def knows_beginning(state_at_start: ProducerTable) -> bool:
     return state_at_start.end_offset == 0 or len(state_at_start) > 0
 
 
-def is_exact(*, beginning_known: bool, cleaned: bool, transactions_known: bool = True) -> bool:
+def knows_below(*, recorded: bool | None, beginning_known: bool, compacted: bool) -> bool:
+    """Whether nothing below a snapshot inside a log is unknown to who begins there.
+
+    An archive records that. On disk (`recorded` None) an inexact file of ours cannot be told from a broker's: only where no
+    replay of the log is inexact, its beginning being known and no cleaner having been in it, are all of its snapshots exact.
+    """
+    return recorded if recorded is not None else beginning_known and not compacted
+
+
+def is_exact(*, beginning_known: bool, cleaned: bool) -> bool:
     """See the module. Of a state that goes on from an archived one, `beginning_known` is whether that one is exact."""
-    return beginning_known and transactions_known and not cleaned
+    return beginning_known and not cleaned

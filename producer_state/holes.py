@@ -12,13 +12,13 @@ transactions raise no question, as they never have markers.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from producer_state.digest import HAS_MARKER, HAS_OPERATIONS, UNIFORM_EPOCH, SegmentDigest, apply, merge
 from producer_state.facts import Int64Column
-from producer_state.partition_log import PartitionLog, Refused, trusted_table
+from producer_state.partition_log import PartitionLog, Refused, SegmentUnreadable, trusted_table
 from producer_state.snapshot import Rows
 from producer_state.table import Expiration, ProducerTable
 
@@ -38,6 +38,10 @@ class Questions:
     def producer_ids(self) -> Int64Column:
         """All of them."""
         return np.union1d(self.last_marker, self.last_batch)
+
+    def but(self, settled: Int64Column) -> Questions:
+        """Without asking for the last marker of these producers."""
+        return replace(self, last_marker=np.setdiff1d(self.last_marker, settled))
 
     def answered_by(self, digest: SegmentDigest) -> bool:
         """Whether these operations, which end at the start of the replay, settle everything."""
@@ -102,6 +106,18 @@ def _empty() -> Int64Column:
     return np.empty(0, np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known at a start of the producers asked for. `uncleaned`: no cleaner has been where that was read.
+
+    `unreadable_below`: None, or what was read above a segment that cannot be; see `Questions.answered_by` for what that settles.
+    """
+
+    table: ProducerTable
+    uncleaned: bool
+    unreadable_below: SegmentDigest | None = None
+
+
 def answer(
     log: PartitionLog,
     questions: Questions,
@@ -109,8 +125,8 @@ def answer(
     expiration: Expiration,
     high_watermark: int | None,
     known: ProducerTable | None = None,
-) -> tuple[ProducerTable, bool]:
-    """What is known at `start_offset` of the producers asked for, and whether no cleaner has been where that was read.
+) -> Answer:
+    """What is known at `start_offset` of the producers asked for.
 
     Reads segments backwards until everything is answered, a trusted snapshot tells the rest, or the log begins.
     An empty snapshot tells nothing here: producers with a transaction open never expire, so one of a broker
@@ -123,14 +139,17 @@ def answer(
     while not questions.answered_by(found):
         offset = found.coverage.start_offset
         if known is not None and offset == known.end_offset:
-            return apply(known.only(producer_ids), found), exact
+            return Answer(apply(known.only(producer_ids), found), exact)
         if offset in log.snapshot_offsets:
             table = trusted_table(log, offset, expiration, high_watermark)
             if not isinstance(table, Refused) and len(table):
-                return apply(table.only(producer_ids), found), exact
+                return Answer(apply(table.only(producer_ids), found), exact)
         if not unread:
             break
-        digest = log.digest(unread.pop())
+        try:
+            digest = log.digest(unread.pop())
+        except SegmentUnreadable:
+            return Answer(apply(ProducerTable.blank(found.coverage.start_offset), found), exact, found)
         exact = exact and digest.exact
         found = merge(digest.only(producer_ids), found)
-    return apply(ProducerTable.blank(found.coverage.start_offset), found), exact
+    return Answer(apply(ProducerTable.blank(found.coverage.start_offset), found), exact)

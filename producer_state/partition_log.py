@@ -24,6 +24,10 @@ class Segment:
     max_timestamp_ms: int | None = None
 
 
+class SegmentUnreadable(Exception):
+    """A `PartitionLog` cannot digest a segment, and nothing below it is to be read: what it would have told stays unknown."""
+
+
 class PartitionLog(Protocol):
     """What reconstruction asks for, and it asks for as little as it can."""
 
@@ -38,7 +42,10 @@ class PartitionLog(Protocol):
         ...
 
     def digest(self, segment: Segment) -> SegmentDigest:
-        """The segment's digest, stored or computed now. A segment may be asked for more than once."""
+        """The segment's digest, stored or computed now. A segment may be asked for more than once.
+
+        Raises SegmentUnreadable where `holes.answer` shall do without.
+        """
         ...
 
     def snapshot(self, offset: int) -> bytes:

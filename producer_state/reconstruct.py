@@ -150,7 +150,8 @@ def _through_window(
     """Memory: the digests of the window."""
     digests = [log.digest(segment) for segment in _between(log, start_offset, wanted[-1])]
     questions = questions_of(digests, start_offset, wanted, later_markers)
-    table, exact = answer(log, questions, start_offset, expiration, high_watermark)
+    answered = answer(log, questions, start_offset, expiration, high_watermark)
+    table, exact = answered.table, answered.uncleaned
     if start_offset in wanted:
         yield RebuiltState(table, expiration, start_offset, False, True, exact)
     for digest in digests:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sidecar.cli.output import print_table, remark
+from sidecar.pipeline.snapshots.replay_mode import Replay
 
 if TYPE_CHECKING:
     from sidecar.pipeline.snapshots.check import CheckReport
@@ -92,8 +93,12 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
     else:
         remark(f"{len(report.healings)} partitions looked at, {created} snapshots created, {replaced} replaced")
     not_compared = sum(len(healing.not_compared) for healing in report.healings)
-    if not_compared:
-        remark(f"{not_compared} snapshots that are there were not compared with the log; --replay full compares all")
+    if not_compared and not report.dry_run:
+        advice = "damage below keeps it" if report.replay is Replay.FULL else "--replay full compares all"
+        remark(f"{not_compared} snapshots that are there were not compared with the log; {advice}")
+    empty = sum(len(healing.empty_not_compared) for healing in report.healings)
+    if empty and not report.dry_run and report.replay is Replay.WINDOW:
+        remark(f"{empty} of these are empty, and wrong if a transaction is open there; --replace-empty compares them")
     read_bytes = sum(healing.read_bytes for healing in report.healings)
     if not report.dry_run:
         remark(f"{read_bytes / 1e6:.1f} MB of segments read (--replay {report.replay})")

@@ -17,9 +17,10 @@ from sidecar.pipeline.snapshots.check import Result, check
 from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
+from sidecar.pipeline.snapshots.replay_mode import Replay
 from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets
-from tests.golden import golden
+from tests.golden import golden, golden_copy, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, log_dir_of, tree
 
 FORGETTING = Forgetting(SystemClock().now_ms(), DAY_MS)
@@ -60,6 +61,33 @@ def test_rebuilt_from_the_archive_is_what_is_rebuilt_from_the_directories(archiv
     rebuild(targets_of(archive, "orders", "trimmed"), tmp_path / "archived", LocalEngine(1), FORGETTING)
     assert tree(tmp_path / "local") == tree(tmp_path / "archived")
     assert len(tree(tmp_path / "local")) >= 12
+
+
+@pytest.mark.parametrize("replay", list(Replay))
+def test_rebuilt_is_called_exact_only_where_the_archive_says_so(tmp_path: Path, replay: Replay) -> None:
+    """Retention has deleted the first segments, and no snapshot tells what was in them."""
+    logs = golden_copy("2.7.2", tmp_path / "golden") / "logs"
+    for directory in logs.glob("orders-*"):
+        for path in directory.glob(f"{0:020d}.*"):
+            path.unlink()
+    flags = {
+        "store.url": str(tmp_path / "archive"),
+        "broker.log_dirs": [logs],
+        "broker.assume_leader": True,
+        "broker.settle_ms": 0,
+        "run.state_dir": tmp_path / "state",
+        "topics.include": ["orders"],
+    }
+    settings = load_settings(flags=flags).settings
+    assert backfill(settings, dry_run=False).exit_code == 0
+    targets = targets_of(settings)
+    forgetting = Forgetting(wall_clock_ms("2.7.2"), 7 * DAY_MS)
+    report = rebuild(targets, tmp_path / "out", LocalEngine(1), forgetting, replay=replay)
+    assert {log.recorded_exact(offset) for log in targets.partitions for offset in log.bases} == {False}
+    assert len(report.partitions) == 2
+    for rebuilt in report.partitions:
+        assert len(rebuilt.snapshots) > 2
+        assert not any(snapshot.exact for snapshot in rebuilt.snapshots)
 
 
 @pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")

@@ -14,7 +14,8 @@ def test_heal_is_measured(tmp_path: Path) -> None:
     assert [(run["partitions"], run["created"]) for run in found] == [(5, 50), (5, 0), (1, 1), *[(1, 2)] * 3]
     full, after_snapshot, after_empty = (run["read_mb"] for run in found[-3:])
     assert after_snapshot * 4 < full
-    assert after_empty < full
+    # Empty ones do not tell which transactions are open.
+    assert after_empty == full
     assert all(20 < run["peak_mb"] < 2_000 for run in found)
 
 

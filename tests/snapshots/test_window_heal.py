@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,8 @@ def daily_log(parent: Path) -> Path:
     (directory / f"{2 * SEGMENTS:020d}.log").touch()
     (log_dir / ".lock").touch()
     (log_dir / ".kafka_cleanshutdown").touch()
+    # No cleaner has been here.
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
     return log_dir
 
 
@@ -74,18 +77,26 @@ def test_where_only_the_newest_are_missing_one_segment_after_the_trusted_snapsho
     assert healing.not_compared == list(range(2, 22, 2))
 
 
-def test_damage_below_the_window_keeps_nothing_above_it_from_being_made(tmp_path: Path) -> None:
+def test_nothing_is_made_above_damage_where_no_snapshot_tells_of_open_transactions(tmp_path: Path) -> None:
     log_dir = daily_log(tmp_path)
     damage(log_dir, 4)
     report = healed(log_dir, replay=Replay.WINDOW)
     (healing,) = report.healings
+    assert (report.exit_code, sorted(healing.created), snapshots_in(log_dir / "t-0")) == (3, [2, 4], [2, 4])
+    assert healing.problem.endswith("snapshots above offset 4 cannot be made")
+
+
+def test_damage_below_the_window_keeps_nothing_above_it_from_being_made(tmp_path: Path) -> None:
+    log_dir = daily_log(tmp_path)
+    healed(log_dir)
+    drop(log_dir, *range(2, 24, 2))
+    damage(log_dir, 4)
+    report = healed(log_dir, replay=Replay.WINDOW)
+    (healing,) = report.healings
     # Below 8, the window of a day and the margins still reaches into the damaged segment.
-    assert (report.exit_code, sorted(healing.created)) == (3, [2, 4, *range(10, 26, 2)])
+    assert (report.exit_code, sorted(healing.created)) == (3, [2, 4, *range(10, 24, 2)])
     assert "snapshots above offset 4 and below 10 cannot be made" in healing.problem
     assert producers(log_dir, 12) == [104, 105]
-    # No snapshot above tells which transactions are open, and below there is damage.
-    assert not healing.exact
-    assert "--replay full" in healing.note
 
 
 def test_a_full_replay_makes_nothing_above_the_damage(tmp_path: Path) -> None:
@@ -115,7 +126,8 @@ def test_an_empty_snapshot_and_what_stems_from_it_are_not_trusted(tmp_path: Path
     drop(log_dir, 24)
     (healing,) = healed(log_dir, replay=Replay.WINDOW, now_ms=NOW_MS).healings
     assert producers(log_dir, 24) == right == [110, 111]
-    assert [(start.offset, start.kind) for start in healing.starts][-1] == (20, StartKind.WINDOW)
+    # The window begins at 20, but below 18 a transaction may have been opened that is still open.
+    assert [(start.offset, start.kind) for start in healing.starts] == [(18, StartKind.SNAPSHOT)]
     assert healing.created == [24]
 
 
@@ -179,8 +191,7 @@ def test_rebuild_heal_and_backfill_agree_that_a_beginning_is_unknown(tmp_path: P
     """The first segment was deleted, and no snapshot tells what was in it."""
     log_dir = daily_log(tmp_path)
     directory = log_dir / "t-0"
-    for suffix in ("log", "timeindex"):
-        (directory / f"{0:020d}.{suffix}").unlink()
+    without_first_segment(log_dir)
     if at_start is not None:
         (directory / f"{2:020d}.snapshot").write_bytes(at_start)
     log = healed(log_dir, dry_run=True).healings[0].plan.log
@@ -192,6 +203,46 @@ def test_rebuild_heal_and_backfill_agree_that_a_beginning_is_unknown(tmp_path: P
         assert exactness(rebuilt) == {False}
     (healing,) = healed(log_dir).healings
     assert (healing.exact, "log's start 2" in healing.note) == (False, True)
+
+
+def without_first_segment(log_dir: Path) -> None:
+    for suffix in ("log", "timeindex"):
+        (log_dir / "t-0" / f"{0:020d}.{suffix}").unlink()
+
+
+def named_by_the_cleaner(log_dir: Path) -> None:
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 10\n")
+
+
+@pytest.mark.parametrize("spoil", [without_first_segment, named_by_the_cleaner])
+def test_what_stems_from_a_file_of_an_earlier_run_is_not_called_exact(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    log_dir = daily_log(tmp_path)
+    spoil(log_dir)
+    healed(log_dir, replay=Replay.WINDOW)
+    drop(log_dir, 24)
+    (healing,) = healed(log_dir, replay=Replay.WINDOW).healings
+    assert [(start.offset, start.kind) for start in healing.starts] == [(22, StartKind.SNAPSHOT)]
+    assert (healing.created, healing.exact) == ([24], False)
+    assert "a file does not record whether it is exact" in healing.note
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["from 0", "the first segment deleted"])
+def test_both_replays_call_the_same_exact(tmp_path: Path, whole: bool) -> None:
+    log_dir = daily_log(tmp_path)
+    if not whole:
+        without_first_segment(log_dir)
+    healed(log_dir)
+    drop(log_dir, 12, 24)
+    targets = find_targets([log_dir / "t-0"], TopicFilter())
+    found = [
+        rebuild(targets, tmp_path / replay, LocalEngine(1), Forgetting(NOW_MS, DAY_MS), replay=replay).partitions[0]
+        for replay in Replay
+    ]
+    by_window, by_full = ([(each.offset, each.exact) for each in rebuilt.snapshots] for rebuilt in found)
+    assert by_window == by_full
+    assert {exact for _, exact in by_full} == {whole}
 
 
 def exactness(rebuilt: Rebuilding) -> set[bool]:

@@ -136,6 +136,10 @@ class ArchivedPartition:
         # Without a time of the store the log's own decides: it is a lower bound.
         return read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), found.modified_ms or 0
 
+    def recorded_exact(self, offset: int) -> bool:
+        """See `PartitionLog`: the commits record it."""
+        return self.by_end[offset].snapshot.exact
+
     def spans(self) -> Sequence[Segment]:
         """See `PartitionLog`: the commits name the newest timestamps."""
         return [Segment(each.base_offset, each.end_offset, each.max_timestamp_ms) for each in self.segments]

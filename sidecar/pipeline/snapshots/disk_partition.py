@@ -144,6 +144,10 @@ class DiskPartition:
         except OSError as error:
             raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 
+    def recorded_exact(self, _offset: int) -> None:
+        """See `PartitionLog`: a file does not say who wrote it."""
+        return
+
     def spans(self) -> Sequence[Segment]:
         """See `PartitionLog`. Timestamps are those of the time indexes: files that a broker wrote, and seldom lacks."""
         rolled = [

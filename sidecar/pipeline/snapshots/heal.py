@@ -105,9 +105,7 @@ def heal(
         jobs = [job for _, job in work]
         with HealWriter(locks) as writer:
             writing = None if dry_run else writer
-            healers = [
-                resources.enter_context(closing(Healer(healing, job, forgetting, writing))) for healing, job in work
-            ]
+            healers = [resources.enter_context(closing(Healer(healing, forgetting, writing))) for healing, _ in work]
             counting = Counting(jobs, watcher)
             for index, event in fold(jobs, engine, counting):
                 healers[index].take(event)

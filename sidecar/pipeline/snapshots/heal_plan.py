@@ -41,16 +41,17 @@ class HealPlan:
     def job(self, replay: Replay, forgetting: Forgetting) -> PartitionJob:
         """What must be read.
 
-        Replay.FULL judges all snapshots; Replay.WINDOW those that lie on its way, and empty ones that may be wrong.
+        Replay.FULL judges all snapshots; Replay.WINDOW those that lie on its way, all empty ones that may be replaced, and else
+        those that may hide producers of their window.
 
         Raises the errors of `plan_job`.
         """
         at_end = () if self.log_end is None else (self.log_end,)
-        to_write = (*self.missing, *at_end, *(offset for offset in self.corrupt if offset in self.replaceable))
+        wanted = {*self.missing, *at_end, *self.replaceable}
         if replay is Replay.FULL:
-            return plan_job(self.log, {*to_write, *self.existing}, replay, forgetting)
-        wanted = {*to_write, *self._may_be_wrong(forgetting)}
-        return plan_job(self.log, wanted, replay, forgetting, self.existing)
+            return plan_job(self.log, {*wanted, *self.existing}, replay, forgetting)
+        suspected = [offset for offset in self._may_be_wrong(forgetting) if offset not in wanted]
+        return plan_job(self.log, wanted, replay, forgetting, self.existing, suspected)
 
     def _may_be_wrong(self, forgetting: Forgetting) -> list[int]:
         """The empty snapshots with a segment below them that is young enough to hold producers whom a broker must know now."""
@@ -70,11 +71,12 @@ class HealPlan:
 class Healing:
     """What became of a plan. `verified`: witnesses that agree; `mismatches`: snapshots that do not, and how.
 
-    `withheld`: not written, as the next witness above contradicts the replay. `proven_wrong`: empty ones that hide producers.
+    `withheld`: not written, as the next witness above contradicts the replay, or a transaction may be open there of which the
+    replay does not know. `proven_wrong`: empty ones that hide producers.
     `replayed`: its log was read; without that nothing is known of `verified`, `mismatches` and `exact`.
     `exact` False: the replay may know less than the broker did; `note` says why if it is not a cleaner that had been there.
-    `starts`: where replays of the snapshots that were made began. `not_compared`: snapshots that are there and that no replay
-    passed. `read_bytes`: of its segments.
+    `starts`: where replays of the snapshots that were made began. `compared`: snapshots that the replay has judged.
+    `read_bytes`: of its segments.
     """
 
     plan: HealPlan
@@ -87,10 +89,20 @@ class Healing:
     exact: bool = True
     replayed: bool = False
     starts: list[Start] = field(default_factory=list)
-    not_compared: list[int] = field(default_factory=list)
+    compared: set[int] = field(default_factory=set)
     read_bytes: int = 0
     note: str = ""
     problem: str = ""
+
+    @property
+    def not_compared(self) -> list[int]:
+        """Snapshots that are there and of which no replay tells whether they are right."""
+        return sorted({*self.plan.empty, *self.plan.witnesses} - self.compared)
+
+    @property
+    def empty_not_compared(self) -> list[int]:
+        """The empty ones of these."""
+        return [offset for offset in self.plan.empty if offset not in self.compared]
 
     @property
     def wrong_empty(self) -> list[int]:

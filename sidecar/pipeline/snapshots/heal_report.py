@@ -53,6 +53,7 @@ class HealReport:
         counts = {"partitions": len(self.healings), "created": sum(len(healing.created) for healing in self.healings)}
         counts["missing"] = sum(len(healing.plan.missing) for healing in self.healings)
         counts["read_bytes"] = sum(healing.read_bytes for healing in self.healings)
+        counts["not_compared"] = sum(len(healing.not_compared) for healing in self.healings)
         counts["replaced"] = sum(len(healing.replaced) for healing in self.healings)
         found: dict[str, Any] = {"kind": "snapshots_heal", "version": 1, "dry_run": self.dry_run, "replay": self.replay}
         found["counts"] = counts

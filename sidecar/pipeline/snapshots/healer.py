@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sidecar.errors import PartitionError
 from sidecar.pipeline.snapshots.heal_plan import Healing
 from sidecar.pipeline.snapshots.heal_writer import HealWriter, NewSnapshot
 from sidecar.pipeline.snapshots.held_snapshots import HeldSnapshots
-from sidecar.pipeline.snapshots.jobs import Ended, Event, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
-from sidecar.pipeline.snapshots.judging import judge, unexpired_now
+from sidecar.pipeline.snapshots.jobs import Ended, Event, Forgetting, Misplaced, StateAt, Stopped
+from sidecar.pipeline.snapshots.judging import judge, lacks_transaction, unexpired_now
 from sidecar.pipeline.snapshots.placing import CORRUPT_SUFFIX, EMPTY_SUFFIX
+from sidecar.pipeline.snapshots.starts import StartKind
 
 
 class Healer:
@@ -17,16 +20,19 @@ class Healer:
     What the replay gives waits for the next witness above. If that one disagrees, either it or the replay is wrong, and
     nothing is written below it. Where none is left above, nothing more can be proven and it is written. A snapshot above
     an empty one that is wrong is no witness: the broker that wrote it had begun from the empty one.
+
+    A state that may lack an open transaction is never written, and no witness confirms it: a broker that loads it after a
+    clean stop takes undecided records for committed ones.
     """
 
-    def __init__(self, healing: Healing, job: PartitionJob, forgetting: Forgetting, writer: HealWriter | None) -> None:
+    def __init__(self, healing: Healing, forgetting: Forgetting, writer: HealWriter | None) -> None:
         self._healing = healing
         self._forgetting = forgetting
         self._writer = writer
         self._held = HeldSnapshots()
         self._contradicted: set[int] = set()
+        self._older_transactions: dict[int, int] = {}
         healing.replayed = True
-        healing.not_compared = sorted(healing.plan.existing - job.boundaries)
 
     def take(self, event: Event) -> None:
         """The next event. Raises LogDirRefused once the log dir is no longer ours, StagingFull."""
@@ -34,6 +40,7 @@ class Healer:
             case StateAt():
                 self._take_state(event)
             case Misplaced(offset, reason):
+                self._healing.compared.add(offset)
                 self._healing.mismatches.append(f"{offset}: no batch ends there: {reason}")
             case Stopped(_, reason):
                 self._add_problem(f"{reason}; snapshots {event.unreachable} cannot be made")
@@ -56,30 +63,37 @@ class Healer:
             if len(self._forgetting.snapshot_table(state)):
                 self._hold(state, "")
         elif offset in plan.empty:
-            if len(unexpired_now(state, self._forgetting)):
+            hides_producers = len(unexpired_now(state, self._forgetting)) > 0
+            if hides_producers or state.transactions_known:
+                self._healing.compared.add(offset)
+            if hides_producers:
                 self._healing.proven_wrong.append(offset)
                 self._replace(state, EMPTY_SUFFIX)
         elif offset in plan.corrupt:
             self._replace(state, CORRUPT_SUFFIX)
-        else:
+        elif state.transactions_known:
             self._compare(state)
 
     def _note_exactness(self, state: StateAt) -> None:
         healing, start = self._healing, state.start
-        healing.exact = healing.exact and state.exact
         if start is None:
             return
         if start not in healing.starts[-1:]:
             healing.starts.append(start)
-        if not start.beginning_known and not state.dropped:
+        if not state.transactions_known:
+            return
+        healing.exact = healing.exact and state.exact
+        if start.beginning_known or state.dropped:
+            return
+        if start.kind is StartKind.LOG_START:
             self._add_note(
                 f"no snapshot with producers at the log's start {self._healing.plan.log.first_offset}: producers and "
                 f"transactions of which only deleted segments told are not known"
             )
-        if not state.transactions_known:
+        else:
             self._add_note(
-                f"a transaction that began below offset {start.offset}, where the replay began, and has not ended is not "
-                f"known; --replay full reads the whole log"
+                "as exact as the snapshots from which the replay began: a file does not record whether it is exact, and the log's "
+                "beginning is not known or a cleaner has been in the log"
             )
 
     def _replace(self, state: StateAt, aside_suffix: str) -> None:
@@ -92,6 +106,10 @@ class Healer:
             verdict = judge(self._healing.plan.log, state, self._forgetting)
         except PartitionError as error:
             self._add_problem(str(error))
+            return
+        self._healing.compared.add(offset)
+        if not verdict.is_wrong and verdict.older_transactions:
+            self._withhold_without(verdict.older_transactions, offset)
             return
         if not verdict.is_wrong:
             self._healing.verified.append(offset)
@@ -106,9 +124,27 @@ class Healer:
         self._contradicted.add(offset)
         self._healing.mismatches.append(what)
 
+    def _withhold_without(self, older_transactions: Mapping[int, int], witness: int) -> None:
+        self._older_transactions.update(older_transactions)
+        withheld = self._held.drop()
+        self._healing.withheld += withheld
+        producers = " ".join(map(str, sorted(older_transactions)))
+        self._add_problem(
+            f"{witness}: names open transactions that began below the log's start (producers {producers}), of which the log tells "
+            f"nothing; snapshots that would lack them are not written"
+        )
+
     def _hold(self, state: StateAt, aside_suffix: str) -> None:
-        if state.start is not None and state.start.offset in self._contradicted:
-            # The replay below has shown that the snapshot which this state began from is wrong.
+        if not state.transactions_known:
+            self._healing.exact = False
+            self._healing.withheld.append(state.table.end_offset)
+            self._add_problem(state.refused)
+        elif (state.start is not None and state.start.offset in self._contradicted) or any(
+            lacks_transaction(state.table, producer_id, first)
+            for producer_id, first in self._older_transactions.items()
+        ):
+            # The replay below has shown that the snapshot which this state began from is wrong; or a snapshot below has shown
+            # that the state lacks a transaction.
             self._healing.withheld.append(state.table.end_offset)
         elif self._writer is not None:
             content = self._forgetting.snapshot_table(state).to_snapshot()
@@ -121,7 +157,8 @@ class Healer:
 
     def _add_problem(self, what: str) -> None:
         healing = self._healing
-        healing.problem = f"{healing.problem}; {what}" if healing.problem else what
+        if what not in healing.problem:
+            healing.problem = f"{healing.problem}; {what}" if healing.problem else what
 
     def _add_note(self, what: str) -> None:
         healing = self._healing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,7 +22,8 @@ class PartitionJob:
     `windows`: where the window of a boundary begins. A WINDOW start above it tells nothing there; a boundary that is not named
     takes any start.
     `older`: all segments below the last boundary, for what a WINDOW start must find out about open transactions.
-    `trusted`: snapshots that tell which transactions are open at their offset.
+    `trusted`: snapshots that tell which transactions are open at their offset. A replay from a WINDOW start goes up to the next.
+    `table_at`: the state at a LOG_START or SNAPSHOT start, or a trusted snapshot; None if the file has vanished.
     `compacted`: offsets may be missing anywhere. Else nothing can be told above the first that is.
     `forgotten`: boundaries at which nobody is known, on purpose, nor above the last one who was before; but for those in a
     transaction, if `keeps_undecided`. `begins_anew`: ends of segments above which only those go on who are in a transaction.
@@ -38,7 +39,8 @@ class PartitionJob:
     begins_anew: frozenset[int] = frozenset()
     windows: Mapping[int, int] = field(default_factory=dict)
     older: tuple[SegmentTask, ...] = ()
-    trusted: Mapping[int, ProducerTable] = field(default_factory=dict)
+    trusted: frozenset[int] = frozenset()
+    table_at: Callable[[int], ProducerTable | None] = ProducerTable.blank
 
     @property
     def size_bytes(self) -> int:
@@ -51,7 +53,9 @@ class StateAt:
     """State at a boundary, expired producers included, and the largest batch timestamp below it as far as known (-1: none).
 
     `start`: where its replay began, None: not by a job. `cleaned`: a cleaner has been where it was read.
-    `transactions_known`: see `exactness`. `dropped`: who was known below has been left out on purpose.
+    `transactions_known` False: a transaction that began below the start may be open, and nothing tells. A broker that loads such
+    a state would give consumers undecided records: it may not be written, and confirms no snapshot.
+    `dropped`: who was known below has been left out on purpose.
     """
 
     table: ProducerTable
@@ -65,8 +69,17 @@ class StateAt:
     def exact(self) -> bool:
         """Whether it lacks nothing."""
         beginning_known = self.dropped or self.start is None or self.start.beginning_known
-        return is_exact(
-            beginning_known=beginning_known, cleaned=self.cleaned, transactions_known=self.transactions_known
+        return self.transactions_known and is_exact(beginning_known=beginning_known, cleaned=self.cleaned)
+
+    @property
+    def refused(self) -> str:
+        """Why it may not be written, "" if it may."""
+        if self.transactions_known or self.start is None:
+            return ""
+        return (
+            f"snapshots whose replay began at offset {self.start.offset} are not written: a transaction that began below it may be "
+            f"open there, and damage in the log hides it. Restore this partition from another replica; --replay full makes the "
+            f"snapshots below the damage"
         )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from producer_state.compare import Comparison, Conformance, compare_snapshots
-from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.snapshot import CorruptSnapshot, ProducerEntry, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
 from sidecar.pipeline.snapshots.planning import PartitionLog
@@ -13,11 +14,16 @@ from sidecar.pipeline.snapshots.planning import PartitionLog
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`problem`: why the file is no snapshot, "" if it is one; then `comparison` says the rest. `entry_count`: its producers."""
+    """`problem`: why the file is no snapshot, "" if it is one; then `comparison` says the rest. `entry_count`: its producers.
+
+    `older_transactions`: producers with a transaction open that began below where the replay did, and its first offset; the state
+    lacks them.
+    """
 
     comparison: Comparison | None
     entry_count: int = 0
     problem: str = ""
+    older_transactions: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_wrong(self) -> bool:
@@ -44,16 +50,35 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
         return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
     written_ms = max(state.log_time_ms, stored_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
     start = state.start
+    start_offset = 0 if start is None or start.has_snapshot else start.offset
     comparison = compare_snapshots(
         theirs,
         state.table.unexpired(Expiration(0, None)).entries(),
         now_ms=min(written_ms, forgetting.now_ms),
         expiration_ms=forgetting.producer_id_expiration_ms,
         exact=not state.cleaned,
-        log_start_offset=0 if start is None or start.has_snapshot else start.offset,
+        log_start_offset=start_offset,
         deleted_below=log.log_start_offset,
     )
-    return Verdict(comparison, len(theirs))
+    return Verdict(comparison, len(theirs), older_transactions=_lacking(state.table, theirs, start_offset))
+
+
+def _lacking(ours: ProducerTable, theirs: Sequence[ProducerEntry], start_offset: int) -> dict[int, int]:
+    older = {
+        entry.producer_id: entry.current_txn_first_offset
+        for entry in theirs
+        if entry.current_txn_first_offset is not None and entry.current_txn_first_offset < start_offset
+    }
+    return {producer_id: first for producer_id, first in older.items() if lacks_transaction(ours, producer_id, first)}
+
+
+def lacks_transaction(table: ProducerTable, producer_id: int, first_offset: int) -> bool:
+    """Whether a state lacks a transaction that a snapshot proves to have begun there, below the replay, and no marker has ended."""
+    entry = table.get(producer_id)
+    if entry is None:
+        return True
+    known = entry.current_txn_first_offset is not None and entry.current_txn_first_offset <= first_offset
+    return not known and entry.coordinator_epoch < 0
 
 
 def unexpired_now(state: StateAt, forgetting: Forgetting) -> ProducerTable:

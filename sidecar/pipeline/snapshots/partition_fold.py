@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import numpy as np
 
 from producer_state.digest import SegmentDigest, apply, merge
+from producer_state.facts import Int64Column
 from producer_state.holes import answer, questions_of
-from producer_state.partition_log import Segment
+from producer_state.partition_log import Segment, SegmentUnreadable
+from producer_state.snapshot import ProducerEntry, Rows, rows_of
 from producer_state.table import Expiration, ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.pipeline.snapshots.gaps import describe_gap, has_gap
@@ -39,7 +44,9 @@ class PartitionFold:
         """The next task's digests."""
         if self._position != task.base_offset:
             yield from self._flush()
-            self._known, self._state = self._state or self._known, None
+            if self._state is not None and self._state.transactions_known:
+                self._known = self._state
+            self._state = None
         yield from self._begin(self._starts.get(task.base_offset))
         if self._position is None:
             if self._job.older and task.base_offset < max(self._starts):
@@ -82,9 +89,15 @@ class PartitionFold:
             if self._state is not None and self._state.exact:
                 return
         if start.kind is StartKind.WINDOW:
-            self._window = _Window(start)
+            if any(offset > start.offset for offset in self._job.trusted):
+                self._window = _Window(start)
+            else:
+                self._state = _knowing_nothing(start)
             return
-        self._state = StateAt(start.table, start.log_time_ms, start)
+        table = self._job.table_at(start.offset)
+        if table is None:
+            return
+        self._state = StateAt(table, start.log_time_ms, start)
         if start.kind is StartKind.LOG_START and start.offset in self._job.boundaries:
             yield self._state
 
@@ -111,35 +124,30 @@ class PartitionFold:
         self._state = state
 
     def _is_wanted(self, offset: int, state: StateAt) -> bool:
-        start = state.start
-        reaches = start is None or start.kind is not StartKind.WINDOW or start.offset <= self._window_of(offset, start)
-        return offset in self._job.boundaries and reaches
+        return offset in self._job.boundaries and (state.start is None or self._reaches(state.start, offset))
 
-    def _window_of(self, offset: int, start: Start) -> int:
-        return self._job.windows.get(offset, start.offset)
+    def _reaches(self, start: Start, boundary: int) -> bool:
+        """Whether a replay from there has seen whom a broker knows at the boundary."""
+        return start.kind is not StartKind.WINDOW or start.offset <= self._job.windows.get(boundary, start.offset)
 
     def _stop(self, reason: str, task: SegmentTask) -> Iterator[Event]:
         yield from self._flush()
         offset = self._position if self._position is not None else task.base_offset
         self._damaged.add(task.base_offset)
-        yield Stopped(offset, reason, self._next_boundary(task))
+        yield Stopped(offset, reason, self._next_boundary(task.end_offset))
         self._state = self._window = None
 
-    def _next_boundary(self, damaged: SegmentTask) -> int | None:
-        """The first boundary whose replay may begin above a segment."""
-        end_offset = damaged.end_offset
-        if end_offset is None:
-            return None
-        snapshots = [
-            each.offset for each in self._job.starts if each.kind is StartKind.SNAPSHOT and each.offset >= end_offset
-        ]
-        first = min(snapshots, default=None)
-        told = (
-            boundary
-            for boundary in self._job.boundaries
-            if self._job.windows.get(boundary, -1) >= end_offset or (first is not None and boundary > first)
+    def _next_boundary(self, end_offset: int | None) -> int | None:
+        """The first boundary of which a replay that begins at or above an offset gives the state."""
+        starts = [start for start in self._job.starts if end_offset is not None and start.offset >= end_offset]
+        return next(
+            (
+                boundary
+                for boundary in sorted(self._job.boundaries)
+                if any(start.offset < boundary and self._reaches(start, boundary) for start in starts)
+            ),
+            None,
         )
-        return min(told, default=None)
 
     def _flush(self) -> Iterator[Event]:
         """End a window replay: find out what its start could not know, and go on from there as from any other state."""
@@ -147,65 +155,74 @@ class PartitionFold:
         if window is None:
             return
         try:
-            state, known_up_to = self._resolved(window)
+            state, untold = self._resolved(window)
         except ProducerStateError as error:
             # Its own batches contradict one another; a broker would refuse this log.
-            yield Stopped(window.start.offset, str(error))
+            yield Stopped(window.start.offset, str(error), self._next_boundary(window.end_offset))
             return
         for digest in window.digests:
             try:
                 state = _after(state, digest)
             except ProducerStateError as error:
-                yield Stopped(state.table.end_offset, str(error))
+                yield Stopped(state.table.end_offset, str(error), self._next_boundary(window.end_offset))
                 return
             offset = state.table.end_offset
             if self._is_wanted(offset, state):
-                yield replace(state, transactions_known=state.transactions_known and offset <= known_up_to)
-        self._state = replace(
-            state, transactions_known=state.transactions_known and state.table.end_offset <= known_up_to
-        )
+                yield replace(state, transactions_known=state.transactions_known and offset not in untold)
+        known = state.transactions_known and state.table.end_offset not in untold
+        self._state = replace(state, transactions_known=known)
 
     def _read_unless_read(self, task: SegmentTask) -> DigestedSegment:
         return self._unused.pop(task.base_offset, None) or self._read_below(task)
 
-    def _resolved(self, window: _Window) -> tuple[StateAt, int]:
-        """The state at a window's start with what older segments tell, and up to where all open transactions are known.
+    def _resolved(self, window: _Window) -> tuple[StateAt, Collection[int]]:
+        """The state at a window's start with what older segments tell, and the boundaries at which something is still unknown.
 
-        Above that a transaction could be open that began below the window and of which nothing has been heard since: only a
-        snapshot names it.
+        The trusted snapshot at the window's end names the transactions that are open there. What was open at a boundary
+        below is open there too, or has a marker between.
         """
         start = window.start
-        known_up_to = max((each for each in self._job.trusted if start.offset < each <= window.end_offset), default=-1)
-        open_there: tuple[int, ...] = ()
-        if known_up_to >= 0:
-            rows = self._job.trusted[known_up_to].rows
-            first = rows["current_txn_first_offset"]
-            open_there = tuple(rows["producer_id"][(first >= 0) & (first < start.offset)].tolist())
-        wanted = [
-            offset
-            for offset in (digest.coverage.end_offset for digest in window.digests)
-            if offset in self._job.boundaries and self._window_of(offset, start) >= start.offset
-        ]
+        witness = self._job.table_at(window.end_offset) if window.end_offset in self._job.trusted else None
+        ends = [digest.coverage.end_offset for digest in window.digests]
+        wanted = [offset for offset in ends if offset in self._job.boundaries and self._reaches(start, offset)]
+        if witness is None or not wanted:
+            return _knowing_nothing(start), ()
+        undecided = witness.in_transaction().rows
+        older = undecided[undecided["current_txn_first_offset"] < start.offset]
+        questions = questions_of(window.digests, start.offset, wanted, older["producer_id"].tolist())
         below = _Below(self._job, start.offset, self._damaged, self._read_unless_read)
         known = self._known
-        if not wanted:
-            return StateAt(start.table, start.log_time_ms, start, transactions_known=False), known_up_to
-        questions = questions_of(window.digests, start.offset, wanted, open_there)
-        try:
-            table, uncleaned = answer(
-                below, questions, start.offset, _NEVER, None, None if known is None else known.table
-            )
-        except _DamagedBelow:
-            state = StateAt(start.table, start.log_time_ms, start, transactions_known=False)
-            return state, known_up_to
-        state = StateAt(table, start.log_time_ms, start, cleaned=not uncleaned)
+        found = answer(below, questions, start.offset, _NEVER, None, None if known is None else known.table)
+        state = StateAt(found.table, start.log_time_ms, start, cleaned=not found.uncleaned)
         if known is not None and below.lowest_read <= known.table.end_offset:
-            state = replace(
-                state,
-                cleaned=state.cleaned or known.cleaned,
-                transactions_known=known.transactions_known,
-            )
-        return state, known_up_to
+            state = replace(state, cleaned=state.cleaned or known.cleaned)
+        if found.unreadable_below is None:
+            return state, ()
+        # A producer that has written since the start: of its last batch below it the witness tells nothing.
+        late = older["last_offset"] >= start.offset
+        older[late] = _without_batch(older[late])
+        state = replace(state, table=_with_rows(state.table, older))
+        ends_told = {*wanted, window.end_offset}
+        late_ids = older["producer_id"][late]
+        told = (end for end in ends_told if self._is_told(window, end, found.unreadable_below, undecided, late_ids))
+        return state, ends_told.difference(told)
+
+    def _is_told(
+        self, window: _Window, boundary: int, below: SegmentDigest, undecided: Rows, late: Int64Column
+    ) -> bool:
+        """Whether all of a boundary is known of whom a broker knows there, though nothing below `below` can be read.
+
+        Args:
+            undecided: the transactions that are open at the window's end.
+            late: producers whose last batch below the window is not known.
+        """
+        begin = max(window.start.offset, self._job.windows.get(boundary, -1))
+        before = [digest for digest in window.digests if digest.coverage.end_offset <= begin]
+        after = window.digests[len(before) :]
+        open_there = undecided["producer_id"][undecided["current_txn_first_offset"] < boundary]
+        asked = questions_of(after, begin, [boundary], ()).but(open_there)
+        heard = [digest.rows["producer_id"] for digest in window.digests if digest.coverage.end_offset <= boundary]
+        return asked.answered_by(reduce(merge, before, below)) and bool(np.isin(late, np.concatenate(heard)).all())
 
 
 @dataclass(slots=True)
@@ -218,16 +235,12 @@ class _Window:
         return self.digests[-1].coverage.end_offset if self.digests else self.start.offset
 
 
-class _DamagedBelow(Exception):
-    """A segment below the window cannot be read: what it would have told stays unknown."""
-
-
 class _Below:
     """The log below a window as a `producer_state.PartitionLog`. Each segment is read once, and only if it is asked for."""
 
     def __init__(self, job: PartitionJob, end_offset: int, damaged: Collection[int], read_below: ReadBelow) -> None:
         self._tasks = {task.base_offset: task for task in job.older if task.base_offset < end_offset}
-        self._trusted = job.trusted
+        self._job = job
         self._compacted = job.compacted
         self._damaged = damaged
         self._read_below = read_below
@@ -239,25 +252,45 @@ class _Below:
 
     @property
     def snapshot_offsets(self) -> Sequence[int]:
-        return list(self._trusted)
+        return list(self._job.trusted)
 
     def snapshot(self, offset: int) -> bytes:
-        return self._trusted[offset].to_snapshot()
+        table = self._job.table_at(offset)
+        return b"" if table is None else table.to_snapshot()
 
     def digest(self, segment: Segment) -> SegmentDigest:
         self.lowest_read = segment.base_offset
         if segment.base_offset in self._damaged:
-            raise _DamagedBelow
+            raise SegmentUnreadable
         task = self._tasks[segment.base_offset]
         result = self._read_below(replace(task, cuts=()))
         if result.problem or not result.pieces:
-            raise _DamagedBelow(result.problem)
+            raise SegmentUnreadable(result.problem)
         whole = result.pieces[0]
         for piece in result.pieces[1:]:
             whole = merge(whole, piece)
         if has_gap(whole) and not self._compacted:
-            raise _DamagedBelow(f"{task.source.name}: offsets are missing")
+            raise SegmentUnreadable(f"{task.source.name}: offsets are missing")
         return whole
+
+
+def _knowing_nothing(start: Start) -> StateAt:
+    """Where nothing tells which transactions are open."""
+    return StateAt(ProducerTable.blank(start.offset), start.log_time_ms, start, transactions_known=False)
+
+
+def _without_batch(rows: Rows) -> Rows:
+    blank = rows_of([ProducerEntry(0)])[0]
+    for name in ("last_sequence", "last_offset", "offset_delta", "last_timestamp_ms"):
+        rows[name] = blank[name]
+    return rows
+
+
+def _with_rows(table: ProducerTable, rows: Rows) -> ProducerTable:
+    """The table with these producers in the place of what it says of them."""
+    others = table.rows[~np.isin(table.rows["producer_id"], rows["producer_id"])]
+    both = np.concatenate([others, rows])
+    return ProducerTable(table.end_offset, both[np.argsort(both["producer_id"])])
 
 
 def _after(state: StateAt, piece: SegmentDigest) -> StateAt:

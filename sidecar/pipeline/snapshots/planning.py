@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Protocol
 
+from producer_state.exactness import knows_below
 from producer_state.partition_log import Segment
 from producer_state.snapshot import CorruptSnapshot, read_rows
 from producer_state.table import ProducerTable
@@ -79,6 +80,10 @@ class PartitionLog(Protocol):
         """
         ...
 
+    def recorded_exact(self, offset: int) -> bool | None:
+        """Whether a snapshot is exact by the record of whoever stored it, None where nothing records it."""
+        ...
+
     def spans(self) -> Sequence[Segment]:
         """All segments with their newest timestamps, ascending and adjacent; the active one last, if there is one.
 
@@ -104,15 +109,17 @@ def plan_full(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
     first = log.first_offset
     tasks = log.tasks(first, max(boundaries, default=first), sorted(boundaries))
     forgotten = frozenset(end for end in boundaries if end <= log.dropped_below and _is_left_out(log, end))
+    table = _state_at_start(log, first)
     return PartitionJob(
         log.topic_partition,
-        (Start.at_log_start(_state_at_start(log, first)),),
+        (Start.at_log_start(table),),
         tasks,
         frozenset(boundaries),
         log.compacted,
         forgotten,
         log.keeps_undecided,
         log.begins_anew,
+        table_at=lambda _: table,
     )
 
 
@@ -122,56 +129,70 @@ def plan_job(
     replay: Replay,
     forgetting: Forgetting,
     judged: Collection[int] = (),
+    suspected: Collection[int] = (),
 ) -> PartitionJob:
     """The job that gives the states at the wanted offsets, each above the log's start, and at `judged` ones on the way.
 
     With Replay.WINDOW, what each of the wanted needs is read, each segment once: from the newest trusted snapshot below it or
-    from where its window begins, whichever is later. The whole log is read all the same where nobody ever expires, and
-    where a restore has left producers out.
+    from where its window begins, whichever is later. Open transactions never expire: where no trusted snapshot tells of
+    them, neither in the window nor above it, the newest below the window is where the replay begins, or the log's start.
+    `suspected` are `judged`, and their windows are read in any case, without looking for open transactions.
+
+    The whole log is read all the same where nobody ever expires, and where a restore has left producers out.
 
     Raises the errors of `plan_full`.
     """
     never_expires = forgetting.producer_id_expiration_ms is None
     if replay is Replay.FULL or never_expires or log.dropped_below or log.begins_anew:
-        return plan_full(log, {*wanted, *judged})
-    if not wanted:
+        return plan_full(log, {*wanted, *judged, *suspected})
+    if not wanted and not suspected:
         return PartitionJob(log.topic_partition, (), (), frozenset(), log.compacted)
-    return _plan_window(log, sorted(wanted), forgetting, judged)
+    return _plan_window(log, frozenset(wanted), forgetting, judged, sorted({*wanted, *suspected}))
 
 
 def _plan_window(
-    log: PartitionLog, wanted: Sequence[int], forgetting: Forgetting, judged: Collection[int]
+    log: PartitionLog,
+    wanted: frozenset[int],
+    forgetting: Forgetting,
+    judged: Collection[int],
+    reached: Sequence[int],
 ) -> PartitionJob:
     first = log.first_offset
     spans = log.spans()
-    at_ends = {offset for offset in (*log.bases, *log.snapshot_offsets, *wanted, *judged) if offset > first}
+    at_ends = {offset for offset in (*log.bases, *log.snapshot_offsets, *reached, *judged) if offset > first}
     windows = window_starts(spans, at_ends, forgetting.expiration)
     snapshots = TrustedSnapshots(log, first, log.bases, windows)
-    at_log_start = Start.at_log_start(_state_at_start(log, first))
+    table_at_start = _state_at_start(log, first)
+    at_log_start = Start.at_log_start(table_at_start)
     newest_below = newest_timestamps(spans)
     starts: dict[int, Start] = {}
-    trusted: dict[int, ProducerTable] = {}
+    trusted: set[int] = set()
     ranges: list[tuple[int, int]] = []
-    for offset in wanted:
-        until = offset
-        table = snapshots.newest(windows[offset], offset)
-        if table is not None:
-            start = Start(table, StartKind.SNAPSHOT, True, newest_below(table.end_offset))
-        elif windows[offset] == first:
+    for offset in reached:
+        window, until = windows[offset], offset
+        snapshot, above = snapshots.newest(window, offset), None
+        if snapshot is None and window > first:
+            above = snapshots.next(offset)
+            if above is None and offset in wanted:
+                snapshot, window = snapshots.newest(first, offset), first
+        if snapshot is None and window == first:
             start = at_log_start
         else:
-            blank = ProducerTable.blank(windows[offset])
-            start = Start(blank, StartKind.WINDOW, at_log_start.beginning_known, newest_below(blank.end_offset))
-            above = snapshots.next(offset)
-            if above is not None:
-                trusted[above.end_offset] = above
-                until = above.end_offset
+            told_by = snapshot if snapshot is not None else above
+            known = at_log_start.beginning_known
+            if told_by is not None:
+                trusted.add(told_by)
+                until = max(until, told_by)
+                recorded = log.recorded_exact(told_by)
+                known = knows_below(recorded=recorded, beginning_known=known, compacted=log.compacted)
+            kind = StartKind.WINDOW if snapshot is None else StartKind.SNAPSHOT
+            begin = window if snapshot is None else snapshot
+            known = known and (begin not in starts or starts[begin].beginning_known)
+            start = Start(begin, kind, known, snapshot is not None, newest_below(begin))
         starts[start.offset] = start
         ranges.append((start.offset, until))
-        if table is not None:
-            trusted[table.end_offset] = table
     read = _Ranges(ranges)
-    boundaries = frozenset(wanted).union(offset for offset in judged if read.holds(offset - 1))
+    boundaries = frozenset(reached).union(offset for offset in judged if read.holds(offset - 1))
     older = log.tasks(first, read.highest, sorted({*boundaries, *trusted}))
     tasks = tuple(task for task in older if read.holds(task.base_offset))
     return PartitionJob(
@@ -182,7 +203,8 @@ def _plan_window(
         log.compacted,
         windows=windows,
         older=older,
-        trusted=trusted,
+        trusted=frozenset(trusted),
+        table_at=lambda offset: table_at_start if offset == first else snapshots.table(offset),
     )
 
 

@@ -52,7 +52,8 @@ class Rebuilding:
 
     def add_problem(self, what: str) -> None:
         """One more thing that keeps snapshots from being written."""
-        self.problem = f"{self.problem}; {what}" if self.problem else what
+        if what not in self.problem:
+            self.problem = f"{self.problem}; {what}" if self.problem else what
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -131,6 +132,9 @@ def rebuild(
         rebuilding, job = work[index]
         match event:
             case StateAt():
+                if event.refused:
+                    rebuilding.add_problem(event.refused)
+                    continue
                 directory = out if targets.single else out / str(job.topic_partition)
                 rebuilding.snapshots.append(_write(directory, event, forgetting))
             case Misplaced(offset, reason):

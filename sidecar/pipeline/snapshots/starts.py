@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache
-from typing import Protocol
+from enum import IntEnum, StrEnum
+from functools import lru_cache
+from typing import Final, Protocol
 
 from producer_state.exactness import knows_beginning
 from producer_state.snapshot import CorruptSnapshot
@@ -26,30 +26,22 @@ class StartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The state at the base of a segment. In a WINDOW start no producer is named yet.
+    """Where a replay begins: the base of a segment. `PartitionJob.table_at` gives the state there.
 
-    `beginning_known`: see `exactness`. `log_time_ms`: the largest timestamp below it, as far as known (-1: none).
+    `beginning_known`: see `exactness`. `has_snapshot`: a snapshot names producers here.
+    `log_time_ms`: the largest timestamp below it, as far as known (-1: none).
     """
 
-    table: ProducerTable
+    offset: int
     kind: StartKind
     beginning_known: bool
+    has_snapshot: bool
     log_time_ms: int = -1
-
-    @property
-    def offset(self) -> int:
-        """Where the replay begins."""
-        return self.table.end_offset
-
-    @property
-    def has_snapshot(self) -> bool:
-        """Whether a snapshot named producers here."""
-        return len(self.table) > 0
 
     @classmethod
     def at_log_start(cls, table: ProducerTable) -> Start:
         """The log's first segment, with what the snapshot there says."""
-        return cls(table, StartKind.LOG_START, knows_beginning(table))
+        return cls(table.end_offset, StartKind.LOG_START, knows_beginning(table), len(table) > 0)
 
 
 class SnapshotFiles(Protocol):
@@ -65,6 +57,19 @@ class SnapshotFiles(Protocol):
         ...
 
 
+class _Kind(IntEnum):
+    """What a file is worth."""
+
+    UNREADABLE = 0
+    EMPTY = 1
+    NAMES_WHAT_IS_ABOVE = 2
+    SOUND = 3
+
+
+TABLES_KEPT: Final = 2
+"""A snapshot may name many thousands of producers: what is planned are offsets, and a table is read when it is used."""
+
+
 class TrustedSnapshots:
     """The snapshots from which a window replay may begin. One rule; a snapshot is trusted if all of these hold:
 
@@ -75,8 +80,9 @@ class TrustedSnapshots:
       empty one, these producers have expired. Source: UnifiedLog.rebuildProducerState, KIP-952.
 
     That its writer's `producer.id.expiration.ms` was not below ours cannot be seen in a file. Whom its writer had forgotten
-    by its own clock is missing, as in any broker that loads it. The trap that stays: a broker
-    that started on a log of one segment without snapshots leaves no empty file behind; only a full replay shows that.
+    by its own clock is missing, as in any broker that loads it. Traps that stay, and that only a
+    full replay shows: a broker that started on a log of one segment without snapshots leaves no empty file behind; and a
+    transaction that a broker forgot by an empty snapshot below the window is missing in all it wrote since.
     """
 
     def __init__(
@@ -93,38 +99,51 @@ class TrustedSnapshots:
         attached = there - stray_offsets(there, (log_start, *bases))
         self._offsets = sorted(attached.intersection(windows))
         self._at_log_start = sorted(there.intersection({log_start}))
-        self._table = cache(self._read)
+        self.table = lru_cache(TABLES_KEPT)(self._read)
+        self._kinds: dict[int, _Kind] = {}
         self._empty: list[int] = []
         self._empty_from: int | None = None
 
-    def newest(self, from_offset: int, below_offset: int) -> ProducerTable | None:
-        """The newest one in `[from_offset, below_offset)`."""
+    def newest(self, from_offset: int, below_offset: int) -> int | None:
+        """Offset of the newest one in `[from_offset, below_offset)`."""
         from_index, below_index = (bisect_left(self._offsets, offset) for offset in (from_offset, below_offset))
-        tables = (self.trusted(offset) for offset in reversed(self._offsets[from_index:below_index]))
-        return next((table for table in tables if table is not None), None)
+        return self._first_trusted(reversed(self._offsets[from_index:below_index]))
 
-    def next(self, from_offset: int) -> ProducerTable | None:
-        """The oldest one at or above an offset."""
-        tables = (self.trusted(offset) for offset in self._offsets[bisect_left(self._offsets, from_offset) :])
-        return next((table for table in tables if table is not None), None)
+    def next(self, from_offset: int) -> int | None:
+        """Offset of the oldest one at or above an offset."""
+        return self._first_trusted(self._offsets[bisect_left(self._offsets, from_offset) :])
 
-    def trusted(self, offset: int) -> ProducerTable | None:
-        """The state that the snapshot there holds; None if it is not trusted."""
-        table = self._table(offset)
-        if table is None or not len(table) or not _is_below(table):
-            return None
+    def _first_trusted(self, offsets: Iterable[int]) -> int | None:
+        return next((offset for offset in offsets if self._is_trusted(offset)), None)
+
+    def _is_trusted(self, offset: int) -> bool:
+        if self._kind(offset) is not _Kind.SOUND:
+            return False
         window = self._windows[offset]
         empty = self._empty_at_or_above(window)
-        return None if bisect_left(empty, offset) > bisect_left(empty, window) else table
+        return bisect_left(empty, offset) <= bisect_left(empty, window)
 
     def _empty_at_or_above(self, offset: int) -> Sequence[int]:
         if self._empty_from is None or offset < self._empty_from:
             there = (each for each in (*self._at_log_start, *self._offsets) if each >= offset)
-            self._empty = [each for each in there if (table := self._table(each)) is not None and not len(table)]
+            self._empty = [each for each in there if self._kind(each) is _Kind.EMPTY]
             self._empty_from = offset
         return self._empty
 
+    def _kind(self, offset: int) -> _Kind:
+        if offset not in self._kinds:
+            table = self.table(offset)
+            if table is None:
+                kind = _Kind.UNREADABLE
+            elif not len(table):
+                kind = _Kind.EMPTY
+            else:
+                kind = _Kind.SOUND if _is_below(table) else _Kind.NAMES_WHAT_IS_ABOVE
+            self._kinds[offset] = kind
+        return self._kinds[offset]
+
     def _read(self, offset: int) -> ProducerTable | None:
+        """None if there is none, or it cannot be read."""
         try:
             return ProducerTable.from_snapshot(offset, self._files.snapshot(offset)[0])
         except (CorruptSnapshot, PartitionError, SegmentChanged):
