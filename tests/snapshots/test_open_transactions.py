@@ -168,6 +168,17 @@ def test_a_witness_does_not_confirm_what_lacks_its_transaction(log_dir: Path, re
     assert all(open_at(log_dir, offset) == [(UNDECIDED, 2)] for offset in above)
 
 
+def test_a_transaction_that_has_ended_keeps_nothing_above_from_being_made(log_dir: Path) -> None:
+    """The snapshot at 20 does not know its producer any more."""
+    ended_at_15(log_dir)
+    healed(log_dir)
+    drop(log_dir, 4, 6, 8, 18, 22, 24)
+    for base in (0, 2):
+        log_of(log_dir, base).unlink()
+    (healing,) = by_window(log_dir).healings
+    assert (sorted(healing.created), healing.withheld) == ([18, 22, 24], [6, 8])
+
+
 def test_on_an_idle_topic_empty_snapshots_are_told_and_replaced(log_dir: Path) -> None:
     """All producers have expired but the one in a transaction."""
     later_ms = NOW_MS + 5 * DAY_MS

@@ -144,15 +144,19 @@ def test_what_may_be_written_is_the_filtered_full_replay(
     """With transactions open over the window's beginning, gaps, damage, timestamps out of order and lost snapshots."""
     log = scaled(random_log(seed, producers=producers, segments=12, cleaned=cleaned))
     above = st.sampled_from(log.boundaries[1:])
+    bases = st.sampled_from(log.boundaries[:-1])
+    offsets, damaged = draw.draw(st.lists(above, max_size=4, unique=True)), draw.draw(st.none() | bases)
+    if draw.draw(st.booleans()):
+        # Below the window, with a snapshot above that tells of open transactions.
+        offsets, damaged = [log.boundaries[-1]], draw.draw(st.sampled_from(log.boundaries[1:4]))
     snapshots = {}
-    for offset in draw.draw(st.lists(above, max_size=4, unique=True)):
+    for offset in offsets:
         # By an expiration that is no shorter than ours, and a clock that is not ahead of the log's; see `TrustedSnapshots`.
         newest_ms = int(log.between(log.boundaries[0], offset).max_timestamp_ms.max(initial=-1))
         written_at = Expiration(min(newest_ms, NOW) - draw.draw(st.integers(0, WINDOW)), 2 * WINDOW)
         snapshots[offset] = full_replay(log, offset).unexpired(written_at).to_snapshot()
-    bases = st.sampled_from(log.boundaries[:-1])
     unindexed = frozenset(draw.draw(st.lists(bases, max_size=2)))
-    source = LogInMemory(log, snapshots, unindexed, draw.draw(st.none() | bases))
+    source = LogInMemory(log, snapshots, unindexed, damaged)
     wanted = sorted(draw.draw(st.lists(above, min_size=1, unique=True)))
     job = plan_job(source, wanted, Replay.WINDOW, forgetting)
     events = events_of(source, job)

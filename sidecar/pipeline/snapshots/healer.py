@@ -32,6 +32,7 @@ class Healer:
         self._held = HeldSnapshots()
         self._contradicted: set[int] = set()
         self._older_transactions: dict[int, int] = {}
+        self._named_at = 0
         healing.replayed = True
 
     def take(self, event: Event) -> None:
@@ -126,6 +127,7 @@ class Healer:
 
     def _withhold_without(self, older_transactions: Mapping[int, int], witness: int) -> None:
         self._older_transactions.update(older_transactions)
+        self._named_at = witness
         withheld = self._held.drop()
         self._healing.withheld += withheld
         producers = " ".join(map(str, sorted(older_transactions)))
@@ -134,15 +136,17 @@ class Healer:
             f"nothing; snapshots that would lack them are not written"
         )
 
+    def _lacks_transaction(self, state: StateAt) -> bool:
+        if state.start is not None and state.start.offset >= self._named_at:
+            return False  # It stems from a snapshot that was written later.
+        return any(lacks_transaction(state.table, *older) for older in self._older_transactions.items())
+
     def _hold(self, state: StateAt, aside_suffix: str) -> None:
         if not state.transactions_known:
             self._healing.exact = False
             self._healing.withheld.append(state.table.end_offset)
             self._add_problem(state.refused)
-        elif (state.start is not None and state.start.offset in self._contradicted) or any(
-            lacks_transaction(state.table, producer_id, first)
-            for producer_id, first in self._older_transactions.items()
-        ):
+        elif (state.start is not None and state.start.offset in self._contradicted) or self._lacks_transaction(state):
             # The replay below has shown that the snapshot which this state began from is wrong; or a snapshot below has shown
             # that the state lacks a transaction.
             self._healing.withheld.append(state.table.end_offset)

@@ -177,6 +177,9 @@ def _plan_window(
                 snapshot, window = snapshots.newest(first, offset), first
         if snapshot is None and window == first:
             start = at_log_start
+            if not start.beginning_known:
+                # The next snapshot may name a transaction of which only deleted segments told.
+                until = max(until, snapshots.next(offset) or offset)
         else:
             told_by = snapshot if snapshot is not None else above
             known = at_log_start.beginning_known
