@@ -16,6 +16,7 @@ from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.pipeline.assembly import open_tools, require_topic, scanner
+from sidecar.pipeline.compaction.before_upload import rule_unknown
 from sidecar.pipeline.compaction.raw_uploads import EFFECT
 from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.partition import PartitionArchiver
@@ -193,12 +194,18 @@ def _without_compaction(
     """Topics that `run` compacts before the upload. One pass has no time to wait for groups."""
     rules = TopicRules(settings.compaction, facts.policy)
     planned = {plan.files.topic_partition.topic for _, plan in work if plan.segments}
-    policies = {topic: rules.policy_of(topic) for topic in sorted(planned)}
-    found = [topic for topic, policy in policies.items() if policy and policy.when is CompactionWhen.BEFORE_UPLOAD]
-    for topic in found:
-        _log.warning(
-            "before_upload_not_applied", topic=topic, effect=EFFECT, remedy=f"compact --archive --topic {topic}"
+    found: list[str] = []
+    for topic in sorted(planned):
+        policy = rules.policy_of(topic)
+        unknown = rule_unknown(settings.compaction, topic, facts.policy(topic)) if policy is None else ""
+        if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
+            continue
+        found.append(topic)
+        reason = "a back-fill does not wait for groups" + (
+            f"; the topic's rule is not known: {unknown}" if unknown else ""
         )
+        remedy = f"compact --archive --topic {topic}"
+        _log.warning("before_upload_not_applied", topic=topic, reason=reason, effect=EFFECT, remedy=remedy)
     return tuple(found)
 
 

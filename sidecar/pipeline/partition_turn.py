@@ -25,6 +25,7 @@ from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.copies import CopyGroup
+from sidecar.pipeline.compaction.policy_rules import RuleChanged
 from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
@@ -246,7 +247,9 @@ class PartitionTurn:
                 self._commit_next()
         except PartitionError as error:
             if self._before_upload is not None and not isinstance(error, CommitConflict):
-                self._before_upload.break_up(group, RawReason.GROUP_REFUSED, str(error))
+                is_rule = isinstance(error, RuleChanged)
+                reason = RawReason.RULE_CHANGED if is_rule else RawReason.GROUP_REFUSED
+                self._before_upload.break_up(group, reason, str(error))
             raise
         finally:
             self._group = None
@@ -317,6 +320,8 @@ class PartitionTurn:
         now = require_leadership(self._tools, self._outcome.files, self._plan.facts, end_offset)
         if any(transfer.prepared.copy is not None for transfer in transfers):
             _require_none_deleted(self._plan.facts, now, state, entries[0].base_offset)
+            if self._before_upload is not None and self._group is not None:
+                self._before_upload.require_rule(self._group)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         lost = [

@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.findings import Area
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles
 from tests.golden import golden
@@ -60,3 +64,14 @@ def test_backfill_names_the_topics_that_it_archives_without_compaction(tmp_path:
         ]
         assert (line["level"], line["topic"]) == ("warning", "orders")
         assert line["remedy"] == "compact --archive --topic orders"
+
+
+def test_backfill_names_topics_of_which_the_rule_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileBrokerFacts, "policy", lambda _facts, _topic: TopicPolicy(unanswered=NOT_TOLD))
+    entries = [{"pattern": "orders", "when": "before_upload"}, "compacted"]
+    arguments = ["--config", str(written(tmp_path, topics=entries)), "--log-dir", str(LOGS), "--assume-leader"]
+    topics = ["--topic", "orders", "--topic", "compacted", "--state-dir", str(tmp_path / "state")]
+    done = in_this_process("backfill", *arguments, *topics, "--json", "--dry-run")
+    assert json.loads(done.out)["without_compaction"] == ["orders"]
+    (line,) = [line for line in map(json.loads, done.err.splitlines()) if line["event"] == "before_upload_not_applied"]
+    assert NOT_TOLD in line["reason"]

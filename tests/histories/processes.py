@@ -177,7 +177,8 @@ class Sidecar:
         self.compactor = GroupCompactor(self.waiting, self.tools, LocalEngines(), lambda: self.copies)
         self._scan = partial(scan_log_dirs, [self.facts.broker.log_dir], TopicFilter((".*",)))
         self.rounds = Rounds(self.tools, self._scan, self.waiting)
-        self.jobs = ArchiveJobs(RunSettings(store=StoreSettings(url="/nowhere")), self.tools, LocalEngines())
+        run_settings = RunSettings(store=StoreSettings(url="/nowhere"))
+        self.jobs = ArchiveJobs(run_settings, self.tools, LocalEngines(), lambda _: None)
 
     def end(self, *, forgets: bool = False) -> None:
         """The process ends. `forgets`: its volume goes with it."""

@@ -204,13 +204,13 @@ def test_a_log_start_that_moves_into_a_segment_during_a_job_keeps_it_from_commit
         state = only_state(store)
         work = Compacting(led, CompactionPolicy(), Look(store, store.clock)(led, CompactionPolicy()))
         facts.confirmed = state.segments[1].base_offset + 5
-        (refused,) = ArchiveJobs(settings, tools, LocalEngines())([work])
+        (refused,) = ArchiveJobs(settings, tools, LocalEngines(), settings.compaction.of_topic)([work])
         assert isinstance(refused.error, DeletionUnnoted)
         assert refused.error.before_offset == facts.confirmed
         assert only_state(store) == state
         sound(store)
         facts.confirmed = state.segments[1].base_offset
-        (done,) = ArchiveJobs(settings, tools, LocalEngines())([work])
+        (done,) = ArchiveJobs(settings, tools, LocalEngines(), settings.compaction.of_topic)([work])
         assert done.error is None
     assert only_state(store).segments != state.segments
     sound(store)

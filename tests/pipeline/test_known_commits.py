@@ -127,7 +127,7 @@ def test_compaction_in_run_neither_weighs_nor_plans_nor_commits_below_a_commit_t
         plan_archive(store, request, store.clock)
     at = {"url": str(tmp_path / "archive")}
     settings = Settings.model_validate({"store": at, "compaction": {"staging_dir": str(tmp_path / "work")}})
-    (refused,) = ArchiveJobs(settings, running.tools, LocalEngines())([work])
+    (refused,) = ArchiveJobs(settings, running.tools, LocalEngines(), lambda _: work.policy)([work])
     assert isinstance(refused.error, CorruptFile)
     assert store.objects == objects
     store.objects.update(lost)

@@ -76,7 +76,9 @@ def test_a_default_does_not_change_the_strategy_of_an_archive(
         policy = TopicRules(settings.compaction, facts.policy).policy_of("orders")
         assert policy is not None
         work = Compacting(led, policy, Look(store, store.clock)(led, policy))
-        (result,) = ArchiveJobs(settings, tools, LocalEngines())([work])
+        (result,) = ArchiveJobs(
+            settings, tools, LocalEngines(), TopicRules(settings.compaction, facts.policy).policy_of
+        )([work])
     warned = [log for log in logs if log["event"] == "compaction_changes_strategy"]
     assert [(log["log_level"], log["old"], log["new"]) for log in warned] == [
         ("warning", "header 'v'", "offset")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
-from sidecar.config import Settings
+from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import Fenced
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
 from sidecar.pipeline.compaction.engines import CompactionEngines
-from sidecar.pipeline.compaction.policy_rules import rules_of
+from sidecar.pipeline.compaction.policy_rules import require_rule, rules_of
 from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.tools import Tools
@@ -22,15 +22,16 @@ from sidecar.pipeline.tools import Tools
 
 @dataclass(frozen=True, slots=True)
 class ArchiveJobs:
-    """What a `CompactionWorker` calls: one job for each call."""
+    """What a `CompactionWorker` calls: one job for each call. `policy_of`: what holds for a topic now."""
 
     settings: Settings
     tools: Tools
     engines: CompactionEngines
+    policy_of: Callable[[str], CompactionPolicy | None]
 
     def __call__(self, work: Sequence[Compacting]) -> Iterable[Compacted]:
         """Compact these. Raises what the engine raises; then nothing was committed."""
-        led = {one.led.root: one.led for one in work}
+        by_root = {one.led.root: one for one in work}
         compactor = ArchiveCompactor(
             self.settings.store,
             self.engines.for_bytes(sum(one.assessment.size_bytes for one in work)),
@@ -38,12 +39,12 @@ class ArchiveJobs:
             self.settings.compaction.staging_path,
             is_shared=self.settings.spark.is_local,
             max_staging_bytes=self.settings.compaction.staging_bytes,
-            confirm=lambda request, decided: self._confirm(led[request.root], decided),
+            confirm=lambda request, decided: self._confirm_one(by_root[request.root], decided),
         )
         now_ms = self.tools.clock.now_ms()
         for result in compactor.compact([self._request(one, now_ms) for one in work]):
             yield Compacted(
-                led[result.request.root].topic_partition,
+                by_root[result.request.root].led.topic_partition,
                 result.error,
                 result.bytes_before,
                 result.bytes_after,
@@ -72,6 +73,11 @@ class ArchiveJobs:
         if rule.policy is None or not rule.is_declared:
             return False
         return (rule.policy.strategy, rule.policy.header) == (one.policy.strategy, one.policy.header)
+
+    def _confirm_one(self, one: Compacting, decided: PartitionState) -> None:
+        """Raises RuleChanged, and what `_confirm` raises."""
+        require_rule(one.led.topic_partition, one.policy, self.policy_of(one.led.topic_partition.topic))
+        self._confirm(one.led, decided)
 
     def _confirm(self, led: LedPartition, decided: PartitionState) -> None:
         """Ask the broker again: hours may have passed since the job began. `decided`: the archive that the job compacted.

@@ -16,10 +16,12 @@ from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
+from sidecar.pipeline.compaction.policy_rules import NOT_COMPACTED, require_rule, rule_change
 from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 
 AT_RISK_SHARE: Final = 0.5
 """A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
@@ -69,13 +71,15 @@ class BeforeUpload:
     """What waits, and for what. Thread-safe: rounds hold segments back, another thread compacts them.
 
     `wake`: called when segments that were held back may go. `policy_of`: what holds for a topic, None if it is not compacted;
-    default: as the settings say. `raw`: told of each segment that goes as it is without a compaction.
+    default: as the settings say. `unknown`: why it is not known what holds for a topic, "" if it is. `raw`: told of each segment
+    that goes as it is without a compaction.
     """
 
     settings: CompactionSettings
     clock: Clock
     wake: Callable[[], None] = lambda: None
     policy_of: Callable[[str], CompactionPolicy | None] | None = None
+    unknown: Callable[[str], str] = lambda _: ""
     raw: RawUploads = field(default_factory=RawUploads)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
@@ -97,13 +101,19 @@ class BeforeUpload:
             start_offset: see `effective_log_start`. A segment that begins below goes as it is, and takes part in no decision.
         """
         topic_partition = plan.files.topic_partition
-        policy = (self.policy_of or self.settings.of_topic)(topic_partition.topic)
-        if policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD or not plan.segments:
+        policy = self._policy(topic_partition.topic)
+        unknown = self.unknown(topic_partition.topic) if policy is None else ""
+        if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
+            self._let_go(topic_partition)
+            return plan
+        if not plan.segments:
             return plan
         ready = 0
         with self._lock:
-            self._keep_only(plan, start_offset)
-            while ready < len(plan.segments) and self._may_go(plan.segments[ready], local_limit_ms, start_offset):
+            self._keep_only(plan, start_offset, policy)
+            while ready < len(plan.segments) and self._may_go(
+                plan.segments[ready], local_limit_ms, start_offset, unknown
+            ):
                 ready += 1
         if ready == len(plan.segments):
             return plan
@@ -115,50 +125,68 @@ class BeforeUpload:
             return replace(
                 plan, segments=ready_ones, waiting=waiting, reason=reason, look_again_ms=0, is_on_purpose=True
             )
-        group = RolledGroup(plan.files, plan.facts.stable_end_offset, plan.segments, known(), policy)
+        group = None
+        if policy is not None:
+            group = RolledGroup(plan.files, plan.facts.stable_end_offset, plan.segments, known(), policy)
         with self._lock:
-            self._groups[topic_partition] = group
+            self._groups.pop(topic_partition, None)
+            if group is not None:
+                self._groups[topic_partition] = group
             waits_ms = [self._left_ms(held) for held in self._held.get(topic_partition, {}).values()]
         return replace(
             plan,
             segments=(),
             waiting=(*plan.segments, *plan.waiting),
-            reason=f"{plan.segments[0]} waits to be compacted before its upload",
+            reason=f"{plan.segments[0]} waits to be compacted before its upload"
+            + (f"; the topic's rule is not known: {unknown}" if unknown else ""),
             look_again_ms=max(1, min(waits_ms, default=1)),
             is_on_purpose=True,
         )
 
-    def _keep_only(self, plan: PartitionPlan, start_offset: int) -> None:
+    def _policy(self, topic: str) -> CompactionPolicy | None:
+        return (self.policy_of or self.settings.of_topic)(topic)
+
+    def _let_go(self, topic_partition: TopicPartition) -> None:
+        """The topic is not compacted before the upload, or not any more: nothing of it waits, and no copy of it is committed."""
+        with self._lock:
+            self._groups.pop(topic_partition, None)
+            for group in {held.group for held in self._held.get(topic_partition, {}).values() if held.group}:
+                self._break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
+            self._held.pop(topic_partition, None)
+
+    def _keep_only(self, plan: PartitionPlan, start_offset: int, policy: CompactionPolicy | None) -> None:
         """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
         before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
         now_ms = self.clock.now_ms()
         names = map(_name, plan.segments)
         held = {name: before.pop(name) if name in before else _Held(now_ms) for name in names}
         self._held[plan.files.topic_partition] = held
-        broken = {
-            left.group: "a segment of it is archived or gone, or has changed" for left in before.values() if left.group
-        }
-        for found in held.values():
-            if found.group is not None and found.group.base_offset < start_offset:
-                broken[found.group] = f"records below offset {start_offset} were deleted since it was compacted"
-        for group, reason in broken.items():
-            self._break_up(group, RawReason.GROUP_CHANGED, reason)
+        gone = "a segment of it is archived or gone, or has changed"
+        broken = {left.group: (RawReason.GROUP_CHANGED, gone) for left in before.values() if left.group}
+        for group in {found.group for found in held.values() if found.group}:
+            if group.base_offset < start_offset:
+                deleted = f"records below offset {start_offset} were deleted since it was compacted"
+                broken[group] = RawReason.GROUP_CHANGED, deleted
+            elif change := rule_change(group.policy, policy):
+                broken[group] = RawReason.RULE_CHANGED, change
+        for group, (reason, detail) in broken.items():
+            self._break_up(group, reason, detail)
 
     def _find(self, segment: SegmentFiles) -> _Held | None:
         return self._held.get(segment.topic_partition, {}).get(_name(segment))
 
-    def _may_go(self, segment: SegmentFiles, local_limit_ms: int | None, start_offset: int) -> bool:
+    def _may_go(self, segment: SegmentFiles, local_limit_ms: int | None, start_offset: int, unknown: str) -> bool:
         held = self._find(segment)
         if held is None or held.group is not None or held.is_raw:
             return True
-        if (reason := self._cannot_wait(segment, held, local_limit_ms, start_offset)) is None:
+        if (reason := self._cannot_wait(segment, held, local_limit_ms, start_offset, unknown)) is None:
             return False
         held.is_raw = True
-        self.raw.note([segment], reason)
+        self.raw.note([segment], reason, unknown if reason is RawReason.RULE_UNKNOWN else "")
         return True
 
     def _cannot_wait(
-        self, segment: SegmentFiles, held: _Held, local_limit_ms: int | None, start_offset: int
+        self, segment: SegmentFiles, held: _Held, local_limit_ms: int | None, start_offset: int, unknown: str
     ) -> RawReason | None:
         if segment.start_position:
             return RawReason.PARTLY_ARCHIVED
@@ -169,6 +197,8 @@ class BeforeUpload:
             return RawReason.RETENTION_NEAR
         if segment.size_bytes > self.settings.max_job_bytes:
             return RawReason.TOO_LARGE
+        if unknown and (unknown != NOT_TOLD or self._left_ms(held) <= 0):
+            return RawReason.RULE_UNKNOWN
         return RawReason.DELAY_OVER if self._left_ms(held) <= 0 else None
 
     def _left_ms(self, held: _Held) -> int:
@@ -194,16 +224,22 @@ class BeforeUpload:
         return held is not None and held.group is None and not held.is_raw
 
     def compacted(self, group: CopyGroup) -> None:
-        """All copies of a group are ready. They are of no use unless every segment still waits for its own."""
+        """All copies of a group are ready. They are of no use unless every segment still waits for its own, by the same rule."""
+        policy = self._policy(group.segments[0].topic_partition.topic)
         with self._lock:
-            is_wanted = all(map(self._still_waits, group.segments))
-            if is_wanted:
+            if not all(map(self._still_waits, group.segments)):
+                gone = "one was archived, changed or removed meanwhile"
+                self._break_up(group, RawReason.GROUP_CHANGED, gone)
+            elif change := rule_change(group.policy, policy):
+                self._break_up(group, RawReason.RULE_CHANGED, change)
+            else:
                 for held in filter(None, map(self._find, group.segments)):
                     held.group = group
-            else:
-                self._go_raw(group.segments, RawReason.GROUP_CHANGED, "one was archived, changed or removed meanwhile")
-        if not is_wanted:
-            group.discard()
+
+    def require_rule(self, group: CopyGroup) -> None:
+        """To be called right before the commit of the copies. Raises RuleChanged if the topic's rule is another one now."""
+        topic_partition = group.segments[0].topic_partition
+        require_rule(topic_partition, group.policy, self._policy(topic_partition.topic))
 
     def unchanged(self, segments: Sequence[SegmentFiles]) -> None:
         """Compaction leaves these as they are: they go, unless one changed meanwhile."""
@@ -261,6 +297,15 @@ class BeforeUpload:
 def effective_log_start(facts: PartitionFacts, state: PartitionState) -> int:
     """The log start below which records must win over no other: the leader's, or that of the archive if it is higher."""
     return max(facts.log_start_offset, facts.cluster_start_offset or 0, state.deleted_before_offset)
+
+
+def rule_unknown(settings: CompactionSettings, topic: str, told: TopicPolicy) -> str:
+    """Why it is not known whether and how a topic with `before_upload` is compacted, if it is not compacted as it seems now."""
+    policy = settings.of_topic(topic)
+    if policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD:
+        return ""
+    keeps_all = told.cleanup_policy is not None and not told.is_compacted and not policy.ignore_cleanup_policy
+    return "" if keeps_all else told.unanswered
 
 
 def _first_of(group: RolledGroup, size_bytes_max: int) -> RolledGroup:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sidecar.config import CompactionPolicy
 from sidecar.logformat.rebuild import BuiltIndexes
 from sidecar.model import SegmentFiles
 
@@ -38,11 +39,13 @@ class CopyGroup:
     """Adjacent segments that were compacted among themselves, and their copies; None for a segment that goes as it is.
 
     A record of one segment may have lost to a record of any other. So one commit adds all of them: with only some of the
-    copies in the archive, a key could be in none of them.
+    copies in the archive, a key could be in none of them. `policy`: its rule compacted them, and must hold still at
+    the commit.
     """
 
     segments: tuple[SegmentFiles, ...]
     copies: tuple[CompactedCopy | None, ...]
+    policy: CompactionPolicy
 
     @property
     def base_offset(self) -> int:

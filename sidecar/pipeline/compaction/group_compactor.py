@@ -235,7 +235,7 @@ class GroupCompactor:
                 self._give_up([group], result)
                 continue
             try:
-                self._stage(group.segments[: len(result)], result, job, parts)
+                self._stage(group, result, job, parts)
             except SidecarError as error:
                 self._give_up([group], error)
                 continue
@@ -249,12 +249,13 @@ class GroupCompactor:
 
     def _stage(
         self,
-        segments: Sequence[SegmentFiles],
+        group: RolledGroup,
         outputs: Sequence[CompactedOutput[LogFile]],
         job: CompactionJob[LogFile],
         parts: LocalParts,
     ) -> None:
         """Hand all copies of a group over at once, so that none is archived without the others."""
+        segments = group.segments[: len(outputs)]
         if all(output.unchanged for output in outputs):
             self._waiting.unchanged(segments)
             return
@@ -268,7 +269,7 @@ class GroupCompactor:
                 unless_whole.callback(path.unlink, missing_ok=True)
                 copies.append(_copy(path, segment, output, job, parts))
             unless_whole.pop_all()
-        self._waiting.compacted(CopyGroup(tuple(segments), tuple(copies)))
+        self._waiting.compacted(CopyGroup(segments, tuple(copies), group.policy))
 
     def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
         if self._is_stopping():

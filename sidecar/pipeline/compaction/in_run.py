@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sidecar.config import Settings
+from sidecar.config import CompactionPolicy, Settings
 from sidecar.pipeline.clock_watch import CHECK_S, ClockWatch
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.compaction.before_upload import BeforeUpload, rule_unknown
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning, WithChores
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting
@@ -105,11 +105,18 @@ def compaction_in_run(
     for reason in RawReason:  # A counter that begins with its first case shows no increase.
         tools.metrics.compaction.went_uncompacted(reason, 0)
     raw = RawUploads(count)
-    waiting = BeforeUpload(settings.compaction, tools.clock, wake, rules.policy_of, raw)
+    waiting = BeforeUpload(
+        settings.compaction,
+        tools.clock,
+        wake,
+        rules.policy_of,
+        lambda topic: rule_unknown(settings.compaction, topic, tools.facts.policy(topic)),
+        raw,
+    )
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
-        compact or partial(_compacted, settings, tools, engines),
+        compact or partial(_compacted, settings, tools, engines, rules.policy_of),
         tools.clock,
         tools.metrics,
         is_stopping,
@@ -151,8 +158,12 @@ def compaction_in_run(
 
 
 def _compacted(
-    settings: Settings, tools: Tools, engines: CompactionEngines, work: Sequence[Compacting]
+    settings: Settings,
+    tools: Tools,
+    engines: CompactionEngines,
+    policy_of: Callable[[str], CompactionPolicy | None],
+    work: Sequence[Compacting],
 ) -> Iterable[Compacted]:
     from sidecar.pipeline.compaction.archive_job import ArchiveJobs  # loads numba, 70 MB
 
-    return ArchiveJobs(settings, tools, engines)(work)
+    return ArchiveJobs(settings, tools, engines, policy_of)(work)

@@ -33,6 +33,8 @@ class RawReason(StrEnum):
     COMPACTION_FAILED = "compaction_failed"
     GROUP_CHANGED = "group_changed"
     GROUP_REFUSED = "group_refused"
+    RULE_CHANGED = "rule_changed"
+    RULE_UNKNOWN = "rule_unknown"
 
 
 _TEXTS: Final = {
@@ -61,6 +63,14 @@ _TEXTS: Final = {
         "nothing; if it lasts, see the detail",
     ),
     RawReason.GROUP_REFUSED: ("the compacted copies could not be committed together", "see the detail"),
+    RawReason.RULE_CHANGED: (
+        "the topic's compaction rule changed after its segments were compacted",
+        "nothing; segments that roll later follow the new rule",
+    ),
+    RawReason.RULE_UNKNOWN: (
+        "the sidecar does not know the topic's configs, so it does not know whether and how to compact it",
+        "see the detail; give the sidecar DescribeConfigs on the topic, and check that it reaches the broker",
+    ),
 }
 
 

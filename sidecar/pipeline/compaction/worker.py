@@ -19,6 +19,7 @@ from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCrashed, DeletionUnnoted
 from sidecar.pipeline.compaction.policy import Assessment, one_job
+from sidecar.pipeline.compaction.policy_rules import RuleChanged
 from sidecar.pipeline.compaction.quarantine import Quarantine
 from sidecar.pipeline.compaction.waiting_list import LedPartition, Waiting, WaitingList
 from sidecar.pipeline.compaction.worker_status import status_rows
@@ -176,6 +177,10 @@ class CompactionWorker:
         if isinstance(result.error, Fenced):
             # Another broker leads: its sidecar compacts. Ours may again when a later round says so.
             _log.warning("compaction_fenced", partition=str(partition), error=str(result.error))
+            self._list.remove(partition)
+        elif isinstance(result.error, RuleChanged):
+            # The next offer brings the partition back, with the rule that holds then.
+            _log.warning("compaction_overtaken", partition=str(partition), reason=str(result.error))
             self._list.remove(partition)
         elif isinstance(result.error, DeletionUnnoted):
             _log.info("compaction_overtaken", partition=str(partition), reason=str(result.error))

@@ -1,0 +1,245 @@
+"""A topic's rule may change between a decision and the commit, or be unknown. Nothing is committed by a rule that does not hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import ManualClock
+from sidecar.compaction_strategy import Strategy
+from sidecar.config import CompactionPolicy, Settings
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.engine_ports import StageEngine
+from sidecar.logformat.records import Record, build_batch
+from sidecar.pipeline.compaction.archive_job import ArchiveJobs
+from sidecar.pipeline.compaction.before_upload import rule_unknown
+from sidecar.pipeline.compaction.compacting import Compacting
+from sidecar.pipeline.compaction.engines import LocalEngines
+from sidecar.pipeline.compaction.in_run import compaction_in_run
+from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.pipeline.compaction.look import Look
+from sidecar.pipeline.compaction.policy_rules import RuleChanged, rule_change
+from sidecar.pipeline.compaction.raw_uploads import RawReason
+from sidecar.pipeline.compaction.topic_rule import TopicRules
+from sidecar.pipeline.rounds import Rounds
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.archives import only_state, sound, use
+from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rig
+from tests.pipeline.compaction_rig import Rig as WorkerRig
+from tests.pipeline.compaction_rig import turns
+from tests.pipeline.made_logs import VERSION, records_in, roll
+from tests.pipeline.rig import archived_states, copy_partitions, tools_for
+
+COMPACT = TopicPolicy(cleanup_policy=frozenset({"compact"}))
+BY_OFFSET = replace(COMPACT, compaction_strategy="offset")
+BY_HEADER = replace(COMPACT, compaction_strategy="header", compaction_strategy_header=VERSION)
+DELETE = TopicPolicy(cleanup_policy=frozenset({"delete"}))
+UNKNOWN = TopicPolicy(unanswered=NOT_TOLD)
+DENIED = TopicPolicy(unanswered="TOPIC_AUTHORIZATION_FAILED")
+
+
+@dataclass
+class Story:
+    held: Rig
+    told: TopicPolicy
+    logs: list[Any]
+
+    def policy(self, _topic: str) -> TopicPolicy:
+        return self.told
+
+    def kept(self) -> set[bytes | None]:
+        return {found.value for found in records_in(self.held.stored_logs("orders-0").values())}
+
+    def reasons(self) -> set[str]:
+        return {line["reason"] for line in self.logs if line["event"] == "archived_without_compaction"}
+
+
+def version(number: int) -> tuple[tuple[str, bytes], ...]:
+    return ((VERSION, number.to_bytes(8, signed=True)),)
+
+
+def record(offset: int, value: bytes, number: int) -> Record:
+    return Record(offset, NOW_MS - 5_000_000 + offset, b"key", value, version(number))
+
+
+@contextmanager
+def story(tmp_path: Path, told: TopicPolicy) -> Iterator[Story]:
+    """Version 9 of a key, then its version 1."""
+    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0") as held:
+        nine = build_batch([record(0, b"v9", 9)], leader_epoch=4)
+        one = build_batch([record(1, b"v1", 1)], leader_epoch=4)
+        roll(held.log_dir, {0: (nine,), 1: (one,), 2: ()}, 2)
+        found = Story(held, told, logs)
+        settings = held.waiting.settings
+        held.waiting.policy_of = TopicRules(settings, found.policy).policy_of
+        held.waiting.unknown = lambda topic: rule_unknown(settings, topic, found.told)
+        yield found
+
+
+def test_by_one_rule_records_lose(tmp_path: Path) -> None:
+    with story(tmp_path, BY_OFFSET) as told:
+        told.held.round()
+        told.held.compactor.turn()
+        told.held.round()
+        assert told.kept() == {b"v1"}
+
+
+@pytest.mark.parametrize("now", [DELETE, BY_HEADER, UNKNOWN, DENIED], ids=["delete", "header", "not told", "denied"])
+@pytest.mark.parametrize("when", ["before the copies", "before the round", "at the last upload"])
+def test_copies_of_a_rule_that_does_not_hold_are_never_committed(when: str, now: TopicPolicy, tmp_path: Path) -> None:
+    with story(tmp_path, BY_OFFSET) as told:
+        held = told.held
+        held.round()
+        if when == "before the copies":
+            told.told = now
+        held.compactor.turn()
+        told.told = now if when == "before the round" else told.told
+        uploads: list[str] = []
+
+        def change(operation: str, key: str) -> None:
+            if operation == "upload" and "/segments/" in key:
+                uploads.append(key)
+                told.told = now if when == "at the last upload" and len(uploads) >= 2 else told.told
+
+        held.store.before = change
+        held.round()
+        held.store.before = lambda _operation, _key: None
+        held.round()
+        assert told.kept() == {b"v9", b"v1"}
+        assert held.generations("orders-0") == [0, 0]
+        assert told.reasons() == {"rule_changed"}
+        assert list(held.copies.iterdir()) == []
+        assert held.tools.journal.count() == 0
+        state = only_state(held.store)
+        assert sum("/segments/" in key for key in held.store.objects) == 2 * len(state.segments)
+
+
+def test_what_does_not_change_which_records_stay_breaks_nothing_up() -> None:
+    policy = CompactionPolicy()
+    assert rule_change(policy, policy.model_copy(update={"max_compaction_lag_ms": 7, "keep_raw_ms": 7})) == ""
+    assert "from 'offset' to 'timestamp'" in rule_change(policy, CompactionPolicy(strategy=Strategy.TIMESTAMP))
+    for change in (
+        {"delete_retention_ms": 1},
+        {"min_compaction_lag_ms": 1},
+        {"on_unkeyed": "refuse"},
+        {"strict": True},
+    ):
+        assert rule_change(policy, CompactionPolicy.model_validate(change))
+
+
+def test_at_a_start_segments_wait_until_the_broker_has_told_the_rule(tmp_path: Path) -> None:
+    with story(tmp_path, UNKNOWN) as told:
+        report = told.held.round()
+        assert report.look_again_s == DELAY_MS / 1000
+        assert archived_states(told.held.store) == {}
+        assert not told.held.compactor.turn()
+        told.told = BY_HEADER
+        told.held.round()
+        assert told.held.compactor.turn()
+        told.held.round()
+        assert told.kept() == {b"v9"}
+        assert told.reasons() == set()
+
+
+@pytest.mark.parametrize("now", [UNKNOWN, DENIED], ids=["not told", "denied"])
+def test_segments_of_a_rule_that_stays_unknown_go_raw_and_not_in_silence(now: TopicPolicy, tmp_path: Path) -> None:
+    with story(tmp_path, now) as told:
+        if now is UNKNOWN:
+            told.held.round()
+            clock = told.held.tools.clock
+            assert isinstance(clock, ManualClock)
+            clock.advance_ms(DELAY_MS)
+        told.held.round()
+        assert told.kept() == {b"v9", b"v1"}
+        assert told.reasons() == {"rule_unknown"}
+        assert told.held.waiting.raw.status() == {"orders": {str(RawReason.RULE_UNKNOWN): 2}}
+        assert all(
+            now.unanswered in line["detail"] for line in told.logs if line["event"] == "archived_without_compaction"
+        )
+
+
+def test_a_topic_that_the_broker_does_not_compact_is_no_fallback(tmp_path: Path) -> None:
+    with story(tmp_path, replace(DELETE, unanswered="")) as told:
+        told.held.round()
+        assert told.kept() == {b"v9", b"v1"}
+        assert told.reasons() == set()
+
+
+def test_run_asks_for_the_rule_and_counts_what_goes_raw_without_one(tmp_path: Path) -> None:
+    class Denies(FileBrokerFacts):
+        def policy(self, topic: str) -> TopicPolicy:
+            return DENIED
+
+    compaction = {"topics": [{"pattern": "orders", "when": "before_upload"}]}
+    settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    facts = Denies([log_dir], assume_leader=True)
+    with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs():
+        tools = replace(tools, facts=facts)
+        with compaction_in_run(settings, tools, LocalEngines(), lambda _: None) as compaction_of:
+            scan = partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
+            Rounds(tools, scan, compaction_of.before_upload).run_once()
+        exposed, _ = tools.metrics.exposition()
+    assert re.search(rb'compaction_uncompacted_segments_total\{reason="rule_unknown"\} [1-9]', exposed)
+
+
+@pytest.mark.parametrize("now", [DELETE, BY_HEADER, UNKNOWN], ids=["delete", "header", "not told"])
+def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
+    now: TopicPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir, store = copy_partitions(tmp_path, "compacted-0"), MemoryStore()
+    use(monkeypatch, store)
+    compaction = {"topics": [".*"], "staging_dir": str(tmp_path / "work")}
+    settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
+    told = [BY_OFFSET]
+    rules = TopicRules(settings.compaction, lambda _: told[0])
+
+    class Changes(LocalEngines):
+        """The rule changes after the job has begun."""
+
+        def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
+            told[0] = changes
+            return LocalStages()
+
+    with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs():
+        (led,) = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once().led
+        policy = rules.policy_of("compacted")
+        assert policy is not None
+        work = Compacting(led, policy, Look(store, store.clock)(led, policy))
+        before, objects = only_state(store), set(store.objects)
+        changes = now
+        (refused,) = ArchiveJobs(settings, tools, Changes(), rules.policy_of)([work])
+        assert isinstance(refused.error, RuleChanged)
+        assert only_state(store) == before
+        assert set(store.objects) == objects, "what was uploaded is removed"
+        told[0] = changes = BY_OFFSET
+        (done,) = ArchiveJobs(settings, tools, Changes(), rules.policy_of)([work])
+        assert done.error is None
+    sound(store)
+
+
+def test_a_partition_whose_rule_changed_is_compacted_again_only_when_it_is_offered_again() -> None:
+    rig = WorkerRig({"changed": 900})
+    rig.ends["changed"] = RuleChanged("changed-0: the topic's compaction rule changed")
+    rig.offer()
+    with structlog.testing.capture_logs() as logs:
+        turns(rig)
+        turns(rig)
+    assert rig.jobs == [["changed"]]
+    assert ("compaction_overtaken", "warning") in {(line["event"], line["log_level"]) for line in logs}
+    assert rig.sample("quarantined_partitions") == 0
+    del rig.ends["changed"]
+    rig.offer()
+    turns(rig)
+    assert rig.jobs == [["changed"], ["changed"]]
