@@ -73,8 +73,8 @@ class CompactionMetrics:
         )
         self._odd_records = declare.counter(
             "compaction_odd_records_total",
-            "Records that compaction dropped because they have no key (unkeyed), and records that lose to others of their key "
-            "because their version is malformed (malformed_version). The log and /status name the topics.",
+            "Records that compaction dropped because they have no key (unkeyed), and records with a malformed version, which lose "
+            "to each record of their key that has a valid one (malformed_version). The log and /status name the topics.",
             "kind",
         )
         self._uncompacted = declare.counter(

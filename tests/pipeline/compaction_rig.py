@@ -35,7 +35,7 @@ class Rig:
         self.looks: list[str] = []
         self.jobs: list[list[str]] = []
         self.odd: dict[str, tuple[int, int]] = {}
-        """By topic: records without a key, and malformed versions."""
+        """By topic: records without a key, and malformed versions that are new."""
         self.ends: dict[str, Exception] = {}
         """By topic: what a partition's own result is."""
         self.job_ends: Callable[[list[str]], Exception | None] = lambda _topics: None

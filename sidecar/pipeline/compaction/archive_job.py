@@ -51,7 +51,7 @@ class ArchiveJobs:
                 result.records_before,
                 result.records_after,
                 result.unkeyed,
-                result.malformed_versions,
+                result.new_malformed_versions,
             )
 
     def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:

@@ -42,6 +42,7 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
 
     `left_alone`: live segments above what may be compacted. `commit_number`: None where there was nothing to commit, and in
     a dry run. `strategy_before`: of the newest compaction before this one, if it was another one.
+    `new_malformed_versions`: those of `malformed_versions` that no compaction has met before.
     """
 
     request: CompactionRequest
@@ -49,6 +50,7 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
     left_alone: int = 0
     commit_number: int | None = None
     strategy_before: StrategyInUse | None = None
+    new_malformed_versions: int = 0
 
     @property
     def is_unknown(self) -> bool:

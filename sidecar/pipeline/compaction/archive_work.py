@@ -24,7 +24,7 @@ class PartitionInWork:
     """A partition on its way. `result` is set as soon as it is settled.
 
     `figures`: before the compaction, records, records without key, malformed versions, and records below the log start.
-    `finished`: uploaded outputs by their number.
+    `new_malformed_versions`: see `PartitionCompaction`. `finished`: uploaded outputs by their number.
     """
 
     request: CompactionRequest
@@ -32,6 +32,7 @@ class PartitionInWork:
     job: Job | None = None
     outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
     figures: tuple[int, int, int, int] = (0, 0, 0, 0)
+    new_malformed_versions: int = 0
     finished: dict[int, ArchivedSegment] = field(default_factory=dict)
     result: PartitionCompaction | None = None
 
@@ -60,6 +61,7 @@ class PartitionInWork:
         """What is to come of it, behind what there is already."""
         self.outputs += tuple(outputs)
         self.figures = (found.record_count, found.unkeyed, found.malformed_versions, found.deleted)
+        self.new_malformed_versions = _new_malformed_versions(found)
 
     def fail(self, error: SidecarError) -> None:
         """Nothing comes of it."""
@@ -79,8 +81,19 @@ class PartitionInWork:
             records_before=records_before,
             unkeyed=unkeyed,
             malformed_versions=malformed_versions,
+            new_malformed_versions=self.new_malformed_versions,
             deleted=deleted,
         )
+
+
+def _new_malformed_versions(found: Scanned[ArchivedLog]) -> int:
+    """Of segments that no compaction has read before, not even one before their upload."""
+    job, first_dirty = found.job, found.job.first_dirty_offset or 0
+    return sum(
+        scan.malformed_versions
+        for scan in found.scans
+        if scan.last_offset >= first_dirty and not job.files[scan.split.segment].segment.generation
+    )
 
 
 def unsettled(partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:

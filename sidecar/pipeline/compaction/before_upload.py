@@ -16,6 +16,7 @@ from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
+from sidecar.pipeline.compaction.odd_records import OF_COPIES, OddRecords
 from sidecar.pipeline.compaction.policy_rules import NOT_COMPACTED, require_rule, rule_change
 from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
@@ -72,7 +73,7 @@ class BeforeUpload:
 
     `wake`: called when segments that were held back may go. `policy_of`: what holds for a topic, None if it is not compacted;
     default: as the settings say. `unknown`: why it is not known what holds for a topic, "" if it is. `raw`: told of each segment
-    that goes as it is without a compaction.
+    that goes as it is without a compaction. `odd`: told of records without a key, and of malformed versions, in committed groups.
     """
 
     settings: CompactionSettings
@@ -81,6 +82,7 @@ class BeforeUpload:
     policy_of: Callable[[str], CompactionPolicy | None] | None = None
     unknown: Callable[[str], str] = lambda _: ""
     raw: RawUploads = field(default_factory=RawUploads)
+    odd: OddRecords = field(default_factory=OddRecords)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
@@ -292,6 +294,8 @@ class BeforeUpload:
             held = [self._held.get(s.topic_partition, {}).pop(_name(s), None) for s in segments]
         for group in {found.group for found in held if found is not None and found.group is not None}:
             group.discard()
+            partition = group.segments[0].topic_partition
+            self.odd.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)
 
 
 def effective_log_start(facts: PartitionFacts, state: PartitionState) -> int:

@@ -26,7 +26,7 @@ class Compacting:
 class Compacted:
     """How that ended: figures of what was committed, or an error. See `PartitionCompaction.is_unknown`.
 
-    `unkeyed` and `malformed_versions`: see `CompactionFigures`.
+    `unkeyed`: records without key, which the compaction dropped. `malformed_versions`: those that no compaction has met before.
     """
 
     topic_partition: TopicPartition

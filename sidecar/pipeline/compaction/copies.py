@@ -40,12 +40,14 @@ class CopyGroup:
 
     A record of one segment may have lost to a record of any other. So one commit adds all of them: with only some of the
     copies in the archive, a key could be in none of them. `policy`: its rule compacted them, and must hold still at
-    the commit.
+    the commit. `unkeyed`: so many records without a key are in no copy. `malformed_versions`: of segments that have a copy.
     """
 
     segments: tuple[SegmentFiles, ...]
     copies: tuple[CompactedCopy | None, ...]
     policy: CompactionPolicy
+    unkeyed: int = 0
+    malformed_versions: int = 0
 
     @property
     def base_offset(self) -> int:

@@ -31,7 +31,7 @@ from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.compaction.raw_uploads import RawReason
-from sidecar.pipeline.compaction.run import rewritten, scanned
+from sidecar.pipeline.compaction.run import Scanned, rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import checked_file, write_log
 from sidecar.pipeline.page_cache import spared
 from sidecar.pipeline.tools import Tools
@@ -217,7 +217,7 @@ class GroupCompactor:
             _ = engine.cores  # A JVM starts before the disks are taken, not while they are.
             with self._reading([group for group, _ in looked]), scanned(jobs, engine) as run:
                 results = rewritten(run, parts)
-            self._take(looked, jobs, results, parts)
+            self._take(looked, jobs, run.results, results, parts)
         finally:
             for path in parts.directory.glob("*.part"):
                 path.unlink(missing_ok=True)
@@ -227,15 +227,19 @@ class GroupCompactor:
         self,
         looked: Sequence[tuple[RolledGroup, _LookedOver]],
         jobs: Sequence[CompactionJob[LogFile]],
+        scans: Sequence[Scanned[LogFile] | SidecarError],
         results: Sequence[tuple[CompactedOutput[LogFile], ...] | SidecarError],
         parts: LocalParts,
     ) -> None:
-        for (group, _), job, result in zip(looked, jobs, results, strict=True):
+        for (group, _), job, scan, result in zip(looked, jobs, scans, results, strict=True):
+            if isinstance(scan, SidecarError):
+                self._give_up([group], scan)
+                continue
             if isinstance(result, SidecarError):
                 self._give_up([group], result)
                 continue
             try:
-                self._stage(group, result, job, parts)
+                self._stage(group, scan, result, job, parts)
             except SidecarError as error:
                 self._give_up([group], error)
                 continue
@@ -250,6 +254,7 @@ class GroupCompactor:
     def _stage(
         self,
         group: RolledGroup,
+        found: Scanned[LogFile],
         outputs: Sequence[CompactedOutput[LogFile]],
         job: CompactionJob[LogFile],
         parts: LocalParts,
@@ -269,7 +274,10 @@ class GroupCompactor:
                 unless_whole.callback(path.unlink, missing_ok=True)
                 copies.append(_copy(path, segment, output, job, parts))
             unless_whole.pop_all()
-        self._waiting.compacted(CopyGroup(segments, tuple(copies), group.policy))
+        # What goes as it is keeps its records: a compaction of the archive meets them.
+        scans = [scan for scan in found.scans if copies[scan.split.segment] is not None]
+        unkeyed, malformed = sum(scan.unkeyed for scan in scans), sum(scan.malformed_versions for scan in scans)
+        self._waiting.compacted(CopyGroup(segments, tuple(copies), group.policy, unkeyed, malformed))
 
     def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
         if self._is_stopping():

@@ -18,6 +18,7 @@ from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.look import Look
+from sidecar.pipeline.compaction.odd_records import OddRecords
 from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.compaction.waiting_list import LedPartition
@@ -104,7 +105,12 @@ def compaction_in_run(
 
     for reason in RawReason:  # A counter that begins with its first case shows no increase.
         tools.metrics.compaction.went_uncompacted(reason, 0)
-    raw = RawUploads(count)
+
+    def count_odd(unkeyed: int, malformed_versions: int) -> None:
+        tools.metrics.compaction.odd_records(unkeyed, malformed_versions)
+        status.take({"odd_records": odd.status()})
+
+    raw, odd = RawUploads(count), OddRecords(count_odd)
     waiting = BeforeUpload(
         settings.compaction,
         tools.clock,
@@ -112,6 +118,7 @@ def compaction_in_run(
         rules.policy_of,
         lambda topic: rule_unknown(settings.compaction, topic, tools.facts.policy(topic)),
         raw,
+        odd,
     )
     worker = CompactionWorker(
         settings.compaction,
@@ -122,6 +129,7 @@ def compaction_in_run(
         is_stopping,
         status.take,
         rules.policy_of,
+        odd,
     )
     clearing = ClearingUp(tools, settings.gc.grace_period_ms, is_stopping)
     chores: tuple[Chore, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
@@ -18,6 +17,7 @@ from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCrashed, DeletionUnnoted
+from sidecar.pipeline.compaction.odd_records import OF_ARCHIVE, OddRecords
 from sidecar.pipeline.compaction.policy import Assessment, one_job
 from sidecar.pipeline.compaction.policy_rules import RuleChanged
 from sidecar.pipeline.compaction.quarantine import Quarantine
@@ -32,14 +32,6 @@ TOGETHER_MAX = 4096
 LOOKERS = 8
 LONE_FAILURES_MAX = 3
 """So many jobs of one partition may fail in a row; then the fault is not theirs, and all rest."""
-
-
-@dataclass(slots=True)
-class OddRecords:
-    """Of a topic, since this process began: records without a key that were dropped, and records with a malformed version."""
-
-    unkeyed: int = 0
-    malformed_versions: int = 0
 
 
 class CompactionWorker:
@@ -59,6 +51,7 @@ class CompactionWorker:
         is_stopping: Callable[[], bool],
         tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
         policy_of: Callable[[str], CompactionPolicy | None] | None = None,
+        odd: OddRecords | None = None,
     ) -> None:
         """Build it.
 
@@ -68,6 +61,7 @@ class CompactionWorker:
             is_stopping: whether nothing is to be begun any more.
             tell: takes what `/status` is to show.
             policy_of: what holds for a topic, None if it is not compacted. Default: as the settings say.
+            odd: is told of records without a key and of malformed versions.
         """
         self._settings = settings
         self._look = look
@@ -77,6 +71,7 @@ class CompactionWorker:
         self._is_stopping = is_stopping
         self._tell_others = tell
         self._policy_of = policy_of or settings.of_topic
+        self._odd = odd or OddRecords(metrics.compaction.odd_records)
         self._lock = threading.Lock()
         self._offered: Sequence[LedPartition] | None = None
         self._list = WaitingList(clock)
@@ -85,7 +80,6 @@ class CompactionWorker:
         self._lone_failures = 0
         self._resting_until_s = 0.0
         self._held_back: Mapping[TopicPartition, str] = {}
-        self._odd_records: dict[str, OddRecords] = {}
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now. Returns at once."""
@@ -207,23 +201,7 @@ class CompactionWorker:
                 records_before=result.records_before,
                 records_after=result.records_after,
             )
-            self._note_odd_records(result)
-
-    def _note_odd_records(self, result: Compacted) -> None:
-        if not (result.unkeyed or result.malformed_versions):
-            return
-        self._metrics.compaction.odd_records(result.unkeyed, result.malformed_versions)
-        topic = self._odd_records.setdefault(result.topic_partition.topic, OddRecords())
-        topic.unkeyed += result.unkeyed
-        topic.malformed_versions += result.malformed_versions
-        _log.warning(
-            "compaction_met_odd_records",
-            partition=str(result.topic_partition),
-            unkeyed_dropped=result.unkeyed,
-            malformed_versions=result.malformed_versions,
-            remedy="records without a key are gone from the archive after the grace period, records with a malformed version "
-            "lose to others of their key: correct the producer; compaction.on_unkeyed and compaction.strict refuse such topics",
-        )
+            self._odd.note(partition, result.unkeyed, result.malformed_versions, OF_ARCHIVE)
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
@@ -272,5 +250,4 @@ class CompactionWorker:
         )
         names = {compacting.led.topic_partition for compacting in running}
         rows = status_rows(self._list, self._quarantine, names)
-        odd = {topic: asdict(found) for topic, found in sorted(self._odd_records.items())}
-        self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": odd})
+        self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": self._odd.status()})

@@ -1,0 +1,147 @@
+"""Records without a key, and malformed versions: `run` counts each once, whether it compacts before the upload or after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar.config import Settings
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.logformat.records import Record, build_batch
+from sidecar.pipeline.compaction.archive_job import ArchiveJobs
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting
+from sidecar.pipeline.compaction.engines import LocalEngines
+from sidecar.pipeline.compaction.group_compactor import GroupCompactor
+from sidecar.pipeline.compaction.in_run import compaction_in_run
+from sidecar.pipeline.compaction.look import Look
+from sidecar.pipeline.compaction.raw_uploads import RawReason
+from sidecar.pipeline.rounds import Rounds
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.archives import use
+from tests.pipeline.before_upload_rig import NOW_MS, Rig, rig, rounds_scan
+from tests.pipeline.made_logs import VERSION, records_in, roll
+from tests.pipeline.rig import copy_partitions, tools_for
+
+ENTRY = {"pattern": "orders", "strategy": "header", "header": VERSION}
+
+
+def record(offset: int, key: bytes | None, value: bytes, version: bytes | None = None) -> Record:
+    headers = () if version is None else ((VERSION, version),)
+    return Record(offset, NOW_MS - 5_000_000 + offset, key, value, headers)
+
+
+def odd_log(log_dir: Path) -> None:
+    """Segment 0: a record that wins, and two odd ones. Segment 3: a record that loses. Segment 4: one more malformed version."""
+    first = [record(0, b"a", b"a9", b"\0" * 7 + b"\x09"), record(1, None, b"no key"), record(2, b"a", b"odd", b"short")]
+    second, third = [record(3, b"a", b"a1", b"\0" * 7 + b"\x01")], [record(4, b"b", b"odd too", b"short")]
+    batches = {0: first, 3: second, 4: third}
+    roll(log_dir, {**{base: (build_batch(held, leader_epoch=4),) for base, held in batches.items()}, 5: ()}, 5)
+
+
+@contextmanager
+def observed(tmp_path: Path, **settings: Any) -> Iterator[tuple[Rig, list[Any]]]:
+    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0", topics=[{**ENTRY, **settings}]) as held:
+        odd_log(held.log_dir)
+        yield held, logs
+
+
+def odd(logs: list[Any]) -> list[tuple[str, int, int]]:
+    found = [line for line in logs if line["event"] == "compaction_met_odd_records"]
+    return [(line["log_level"], line["unkeyed_dropped"], line["malformed_versions"]) for line in found]
+
+
+def test_what_before_upload_drops_is_told_once_its_copies_are_committed(tmp_path: Path) -> None:
+    with observed(tmp_path) as (held, logs):
+        held.round()
+        held.compactor.turn()
+        assert odd(logs) == []
+        held.round()
+        held.round()
+        values = {found.value for found in records_in(held.stored_logs("orders-0").values())}
+        assert values == {b"a9", b"odd too"}
+        # Segment 4 goes as it is: a compaction of the archive meets its malformed version.
+        assert held.generations("orders-0") == [1, 1, 0]
+        assert odd(logs) == [("warning", 1, 1)]
+        (line,) = [line for line in logs if line["event"] == "compaction_met_odd_records"]
+        assert "no undo brings them back" in line["effect"]
+        assert held.waiting.odd.status() == {"orders": {"unkeyed": 1, "malformed_versions": 1}}
+
+
+def test_a_group_that_is_not_committed_drops_nothing_and_tells_nothing(tmp_path: Path) -> None:
+    with observed(tmp_path) as (held, logs):
+        held.round()
+        held.compactor.turn()
+        (group,) = {found.group for found in held.waiting._held[next(iter(held.waiting._held))].values() if found.group}
+        held.waiting.break_up(group, RawReason.GROUP_REFUSED, "a test")
+        held.round()
+        assert b"no key" in {found.value for found in records_in(held.stored_logs("orders-0").values())}
+        assert odd(logs) == []
+
+
+def test_where_they_are_refused_the_segments_go_raw_with_the_reason(tmp_path: Path) -> None:
+    with observed(tmp_path, on_unkeyed="refuse") as (held, logs):
+        held.round()
+        held.compactor.turn()
+        held.round()
+        assert held.generations("orders-0") == [0, 0, 0]
+        told = [line for line in logs if line["event"] == "archived_without_compaction"]
+        assert {line["reason"] for line in told} == {"compaction_failed"}
+        assert all("a record without a key, and on_unkeyed is refuse" in line["detail"] for line in told)
+        assert all("offset 1" in line["detail"] for line in told)
+        assert odd(logs) == []
+
+
+def test_run_counts_and_shows_what_its_copies_lack(tmp_path: Path) -> None:
+    log_dir, store, shown = copy_partitions(tmp_path, "orders-0"), MemoryStore(), list[Any]()
+    odd_log(log_dir)
+    topics = [{**ENTRY, "when": "before_upload"}]
+    compaction = {"topics": topics, "check_interval_s": 3600}
+    settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
+    (tmp_path / "copies").mkdir()
+    with tools_for(log_dir, store, tmp_path / "state", producer_id_expiration_ms=None) as tools:
+        with (
+            structlog.testing.capture_logs(),
+            compaction_in_run(settings, tools, LocalEngines(), shown.append) as found,
+        ):
+            rounds = Rounds(tools, rounds_scan(log_dir), found.before_upload)
+            rounds.run_once()
+            GroupCompactor(found.before_upload, tools, LocalEngines(), lambda: tmp_path / "copies").turn()
+            rounds.run_once()
+        exposed, _ = tools.metrics.exposition()
+    assert shown[-1]["odd_records"] == {"orders": {"unkeyed": 1, "malformed_versions": 1}}
+    assert re.search(rb'compaction_odd_records_total\{kind="unkeyed"\} 1.0', exposed)
+
+
+def test_compactions_of_the_archive_count_a_malformed_version_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that a copy of `before_upload` has, which was counted with its group."""
+    compaction = {"topics": [ENTRY], "staging_dir": str(tmp_path / "work")}
+    settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
+
+    def compact(held: Rig) -> Compacted:
+        policy = settings.compaction.of_topic("orders")
+        assert policy is not None
+        (led,) = Rounds(held.tools, partial(scan_log_dirs, [held.log_dir], TopicFilter((".*",)))).run_once().led
+        work = Compacting(led, policy, Look(held.store, held.store.clock)(led, policy))
+        (done,) = ArchiveJobs(settings, held.tools, LocalEngines(), settings.compaction.of_topic)([work])
+        assert done.error is None
+        return done
+
+    for when, expected in (("after_upload", [(1, 2), (0, 0)]), ("before_upload", [(0, 1), (0, 0)])):
+        with observed(tmp_path / when, when=when) as (held, _):
+            use(monkeypatch, held.store)
+            held.round()
+            if when == "before_upload":
+                held.compactor.turn()
+                held.round()
+            counted = [compact(held) for _ in range(2)]
+            assert [(done.unkeyed, done.malformed_versions) for done in counted] == expected
