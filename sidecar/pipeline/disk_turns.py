@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ from sidecar.clock import Clock
 PRESSURE_FILE = Path("/proc/pressure/io")
 PAUSE_STEP_S = 0.5
 PAUSE_S_MAX = 60.0
-"""One segment is held up no longer than this: a machine under lasting pressure must still be archived."""
+"""One segment is held up no longer than this: a machine under lasting pressure must still be archived. Readers that give way do so
+for no longer either: they must get on."""
 _SOME = re.compile(r"^some avg10=([0-9.]+)", re.MULTILINE)
 
 
@@ -41,31 +43,57 @@ class DiskTurns:
         self._readers = readers_per_disk
         self._pause_above = pause_above_percent
         self._pressure = pressure
-        self._lock = threading.Lock()
-        self._turns: dict[int, threading.BoundedSemaphore] = {}
+        self._changed = threading.Condition()
+        self._reading: Counter[int] = Counter()
+        self._giving_way: Counter[int] = Counter()
+        self._waiting: Counter[int] = Counter()
+        """By device. Readers that give way are in `_reading` too, and never in `_waiting`."""
 
     def pause_above(self, percent: float | None) -> None:
         """Another bound for the machine's pressure; None never pauses."""
         self._pause_above = percent
 
     @contextmanager
-    def reading(self, device: int, *, beat: Callable[[], None], is_urgent: bool) -> Iterator[None]:
+    def reading(
+        self, device: int, *, beat: Callable[[], None], is_urgent: bool, gives_way: bool = False
+    ) -> Iterator[None]:
         """Read from a device within the block, as soon as it is our turn.
 
         Args:
             beat: called while we wait.
-            is_urgent: retention is near: do not mind the pressure.
+            is_urgent: retention is near: do not mind the pressure, nor readers that give way.
+            gives_way: the others come first, and whoever is urgent reads besides this one.
         """
-        with self._lock:
-            turn = self._turns.setdefault(device, threading.BoundedSemaphore(self._readers))
-        while not turn.acquire(timeout=PAUSE_STEP_S):
-            beat()
+        self._take(device, beat, is_urgent, gives_way)
         try:
             if not is_urgent:
                 self._pause(beat)
             yield
         finally:
-            turn.release()
+            with self._changed:
+                self._reading[device] -= 1
+                self._giving_way[device] -= gives_way
+                self._changed.notify_all()
+
+    def _take(self, device: int, beat: Callable[[], None], is_urgent: bool, gives_way: bool) -> None:
+        begun_s = self._clock.monotonic_s()
+        with self._changed:
+            self._waiting[device] += not gives_way
+        try:
+            while True:
+                with self._changed:
+                    comes_first = not gives_way or self._clock.monotonic_s() - begun_s >= PAUSE_S_MAX
+                    in_the_way = self._reading[device] - (self._giving_way[device] if is_urgent else 0)
+                    if in_the_way < self._readers and (comes_first or not self._waiting[device]):
+                        self._reading[device] += 1
+                        self._giving_way[device] += gives_way
+                        return
+                    self._changed.wait(PAUSE_STEP_S)
+                beat()
+        finally:
+            with self._changed:
+                self._waiting[device] -= not gives_way
+                self._changed.notify_all()
 
     def _pause(self, beat: Callable[[], None]) -> None:
         begun_s = self._clock.monotonic_s()

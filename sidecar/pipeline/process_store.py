@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from pathlib import Path
 
 from sidecar.clock import SystemClock
 from sidecar.ports import ObjectStore
@@ -14,6 +15,7 @@ from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.store_settings import StoreSettings
 
 _lent: dict[tuple[StoreSettings, int], tuple[ObjectStore, IoBudget]] = {}
+_turns: dict[int, Callable[[Path], AbstractContextManager[None]]] = {}
 
 
 def store_of(settings: StoreSettings) -> ObjectStore:
@@ -41,6 +43,22 @@ def disk_reads(bytes_per_s: int | None) -> BandwidthLimit:
     """The limit for what a task reads from the broker's disks. `bytes_per_s`: where nothing was lent to this process."""
     found = next((budget for (_, process_id), (_, budget) in _lent.items() if process_id == os.getpid()), None)
     return found.reads if found is not None else _disk_reads(bytes_per_s, os.getpid())
+
+
+@contextmanager
+def taking_turns(turn: Callable[[Path], AbstractContextManager[None]]) -> Iterator[None]:
+    """Within the context tasks in this process read a file of the broker's disks in its turn."""
+    _turns[os.getpid()] = turn
+    try:
+        yield
+    finally:
+        del _turns[os.getpid()]
+
+
+def disk_turn(path: Path) -> AbstractContextManager[None]:
+    """The turn to read this file; at once in a process to which none was lent."""
+    turn = _turns.get(os.getpid())
+    return nullcontext() if turn is None else turn(path)
 
 
 def _key(settings: StoreSettings) -> tuple[StoreSettings, int]:

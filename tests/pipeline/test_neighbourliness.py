@@ -83,6 +83,44 @@ def test_readers_of_one_disk_take_turns_and_those_of_others_do_not_wait() -> Non
     assert entered.is_set()
 
 
+def test_who_gives_way_lets_all_others_read_first_and_urgent_ones_besides() -> None:
+    clock = ManualClock()
+    turns, order = DiskTurns(clock, readers_per_disk=1), list[str]()
+    both_wait = threading.Barrier(3)
+
+    def read(name: str, *, gives_way: bool) -> None:
+        is_first = [True]
+
+        def beat() -> None:
+            if is_first.pop() if is_first else False:
+                both_wait.wait(120)
+
+        with turns.reading(7, beat=beat, is_urgent=False, gives_way=gives_way):
+            order.append(name)
+
+    threads = [
+        threading.Thread(target=read, args=("compaction",), kwargs={"gives_way": True}),
+        threading.Thread(target=read, args=("upload",), kwargs={"gives_way": False}),
+    ]
+    with turns.reading(7, beat=lambda: None, is_urgent=False, gives_way=True):
+        for thread in threads:
+            thread.start()
+        both_wait.wait(120)
+        with turns.reading(7, beat=lambda: None, is_urgent=True):
+            assert order == []
+    for thread in threads:
+        thread.join(120)
+    assert order == ["upload", "compaction"]
+
+
+def test_who_gives_way_gets_on_after_a_while() -> None:
+    clock = ManualClock()
+    turns = DiskTurns(clock, readers_per_disk=1)
+    turns._waiting[7] = 1
+    with turns.reading(7, beat=lambda: clock.sleep_s(PAUSE_S_MAX), is_urgent=False, gives_way=True):
+        assert clock.monotonic_s() == PAUSE_S_MAX
+
+
 def test_pressure_holds_a_reader_up_for_a_while_but_not_where_retention_is_near() -> None:
     clock, pressures = ManualClock(), iter([90.0, 80.0, 20.0])
     turns = DiskTurns(clock, 1, 50.0, lambda: next(pressures))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.model import SegmentFiles
+from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
 from sidecar.pipeline.compaction.compacting import CompactionCrashed
@@ -92,7 +93,7 @@ class GroupCompactor:
         return True
 
     def _compact_all(self, groups: Sequence[RolledGroup]) -> None:
-        looked = [(group, found) for group in groups if (found := self._looked_over(group)) is not None]
+        looked = [(group, found) for group in groups if (found := self._look_over(group)) is not None]
         jobs = [(group, found) for group, found in looked if found.files]
         try:
             if jobs:
@@ -104,10 +105,6 @@ class GroupCompactor:
                 _log.critical("group_compaction_crashed", error=repr(error), exc_info=error)
             self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of our own: {error!r}"))
 
-    def _looked_over(self, group: RolledGroup) -> _LookedOver | None:
-        with self._reading([group]):
-            return self._look_over(group)
-
     @contextmanager
     def _sparing(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
         """What only we bring into the page cache is given back, as that of segments which are archived as they are."""
@@ -117,14 +114,20 @@ class GroupCompactor:
                     done.enter_context(spared(segment.log.path, segment.log.size_bytes))
             yield
 
+    def _turn(self, device: int) -> AbstractContextManager[None]:
+        """Our turn at a disk, for one segment or split: uploads go on between two of them, and urgent ones at once."""
+        return self._tools.turns.reading(device, beat=self._tools.beat, is_urgent=False, gives_way=True)
+
     @contextmanager
-    def _reading(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
-        """Read as uploads do, in our turn at each disk. All workers of an engine count as one reader of a disk together."""
-        tools = self._tools
-        with ExitStack() as done:
-            # Only this thread takes several disks at once, and whoever else has one waits for no other.
-            for device in sorted({group.files.directory_id[0] for group in groups}):
-                done.enter_context(tools.turns.reading(device, beat=tools.beat, is_urgent=False))
+    def _taking_turns(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
+        """Each split is read in its turn, in this process. Tasks in others wait for a turn of each disk at their beginning only:
+        uploads never wait for them, and the limit for reads holds for both.
+        """
+        devices = {segment.log.path: group.files.directory_id[0] for group in groups for segment in group.segments}
+        for device in sorted(set(devices.values())):
+            with self._turn(device):
+                pass
+        with process_store.taking_turns(lambda path: self._turn(devices[path])):
             yield
 
     def _look_over(self, group: RolledGroup) -> _LookedOver | None:
@@ -133,7 +136,8 @@ class GroupCompactor:
         lag_ms = group.policy.min_compaction_lag_ms
         try:
             for segment in group.segments:
-                table, largest_ms = self._look_at(segment, table, found)
+                with self._turn(group.files.directory_id[0]):
+                    table, largest_ms = self._look_at(segment, table, found)
                 if lag_ms and largest_ms > self._tools.clock.now_ms() - lag_ms:
                     break
                 found.tables.append(table)
@@ -184,13 +188,14 @@ class GroupCompactor:
                 break
             self._tools.beat()
             # The active segment's tail may be half written; batches below the stable end are whole.
-            for columns in scan_file(log.path, base_offset=base_offset, file=str(log.path)):
-                self._tools.budget.reads.take(int(columns.size_bytes.sum()))
-                stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
-                table, ended = _replayed(table, stable, str(log.path))
-                found.completed += ended
-                if len(stable) < len(columns) or _first_open(table, end_offset) is None:
-                    break
+            with self._turn(group.files.directory_id[0]):
+                for columns in scan_file(log.path, base_offset=base_offset, file=str(log.path)):
+                    self._tools.budget.reads.take(int(columns.size_bytes.sum()))
+                    stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
+                    table, ended = _replayed(table, stable, str(log.path))
+                    found.completed += ended
+                    if len(stable) < len(columns) or _first_open(table, end_offset) is None:
+                        break
         open_offset = _first_open(table, end_offset)
         return end_offset if open_offset is None else open_offset
 
@@ -214,10 +219,11 @@ class GroupCompactor:
             parts.directory.mkdir()
         try:
             engine = self._engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
-            _ = engine.cores  # A JVM starts before the disks are taken, not while they are.
-            with self._reading([group for group, _ in looked]), scanned(jobs, engine) as run:
-                results = rewritten(run, parts)
-            self._take(looked, jobs, run.results, results, parts)
+            _ = engine.cores  # A JVM starts before the turn at the disks, not after it.
+            with self._taking_turns([group for group, _ in looked]):
+                with scanned(jobs, engine) as run:
+                    results = rewritten(run, parts)
+                self._take(looked, jobs, run.results, results, parts)
         finally:
             for path in parts.directory.glob("*.part"):
                 path.unlink(missing_ok=True)

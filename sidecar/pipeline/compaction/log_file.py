@@ -38,7 +38,8 @@ class LogFile:
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError."""
-        with contextmanager(LocalSegment(str(self.path), self.size_bytes, self.growing).opened)() as read_at:
+        segment = LocalSegment(str(self.path), self.size_bytes, self.growing)
+        with process_store.disk_turn(self.path), contextmanager(segment.opened)() as read_at:
             yield self.as_input(process_store.disk_reads(self.read_bytes_per_s).paced(read_at))
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
