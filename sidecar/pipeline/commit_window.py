@@ -115,7 +115,7 @@ class CommitWindow:
                     raise UploadExpired(
                         f"{key} {fault}. No commit names this upload yet, and gc deletes such objects after "
                         f"{ORPHAN_MS // HOUR_MS} hours. So nothing was committed, and no archived data changed. `run` uploads the "
-                        f"segments again by itself. Start a compaction again, with fewer partitions at once if it took so long"
+                        f"segments again by itself. Start a compaction again"
                     )
 
     def _is_fresh(self) -> bool:

@@ -16,6 +16,7 @@ from sidecar.metrics import Metrics
 from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.clock_watch import ClockWatch
+from sidecar.pipeline.compaction.beside_uploads import BesideUploads
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
 from sidecar.pipeline.reading import ReadSegment, read_segment
@@ -124,7 +125,7 @@ class RoundLoop:
             beside = resources.enter_context(ExitStack())
             clocks = ClockWatch(tools.store, self._clock)
             clocks.look()
-            compaction = self._compaction(beside, tools, clocks)
+            compaction, earlier = self._compaction(beside, tools, clocks), None
             rounds = Rounds(tools, scanner(self._settings, self._clock), compaction.before_upload)
             broker = self._settings.broker
             cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
@@ -141,7 +142,8 @@ class RoundLoop:
                     cleaner.adopt(self._settings.broker.cleaner_stalled_after_s)
                     if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
                         beside.close()
-                        compaction = self._compaction(beside, tools, clocks)
+                        earlier = compaction.thread or earlier
+                        compaction = self._compaction(beside, tools, clocks, earlier)
                     rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
                 report = self._round(rounds, tools)
@@ -155,14 +157,21 @@ class RoundLoop:
                     deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
                 )
 
-    def _compaction(self, resources: ExitStack, tools: Tools, clocks: ClockWatch) -> CompactionInRun:
-        """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole."""
+    def _compaction(
+        self, resources: ExitStack, tools: Tools, clocks: ClockWatch, earlier: BesideUploads | None = None
+    ) -> CompactionInRun:
+        """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole.
+
+        `earlier`: threads of settings before. Uploads do not wait for their end, compaction does.
+        """
         tell = partial(self._health.publish_section, "compaction")
         # What was told under earlier settings: nobody may be left to correct it.
         tell({"told_ms": self._clock.now_ms(), "partitions": []})
         self._metrics.compaction.restarted()
         return resources.enter_context(
-            compaction_in_run(self._settings, tools, self._engines, tell, wake=self._wake.set, clocks=clocks)
+            compaction_in_run(
+                self._settings, tools, self._engines, tell, wake=self._wake.set, clocks=clocks, earlier=earlier
+            )
         )
 
     def _take_over(self) -> Event | None:

@@ -131,6 +131,39 @@ def test_a_compaction_that_runs_is_cut_off_by_other_settings_and_begins_again(
         assert loop.row()["error"] is None
 
 
+class Unstoppable(HangsOnce):
+    """Work of this process: nothing ends it from outside."""
+
+    def stop(self) -> None:
+        pass
+
+    @contextmanager
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[StagedRun]:
+        self.begun.set()
+        assert self.stopped.wait(WAIT_S)
+        with LocalStages().staged(stages, tasks) as run:
+            yield run
+
+
+def test_uploads_do_not_wait_for_a_compaction_that_other_settings_cut_off_and_it_commits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = Unstoppable()
+    monkeypatch.setattr(round_loop, "LocalEngines", lambda: engines)
+    settings = settings_for(tmp_path, drain_timeout_s=0.4)
+    on = changed(settings, topics={"include": ["compacted"]}, compaction=EAGER)
+    with looping(on) as loop:
+        assert engines.begun.wait(WAIT_S)
+        off = changed(on, compaction={"enabled": False}, gc={"enabled": False})
+        commits = sorted((tmp_path / "archive").rglob("commits/*"))
+        assert loop.loop.adopt(off).wait(WAIT_S), "rounds go on while the old job is at work"
+        assert "compaction" in {thread.name for thread in threading.enumerate()}
+        engines.stopped.set()
+        eventually(lambda: "compaction" not in {thread.name for thread in threading.enumerate()})
+        assert sorted((tmp_path / "archive").rglob("commits/*")) == commits
+        assert loop.health.status()["compaction"]["partitions"] == []
+
+
 def test_bandwidth_and_policies_change_in_place(tmp_path: Path, store: MemoryStore) -> None:
     settings = settings_for(tmp_path)
     with looping(settings) as loop:

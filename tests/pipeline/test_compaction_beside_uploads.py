@@ -58,6 +58,7 @@ def beside(turns: Turning, stop: threading.Event | None = None, **parameters: An
     defaults: dict[str, Any] = {
         "stop": stop or threading.Event(),
         "ending": threading.Event(),
+        "cut_off": threading.Event(),
         "interval_s": 3000.0,
         "drain_s": 0.3,
         "give_up": lambda: None,
@@ -91,7 +92,7 @@ def test_the_signal_to_drain_ends_it_without_the_end_of_the_context() -> None:
     turns, stop = Turns(), threading.Event()
     with beside(turns, stop, interval_s=0.01) as thread:
         stop.set()
-        eventually(lambda: not thread._is_alive())
+        eventually(lambda: not thread.is_alive())
 
 
 def test_work_that_does_not_end_in_time_is_cut_off_and_the_loop_beats_meanwhile() -> None:
@@ -120,9 +121,43 @@ def test_work_that_ends_in_time_is_waited_for() -> None:
     assert logs == []
 
 
+def test_a_reload_waits_a_moment_and_no_longer_and_what_runs_commits_nothing_more() -> None:
+    turns, cut_off = Turns(), threading.Event()
+    turns.hold = hold = threading.Event()
+    begun_s = time.monotonic()  # noqa: TID251
+    with structlog.testing.capture_logs() as logs:
+        with beside(turns, cut_off=cut_off, drain_s=WAIT_S) as old:
+            assert turns.begun.wait(WAIT_S)
+            assert not cut_off.is_set()
+        assert time.monotonic() - begun_s < WAIT_S / 4  # noqa: TID251
+        assert cut_off.is_set()
+        assert old.is_alive()
+        (line,) = logs
+        assert (line["event"], line["reason"]) == ("compaction_cut_off", "the settings changed")
+        assert "may still succeed" in line["left"]
+        new = Turns()
+        with beside(new, earlier=old) as thread:
+            time.sleep(0.1)  # noqa: TID251
+            assert new.count == 0, "two compactions at once would need the memory of both"
+            hold.set()
+            eventually(lambda: new.count > 0)
+        assert not thread.is_alive()
+
+
+def test_a_process_that_stops_gives_work_its_time_and_then_no_commit() -> None:
+    turns, cut_off, stop = Turns(), threading.Event(), threading.Event()
+    turns.hold = hold = threading.Event()
+    with structlog.testing.capture_logs() as logs, beside(turns, stop, cut_off=cut_off, give_up=hold.set):
+        assert turns.begun.wait(WAIT_S)
+        stop.set()
+        assert not cut_off.is_set()
+    assert cut_off.is_set()
+    assert [(line["event"], line["reason"]) for line in logs] == [("compaction_cut_off", "the process stops")]
+
+
 def test_a_fault_of_our_own_is_handed_to_the_loop() -> None:
     with beside(Turns(error=ZeroDivisionError("a bug"))) as thread:
-        eventually(lambda: not thread._is_alive())
+        eventually(lambda: not thread.is_alive())
         with pytest.raises(ZeroDivisionError):
             thread.require_sound()
 

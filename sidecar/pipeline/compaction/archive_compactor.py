@@ -26,6 +26,7 @@ from sidecar.pipeline.compaction.archive_plan import plan_archive
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.archive_work import Job, PartitionInWork, results, unsettled
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
+from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.job import HASH_KEY_BYTES
 from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
@@ -60,6 +61,7 @@ class ArchiveCompactor:
         confirm: Confirm = lambda _request, _decided: None,
         split_bytes: int = SPLIT_BYTES,
         max_staging_bytes: int = NO_BOUND,
+        is_cut_off: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda _: None,
         randomness: Randomness | None = None,
     ) -> None:
@@ -70,6 +72,7 @@ class ArchiveCompactor:
             confirm: called right before the commit of a partition, by several threads, with the state that was compacted. If
                 it raises a SidecarError, nothing of that partition is committed.
             max_staging_bytes: that much may wait at once as work files, in the directory or in the store.
+            is_cut_off: asked before each step and each commit; if it is so, CompactionCutOff ends what is not committed.
             tell: told of each step, for people.
             randomness: of ids, nonces and hash keys; the machine's by default.
         """
@@ -80,37 +83,80 @@ class ArchiveCompactor:
         self._confirm = confirm
         self._split_bytes = split_bytes
         self._max_staging_bytes = max_staging_bytes
+        self._is_cut_off = is_cut_off
         self._tell = tell
         self._randomness = randomness or SystemRandomness()
 
     def compact(
-        self, requests: Sequence[CompactionRequest], *, dry_run: bool = False
+        self,
+        requests: Sequence[CompactionRequest],
+        *,
+        dry_run: bool = False,
+        done: Callable[[PartitionCompaction], None] = lambda _: None,
     ) -> tuple[PartitionCompaction, ...]:
-        """By request, how it ended. Raises only what ends all of them: StagingFull, and what the engine raises."""
+        """By request, how it ended. Raises only what ends all of them: StagingFull, CompactionCutOff, and what the engine raises.
+
+        Each partition is committed as soon as all of it is uploaded. What is committed before an error stays; of all else the
+        uploads are deleted.
+
+        Args:
+            done: told of each partition that is committed.
+        """
         partitions = [PartitionInWork(request) for request in requests]
         running = self._jobs(partitions)
         if not running:
             return results(partitions)
+        try:
+            self._run(running, dry_run, done)
+        except Exception:
+            if committed := [found.request.root for found in running if found.result and not found.result.error]:
+                _log.warning(
+                    "compaction_ended_early", committed=committed, left="the other partitions stay as they were"
+                )
+            for found in unsettled(running):
+                if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
+                    self._discard(found)
+            raise
+        return results(partitions)
+
+    def _run(
+        self, running: Sequence[PartitionInWork], dry_run: bool, done: Callable[[PartitionCompaction], None]
+    ) -> None:
         with self._parts() as (parts, place):
             self._tell("comparing keys")
-            with scanned([found.job for found in running if found.job is not None], self._engine) as run:
-                window = CommitWindow.begin(process_store.store_of(self._settings), self._clock, self._randomness)
-                for number, step in enumerate(self._steps(running, run)):
+            jobs = [found.job for found in running if found.job is not None]
+            with scanned(jobs, self._engine) as run:
+                todo = self._steps(running, run)
+                last_step = {job: number for number, step in enumerate(todo) for job in step}
+                for number, step in enumerate(todo):
+                    self._require_going_on()
                     if number and not dry_run:
                         with suppress(SidecarError):  # What cannot be taken away now is at the end.
                             parts.forget_all()
                     self._rewrite(running, run, None if dry_run else parts, step)
                     if not dry_run:
+                        self._require_going_on()
                         self._finish(running, parts, place, step)
+                        self._commit_all([running[job] for job in step if last_step[job] == number], done)
         if dry_run:
             for found in unsettled(running):
                 found.succeed(None)
-        else:
-            self._tell("committing")
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
-                for _ in pool.map(lambda found: self._commit(found, window), unsettled(running)):
-                    continue
-        return results(partitions)
+
+    def _require_going_on(self) -> None:
+        if self._is_cut_off():
+            raise CompactionCutOff
+
+    def _commit_all(self, uploaded: Sequence[PartitionInWork], done: Callable[[PartitionCompaction], None]) -> None:
+        ready = unsettled(uploaded)
+        if not ready:
+            return
+        self._tell("committing")
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
+            for _ in pool.map(self._commit, ready):
+                continue
+        for found in ready:
+            if found.result is not None and found.result.error is None:
+                done(found.result)
 
     def job_of(self, request: CompactionRequest) -> Job | None:
         """What would be compacted; None where nothing may. Raises what `compact` has as that partition's error."""
@@ -182,6 +228,9 @@ class ArchiveCompactor:
 
     def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
         self._tell("uploading")
+        for found in (running[job] for job in step):
+            # Before the first upload: gc deletes nothing that may be committed as long as this window is open.
+            found.window = found.window or self._window()
         tasks = [
             FinishTask(job, number, output, found.request.rules, parts, place, self._randomness)
             for job in step
@@ -202,7 +251,10 @@ class ArchiveCompactor:
         found.fail(error)
         self._discard(found)
 
-    def _commit(self, found: PartitionInWork, window: CommitWindow) -> None:
+    def _window(self) -> CommitWindow:
+        return CommitWindow.begin(process_store.store_of(self._settings), self._clock, self._randomness)
+
+    def _commit(self, found: PartitionInWork) -> None:
         request, plan = found.request, found.plan
         if plan is None:
             return
@@ -217,7 +269,9 @@ class ArchiveCompactor:
         )
         gone = [output for output in found.outputs if not output.unchanged]
         try:
+            self._require_going_on()
             self._confirm(request, plan.state)
+            found.is_committing = True
             number = commit(
                 log,
                 request,
@@ -226,7 +280,7 @@ class ArchiveCompactor:
                 [source.segment for output in found.outputs for source in output.sources],
                 [source.segment for output in gone for source in output.sources],
                 [found.finished[number] for number in sorted(found.finished)],
-                window,
+                found.window or self._window(),
             )
         except SidecarError as error:
             found.fail(error)

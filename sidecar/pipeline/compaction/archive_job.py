@@ -11,7 +11,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import Fenced
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
+from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.policy_rules import require_rule, rules_of
@@ -28,9 +28,10 @@ class ArchiveJobs:
     tools: Tools
     engines: CompactionEngines
     policy_of: Callable[[str], CompactionPolicy | None]
+    is_cut_off: Callable[[], bool] = lambda: False
 
     def __call__(self, work: Sequence[Compacting]) -> Iterable[Compacted]:
-        """Compact these. Raises what the engine raises; then nothing was committed."""
+        """Compact these. Raises what `ArchiveCompactor.compact` raises, behind what was committed before."""
         by_root = {one.led.root: one for one in work}
         compactor = ArchiveCompactor(
             self.settings.store,
@@ -39,20 +40,17 @@ class ArchiveJobs:
             self.settings.compaction.staging_path,
             is_shared=self.settings.spark.is_local,
             max_staging_bytes=self.settings.compaction.staging_bytes,
+            is_cut_off=self.is_cut_off,
             confirm=lambda request, decided: self._confirm_one(by_root[request.root], decided),
         )
         now_ms = self.tools.clock.now_ms()
-        for result in compactor.compact([self._request(one, now_ms) for one in work]):
-            yield Compacted(
-                by_root[result.request.root].led.topic_partition,
-                result.error,
-                result.bytes_before,
-                result.bytes_after,
-                result.records_before,
-                result.records_after,
-                result.unkeyed,
-                result.new_malformed_versions,
-            )
+        committed: list[PartitionCompaction] = []
+        try:
+            results = compactor.compact([self._request(one, now_ms) for one in work], done=committed.append)
+        except Exception:
+            yield from (_told(by_root[result.request.root], result) for result in committed)
+            raise
+        yield from (_told(by_root[result.request.root], result) for result in results)
 
     def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:
         tools = self.tools
@@ -103,3 +101,16 @@ class ArchiveJobs:
                 decided,
                 deleted,
             )
+
+
+def _told(one: Compacting, result: PartitionCompaction) -> Compacted:
+    return Compacted(
+        one.led.topic_partition,
+        result.error,
+        result.bytes_before,
+        result.bytes_after,
+        result.records_before,
+        result.records_after,
+        result.unkeyed,
+        result.new_malformed_versions,
+    )

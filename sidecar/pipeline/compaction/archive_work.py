@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import ArchivedSegment
+from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.archive_look import Looked
 from sidecar.pipeline.compaction.archive_plan import ArchivePlan
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
@@ -25,6 +26,7 @@ class PartitionInWork:
 
     `figures`: before the compaction, records, records without key, malformed versions, and records below the log start.
     `new_malformed_versions`: see `PartitionCompaction`. `finished`: uploaded outputs by their number.
+    `window`: begins before the first of these uploads. `is_committing`: from here on a commit may name them.
     """
 
     request: CompactionRequest
@@ -34,6 +36,8 @@ class PartitionInWork:
     figures: tuple[int, int, int, int] = (0, 0, 0, 0)
     new_malformed_versions: int = 0
     finished: dict[int, ArchivedSegment] = field(default_factory=dict)
+    window: CommitWindow | None = None
+    is_committing: bool = False
     result: PartitionCompaction | None = None
 
     def make_job(self, store: StoreSettings, answers: Sequence[Looked], hash_key: bytes) -> None:

@@ -16,6 +16,8 @@ from sidecar.errors import SidecarError
 _log = structlog.get_logger(__name__)
 
 JOIN_S = 0.2
+RELOAD_WAIT_S = 2.0
+"""So long uploads wait at most for work that other settings cut off."""
 
 
 class Turning(Protocol):
@@ -72,24 +74,31 @@ class BesideUploads:
         *,
         stop: threading.Event,
         ending: threading.Event,
+        cut_off: threading.Event,
         interval_s: float,
         drain_s: float,
         give_up: Callable[[], None],
         beat: Callable[[], None],
+        earlier: BesideUploads | None = None,
     ) -> None:
         """Prepare the threads.
 
         Args:
             workers: by the names of their threads.
             stop: the process drains. ending: set here when the context ends; workers begin nothing after either.
+            cut_off: set here when work in progress must not commit any more.
             interval_s: between two turns that found nothing.
-            drain_s: how long work in progress may go on after the end of the context; then `give_up` is called.
+            drain_s: how long work in progress may go on after the end of the context; then `give_up` is called. Where the process
+                goes on, with other settings, it is cut off at once.
             give_up: ends what workers wait for; called in any case at the end.
             beat: called while the end is waited for.
+            earlier: threads of settings before. Workers begin when these have ended.
         """
         self._clock = clock
         self._stop = stop
         self._ending = ending
+        self._cut_off = cut_off
+        self._earlier = earlier
         self._interval_s = interval_s
         self._drain_s = drain_s
         self._give_up = give_up
@@ -108,17 +117,34 @@ class BesideUploads:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ending.set()
-        until_s = self._clock.monotonic_s() + self._drain_s
-        while self._is_alive() and self._clock.monotonic_s() < until_s:
-            self._join()
-        if self._is_alive():
-            _log.warning("compaction_cut_off", drain_s=self._drain_s, left="the archive is as it was before")
-        self._give_up()
-        while self._is_alive():
-            self._join()  # The process has a deadline of its own.
+        if self._stop.is_set() or error is not None:
+            self._join_within(self._drain_s)
+            self._cut_off.set()
+            self._end("the process stops", "")
+            while self.is_alive():
+                self._join()  # The process has a deadline of its own.
+        else:
+            wait_s = min(self._drain_s, RELOAD_WAIT_S)
+            self._cut_off.set()
+            self._join_within(wait_s)
+            self._end("the settings changed", "compaction goes on by the new settings when what is running has ended")
+            self._join_within(wait_s)
 
-    def _is_alive(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads)
+    def _end(self, reason: str, effect: str) -> None:
+        if self.is_alive():
+            left = "no commit of the running job begins from now on; one that is being written now may still succeed"
+            _log.warning("compaction_cut_off", reason=reason, drain_s=self._drain_s, left=left, effect=effect)
+        self._give_up()
+
+    def _join_within(self, seconds: float) -> None:
+        until_s = self._clock.monotonic_s() + seconds
+        while self.is_alive() and self._clock.monotonic_s() < until_s:
+            self._join()
+
+    def is_alive(self) -> bool:
+        """Whether a thread is at work still, also one of settings before."""
+        is_earlier = self._earlier is not None and self._earlier.is_alive()
+        return is_earlier or any(thread.is_alive() for thread in self._threads)
 
     def _join(self) -> None:
         self._beat()
@@ -131,6 +157,8 @@ class BesideUploads:
 
     def _run(self, worker: Turning) -> None:
         try:
+            while self._earlier is not None and self._earlier.is_alive() and not self._is_ending():
+                self._ending_within(JOIN_S)
             while not self._is_ending():
                 if not worker.turn() and not self._is_ending():
                     self._ending_within(self._interval_s)

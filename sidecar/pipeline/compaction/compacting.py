@@ -47,5 +47,12 @@ class DeletionUnnoted(CommitConflict):
         self.before_offset = before_offset
 
 
+class CompactionCutOff(SidecarError):
+    """The settings changed or the process stops. No commit was sent for what was not committed yet."""
+
+    def __init__(self) -> None:
+        super().__init__("cut off: the settings changed, or the process stops; nothing more was committed")
+
+
 class CompactionCrashed(SidecarError):
     """A fault of our own while partitions were compacted; the log has its traceback."""

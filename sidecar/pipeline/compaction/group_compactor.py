@@ -22,7 +22,7 @@ from sidecar.model import SegmentFiles
 from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
-from sidecar.pipeline.compaction.compacting import CompactionCrashed
+from sidecar.pipeline.compaction.compacting import CompactionCrashed, CompactionCutOff
 from sidecar.pipeline.compaction.copies import CompactedCopy, CopyGroup, remove_if_empty
 from sidecar.pipeline.compaction.engines import CompactionEngines
 from sidecar.pipeline.compaction.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob
@@ -287,7 +287,7 @@ class GroupCompactor:
 
     def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
         if self._is_stopping():
-            _log.info("group_compaction_given_up", groups=len(groups), reason="the process was asked to stop")
+            _log.info("group_compaction_given_up", groups=len(groups), reason=str(CompactionCutOff()))
             return
         for group in groups:
             self._tools.metrics.failed(type(error).__name__)

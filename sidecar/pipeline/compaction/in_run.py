@@ -56,13 +56,16 @@ class CompactionInRun:
 class _Status:
     """What `/status` shows: each thread tells its part."""
 
-    def __init__(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, tell: Callable[[Mapping[str, Any]], None], ending: threading.Event) -> None:
         self._tell = tell
+        self._ending = ending
         self._lock = threading.Lock()
         self._shown: dict[str, Any] = {}
 
     def take(self, part: Mapping[str, Any]) -> None:
-        """These keys are as follows now."""
+        """These keys are as follows now, unless other settings hold already."""
+        if self._ending.is_set():
+            return
         with self._lock:
             self._shown.update(part)
             self._tell(dict(self._shown))
@@ -78,6 +81,7 @@ def compaction_in_run(
     wake: Callable[[], None] = lambda: None,
     compact: Compact | None = None,
     clocks: ClockWatch | None = None,
+    earlier: BesideUploads | None = None,
 ) -> Iterator[CompactionInRun]:
     """Compact and clear up in threads of their own while the context lasts; no thread where there is nothing to do.
 
@@ -88,16 +92,17 @@ def compaction_in_run(
         wake: called when segments that were held back may be archived.
         compact: default: in the archive, on an engine for the size of the work.
         clocks: compared every hour, where there is a thread.
+        earlier: threads of settings before, which may be at work still.
 
     What killed processes left where work files lie is removed. A place that cannot be written to stops no upload.
     """
-    ending = threading.Event()
+    ending, cut_off = threading.Event(), threading.Event()
 
     def is_stopping() -> bool:
         return tools.stop.is_set() or ending.is_set()
 
     rules = TopicRules(settings.compaction, tools.facts.policy)
-    status = _Status(tell)
+    status = _Status(tell, ending)
 
     def count(reason: RawReason, segments: int) -> None:
         tools.metrics.compaction.went_uncompacted(reason, segments)
@@ -123,7 +128,7 @@ def compaction_in_run(
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
-        compact or partial(_compacted, settings, tools, engines, rules.policy_of),
+        compact or partial(_compacted, settings, tools, engines, rules.policy_of, cut_off.is_set),
         tools.clock,
         tools.metrics,
         is_stopping,
@@ -157,10 +162,12 @@ def compaction_in_run(
             tools.clock,
             stop=tools.stop,
             ending=ending,
+            cut_off=cut_off,
             interval_s=settings.compaction.check_interval_s,
             drain_s=DRAIN_SHARE * settings.run.drain_timeout_s,
             give_up=engines.stop,
             beat=tools.beat,
+            earlier=earlier,
         )
         yield CompactionInRun(worker, waiting, clearing, resources.enter_context(thread))
 
@@ -170,8 +177,9 @@ def _compacted(
     tools: Tools,
     engines: CompactionEngines,
     policy_of: Callable[[str], CompactionPolicy | None],
+    is_cut_off: Callable[[], bool],
     work: Sequence[Compacting],
 ) -> Iterable[Compacted]:
     from sidecar.pipeline.compaction.archive_job import ArchiveJobs  # loads numba, 70 MB
 
-    return ArchiveJobs(settings, tools, engines, policy_of)(work)
+    return ArchiveJobs(settings, tools, engines, policy_of, is_cut_off)(work)

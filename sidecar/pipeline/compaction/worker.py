@@ -16,7 +16,13 @@ from sidecar.metrics import Metrics
 from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
 from sidecar.pipeline.commit_log import CommitConflict
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCrashed, DeletionUnnoted
+from sidecar.pipeline.compaction.compacting import (
+    Compacted,
+    Compacting,
+    CompactionCrashed,
+    CompactionCutOff,
+    DeletionUnnoted,
+)
 from sidecar.pipeline.compaction.odd_records import OF_ARCHIVE, OddRecords
 from sidecar.pipeline.compaction.policy import Assessment, one_job
 from sidecar.pipeline.compaction.policy_rules import RuleChanged
@@ -99,8 +105,10 @@ class CompactionWorker:
         if not chosen or self._is_stopping():
             return False
         self._run(chosen)
+        if self._is_stopping():
+            return False
         self._tell(())
-        return not self._is_stopping()
+        return True
 
     def _take_offer(self) -> None:
         with self._lock:
@@ -172,6 +180,8 @@ class CompactionWorker:
             # Another broker leads: its sidecar compacts. Ours may again when a later round says so.
             _log.warning("compaction_fenced", partition=str(partition), error=str(result.error))
             self._list.remove(partition)
+        elif isinstance(result.error, CompactionCutOff):
+            _log.info("compaction_given_up", partitions=1, reason=str(result.error))
         elif isinstance(result.error, RuleChanged):
             # The next offer brings the partition back, with the rule that holds then.
             _log.warning("compaction_overtaken", partition=str(partition), reason=str(result.error))
@@ -217,7 +227,7 @@ class CompactionWorker:
 
     def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
         if self._is_stopping():
-            _log.info("compaction_given_up", partitions=len(chosen), reason="the process was asked to stop")
+            _log.info("compaction_given_up", partitions=len(chosen), reason=str(CompactionCutOff()))
             return
         if isinstance(error, StoreError | StagingFull):
             # Nobody's fault among them.
