@@ -55,7 +55,7 @@ class DiskTurns:
 
     @contextmanager
     def reading(
-        self, device: int, *, beat: Callable[[], None], is_urgent: bool, gives_way: bool = False
+        self, device: int, *, beat: Callable[[], None], is_urgent: bool, gives_way: bool = False, goes_on: bool = False
     ) -> Iterator[None]:
         """Read from a device within the block, as soon as it is our turn.
 
@@ -63,10 +63,11 @@ class DiskTurns:
             beat: called while we wait.
             is_urgent: retention is near: do not mind the pressure, nor readers that give way.
             gives_way: the others come first, and whoever is urgent reads besides this one.
+            goes_on: with a read that has minded the pressure at its beginning.
         """
         self._take(device, beat, is_urgent, gives_way)
         try:
-            if not is_urgent:
+            if not (is_urgent or goes_on):
                 self._pause(beat)
             yield
         finally:

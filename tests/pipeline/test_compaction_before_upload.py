@@ -252,6 +252,7 @@ def test_groups_are_read_in_their_turn_at_the_disk_within_the_limit_and_spare_th
 ) -> None:
     spared: list[str] = []
     turns: list[int] = []
+    begun: list[bool] = []
 
     @contextmanager
     def noted(path: Path, size_bytes: int) -> Iterator[None]:
@@ -265,12 +266,13 @@ def test_groups_are_read_in_their_turn_at_the_disk_within_the_limit_and_spare_th
 
         @contextmanager
         def counted(
-            device: int, *, beat: Callable[[], None], is_urgent: bool, gives_way: bool = False
+            device: int, *, beat: Callable[[], None], is_urgent: bool, gives_way: bool = False, goes_on: bool = False
         ) -> Iterator[None]:
             assert gives_way
             assert not is_urgent
-            with taking(device, beat=beat, is_urgent=is_urgent, gives_way=gives_way):
+            with taking(device, beat=beat, is_urgent=is_urgent, gives_way=gives_way, goes_on=goes_on):
                 turns.append(device)
+                begun.append(not goes_on)
                 yield
 
         monkeypatch.setattr(tools.turns, "reading", counted)
@@ -282,6 +284,8 @@ def test_groups_are_read_in_their_turn_at_the_disk_within_the_limit_and_spare_th
         with process_store.lent(StoreSettings(url="/nowhere"), found.store, tools.budget):
             assert found.compactor.turn()
         (device,) = {path.stat().st_dev for path in files}
+        # The pressure is minded at the headers of each segment, also of the active one, and once before the records.
+        assert sum(begun) == len(files) + 1
         # A turn for the headers of each segment, one at the beginning, and at least one for each pass over each segment's records.
         assert set(turns) == {device}
         assert len(turns) >= 1 + 3 * (len(files) - 1)

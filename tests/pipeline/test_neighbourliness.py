@@ -127,6 +127,8 @@ def test_pressure_holds_a_reader_up_for_a_while_but_not_where_retention_is_near(
     with turns.reading(7, beat=lambda: None, is_urgent=False):
         assert clock.monotonic_s() == 1.0
     always = DiskTurns(clock, 1, 50.0, lambda: 99.0)
+    with always.reading(7, beat=lambda: None, is_urgent=False, gives_way=True, goes_on=True):
+        assert clock.monotonic_s() == 1.0
     with always.reading(7, beat=lambda: None, is_urgent=True):
         assert clock.monotonic_s() == 1.0
     with always.reading(7, beat=lambda: None, is_urgent=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,9 +114,22 @@ class GroupCompactor:
                     done.enter_context(spared(segment.log.path, segment.log.size_bytes))
             yield
 
-    def _turn(self, device: int) -> AbstractContextManager[None]:
-        """Our turn at a disk, for one segment or split: uploads go on between two of them, and urgent ones at once."""
-        return self._tools.turns.reading(device, beat=self._tools.beat, is_urgent=False, gives_way=True)
+    def _turn(self, device: int, *, goes_on: bool) -> AbstractContextManager[None]:
+        """Our turn at a disk, for one split or less: uploads go on between two of them, and urgent ones at once."""
+        beat = self._tools.beat
+        return self._tools.turns.reading(device, beat=beat, is_urgent=False, gives_way=True, goes_on=goes_on)
+
+    def _in_turns(self, device: int, scanner: Iterable[BatchColumns]) -> Iterator[BatchColumns]:
+        """What the scanner yields, each read in its turn. The limit for reads is waited for between them."""
+        batches, goes_on = iter(scanner), False
+        while True:
+            with self._turn(device, goes_on=goes_on):
+                columns = next(batches, None)
+            if columns is None:
+                return
+            self._tools.budget.reads.take(int(columns.size_bytes.sum()))
+            goes_on = True
+            yield columns
 
     @contextmanager
     def _taking_turns(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
@@ -125,9 +138,9 @@ class GroupCompactor:
         """
         devices = {segment.log.path: group.files.directory_id[0] for group in groups for segment in group.segments}
         for device in sorted(set(devices.values())):
-            with self._turn(device):
+            with self._turn(device, goes_on=False):
                 pass
-        with process_store.taking_turns(lambda path: self._turn(devices[path])):
+        with process_store.taking_turns(lambda path: self._turn(devices[path], goes_on=True)):
             yield
 
     def _look_over(self, group: RolledGroup) -> _LookedOver | None:
@@ -136,8 +149,7 @@ class GroupCompactor:
         lag_ms = group.policy.min_compaction_lag_ms
         try:
             for segment in group.segments:
-                with self._turn(group.files.directory_id[0]):
-                    table, largest_ms = self._look_at(segment, table, found)
+                table, largest_ms = self._look_at(group.files.directory_id[0], segment, table, found)
                 if lag_ms and largest_ms > self._tools.clock.now_ms() - lag_ms:
                     break
                 found.tables.append(table)
@@ -152,21 +164,21 @@ class GroupCompactor:
             return None
         return found
 
-    def _look_at(self, segment: SegmentFiles, table: ProducerTable, found: _LookedOver) -> tuple[ProducerTable, int]:
+    def _look_at(
+        self, device: int, segment: SegmentFiles, table: ProducerTable, found: _LookedOver
+    ) -> tuple[ProducerTable, int]:
         log = segment.log
-        reads = self._tools.budget.reads
         file = LogFile(
             log.path,
             segment.base_offset,
             segment.end_offset,
             log.size_bytes,
             log.mtime_ns,
-            read_bytes_per_s=reads.bytes_per_s,
+            read_bytes_per_s=self._tools.budget.reads.bytes_per_s,
         )
         scanner, cutter = scan_file(log.path, base_offset=segment.base_offset, file=str(log.path)), Cutter(SPLIT_BYTES)
         largest_ms = -1
-        for columns in scanner:
-            reads.take(int(columns.size_bytes.sum()))
+        for columns in self._in_turns(device, scanner):
             table, ended = _replayed(table, columns, str(log.path))
             found.completed += ended
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
@@ -188,14 +200,13 @@ class GroupCompactor:
                 break
             self._tools.beat()
             # The active segment's tail may be half written; batches below the stable end are whole.
-            with self._turn(group.files.directory_id[0]):
-                for columns in scan_file(log.path, base_offset=base_offset, file=str(log.path)):
-                    self._tools.budget.reads.take(int(columns.size_bytes.sum()))
-                    stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
-                    table, ended = _replayed(table, stable, str(log.path))
-                    found.completed += ended
-                    if len(stable) < len(columns) or _first_open(table, end_offset) is None:
-                        break
+            scanner = scan_file(log.path, base_offset=base_offset, file=str(log.path))
+            for columns in self._in_turns(group.files.directory_id[0], scanner):
+                stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
+                table, ended = _replayed(table, stable, str(log.path))
+                found.completed += ended
+                if len(stable) < len(columns) or _first_open(table, end_offset) is None:
+                    break
         open_offset = _first_open(table, end_offset)
         return end_offset if open_offset is None else open_offset
 
