@@ -149,3 +149,18 @@ def test_a_compaction_that_is_cut_off_commits_nothing_from_then_on(answers: int,
         assert story.unnamed() == set()
     assert all(isinstance(found.error, CompactionCutOff | None) for found in results)
     assert list(story.staging.iterdir()) == []
+
+
+def test_a_compaction_that_is_cut_off_while_it_uploads_is_not_committed(story: Story) -> None:
+    story.bound, cut_off = 2**62, list[str]()  # one step: only the commit is left
+
+    def upload(operation: str, key: str) -> None:
+        if operation == "upload" and "/segments/" in key:
+            cut_off.append(key)
+
+    story.store.before = upload
+    results = story.compact(is_cut_off=lambda: bool(cut_off))
+    assert cut_off
+    assert [type(found.error) for found in results] == [CompactionCutOff] * 2
+    assert archived_states(story.store) == story.before
+    assert story.unnamed() == set()

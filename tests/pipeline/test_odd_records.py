@@ -39,11 +39,16 @@ def record(offset: int, key: bytes | None, value: bytes, version: bytes | None =
 
 
 def odd_log(log_dir: Path) -> None:
-    """Segment 0: a record that wins, and two odd ones. Segment 3: a record that loses. Segment 4: one more malformed version."""
-    first = [record(0, b"a", b"a9", b"\0" * 7 + b"\x09"), record(1, None, b"no key"), record(2, b"a", b"odd", b"short")]
-    second, third = [record(3, b"a", b"a1", b"\0" * 7 + b"\x01")], [record(4, b"b", b"odd too", b"short")]
-    batches = {0: first, 3: second, 4: third}
-    roll(log_dir, {**{base: (build_batch(held, leader_epoch=4),) for base, held in batches.items()}, 5: ()}, 5)
+    """Segment 0: a record that wins, and three odd ones. Segment 4: a record that loses. Segment 5: one more malformed version."""
+    first = [
+        record(0, b"a", b"a9", b"\0" * 7 + b"\x09"),
+        record(1, None, b"no key"),
+        record(2, b"a", b"odd", b"short"),
+        record(3, b"c", b"odd, and wins", b"short"),
+    ]
+    second, third = [record(4, b"a", b"a1", b"\0" * 7 + b"\x01")], [record(5, b"b", b"odd too", b"short")]
+    batches = {0: first, 4: second, 5: third}
+    roll(log_dir, {**{base: (build_batch(held, leader_epoch=4),) for base, held in batches.items()}, 6: ()}, 6)
 
 
 @contextmanager
@@ -66,13 +71,13 @@ def test_what_before_upload_drops_is_told_once_its_copies_are_committed(tmp_path
         held.round()
         held.round()
         values = {found.value for found in records_in(held.stored_logs("orders-0").values())}
-        assert values == {b"a9", b"odd too"}
-        # Segment 4 goes as it is: a compaction of the archive meets its malformed version.
+        assert values == {b"a9", b"odd, and wins", b"odd too"}
+        # Segment 5 goes as it is: a compaction of the archive meets its malformed version.
         assert held.generations("orders-0") == [1, 1, 0]
-        assert odd(logs) == [("warning", 1, 1)]
+        assert odd(logs) == [("warning", 1, 2)]
         (line,) = [line for line in logs if line["event"] == "compaction_met_odd_records"]
         assert "no undo brings them back" in line["effect"]
-        assert held.waiting.odd.status() == {"orders": {"unkeyed": 1, "malformed_versions": 1}}
+        assert held.waiting.odd.status() == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
 
 
 def test_a_group_that_is_not_committed_drops_nothing_and_tells_nothing(tmp_path: Path) -> None:
@@ -116,7 +121,7 @@ def test_run_counts_and_shows_what_its_copies_lack(tmp_path: Path) -> None:
             GroupCompactor(found.before_upload, tools, LocalEngines(), lambda: tmp_path / "copies").turn()
             rounds.run_once()
         exposed, _ = tools.metrics.exposition()
-    assert shown[-1]["odd_records"] == {"orders": {"unkeyed": 1, "malformed_versions": 1}}
+    assert shown[-1]["odd_records"] == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
     assert re.search(rb'compaction_odd_records_total\{kind="unkeyed"\} 1.0', exposed)
 
 
@@ -124,7 +129,7 @@ def test_compactions_of_the_archive_count_a_malformed_version_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that a copy of `before_upload` has, which was counted with its group."""
-    compaction = {"topics": [ENTRY], "staging_dir": str(tmp_path / "work")}
+    compaction = {"topics": [{**ENTRY, "segment_bytes": 14}], "staging_dir": str(tmp_path / "work")}
     settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
 
     def compact(held: Rig) -> Compacted:
@@ -136,7 +141,7 @@ def test_compactions_of_the_archive_count_a_malformed_version_once(
         assert done.error is None
         return done
 
-    for when, expected in (("after_upload", [(1, 2), (0, 0)]), ("before_upload", [(0, 1), (0, 0)])):
+    for when, expected in (("after_upload", [(1, 3), (0, 0)]), ("before_upload", [(0, 1), (0, 0)])):
         with observed(tmp_path / when, when=when) as (held, _):
             use(monkeypatch, held.store)
             held.round()
