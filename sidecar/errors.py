@@ -6,6 +6,7 @@ SidecarError                    exit 1
 ├── PartitionError              exit 3   this partition stops here, the others go on
 │   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
 │   ├── SegmentChanged                   a file changed or vanished while it was read; looked at again later
+│   ├── RowsLost                         retryable: an engine lost or doubled rows between the stages of a compaction
 │   ├── CoverageHole                     the next local segment does not continue the archive
 │   ├── LineageUnknown                   another topic, or not a continuation of the archived log
 │   ├── StagingTooSmall                  not compacted: work files of one segment would exceed their bound
@@ -87,6 +88,12 @@ class CorruptFile(PartitionError):
 
 class SegmentChanged(PartitionError):
     """A source file changed or vanished while it was being read."""
+
+    retryable = True
+
+
+class RowsLost(PartitionError):
+    """Between two stages of a compaction the engine lost rows, or gave some twice. Nothing was replaced."""
 
     retryable = True
 

@@ -6,6 +6,7 @@ processes of a run are of one kind.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -177,6 +178,11 @@ def reduce_blobs(blobs: Iterable[Blob], rules: CompactionRules, split_count: int
         Winners(int(split), ordinals[ends[split] - counts[split] : ends[split]].tobytes())
         for split in np.flatnonzero(counts)
     ]
+
+
+def entries_of(blob: Blob) -> int:
+    """How many entries a blob says that it has."""
+    return int.from_bytes(blob[:WORD_BYTES], sys.byteorder)
 
 
 def _entry_count(blob: np.ndarray[Any, np.dtype[np.uint8]], words: int) -> int:

@@ -21,7 +21,7 @@ from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.segments import Chunk, SegmentInput, chunks
-from sidecar.errors import CorruptFile, SegmentChanged
+from sidecar.errors import CorruptFile, RowsLost, SegmentChanged
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, CURRENT_MAGIC
 
 Sink = Callable[[memoryview], None]
@@ -61,6 +61,7 @@ def rewrite_split(
     segment: SegmentInput,
     scan: SplitScan,
     winners: Iterable[bytes],
+    winner_count: int,
     rules: CompactionRules,
     sink: Sink,
     *,
@@ -74,20 +75,40 @@ def rewrite_split(
 
     Args:
         winners: the ordinals of surviving records (uint32), in any number of pieces and any order.
+        winner_count: as many winners were decided on.
         verdicts: by batch, as for the scan; markers too. Of length 0 where all are 0.
     Memory: a byte for each record of the split, a window, and an output buffer of the size of the largest batch at least.
-    Raises CorruptFile for damage that has come about since the scan, SegmentChanged if the split holds something else.
+    Raises CorruptFile for damage that has come about since the scan, SegmentChanged if the split holds something else,
+    RowsLost if the winners are others than as many as were decided on.
     """
-    winners = list(winners)
+    kept = _marked(segment, scan, winners, winner_count)
     first, last = scan.first_offset, scan.last_offset
-    keeps_some = winners or len(scan.events) or last_batches.any_within(first, last)
+    keeps_some = winner_count or len(scan.events) or last_batches.any_within(first, last)
     keeps_some = keeps_some or first < ending.kept_next_offset <= last + 1
     if not (keeps_some or ending.ends_segment):
         return RewrittenSplit(RewriteCounts(dropped=scan.batch_count), 0)  # without reading it again
     rewriting = _Rewriting(
-        segment, scan, winners, rules, sink, ending, inflater, verdicts, last_batches, keeps_legacy_tombstones
+        segment, scan, kept, rules, sink, ending, inflater, verdicts, last_batches, keeps_legacy_tombstones
     )
     return rewriting.run() if keeps_some else rewriting.only_ending()
+
+
+def _marked(
+    segment: SegmentInput, scan: SplitScan, winners: Iterable[bytes], winner_count: int
+) -> npt.NDArray[np.uint8]:
+    """By record of the split, 1 where it survives."""
+    kept = np.zeros(scan.record_count, dtype=np.uint8)
+    received, right = 0, True
+    for piece in winners:
+        ordinals = np.frombuffer(piece, dtype=np.uint32)
+        received += len(ordinals)
+        right = mark(kept, ordinals) and right
+    if not right or not received == int(np.count_nonzero(kept)) == winner_count:
+        raise RowsLost(
+            f"{segment.file}: {winner_count} records are to be kept, and the rewriting was given {received}: rows were lost "
+            "or doubled between the stages; nothing is replaced; compact again"
+        )
+    return kept
 
 
 class _Rewriting:
@@ -95,7 +116,7 @@ class _Rewriting:
         self,
         segment: SegmentInput,
         scan: SplitScan,
-        winners: Iterable[bytes],
+        kept: npt.NDArray[np.uint8],
         rules: CompactionRules,
         sink: Sink,
         ending: Ending,
@@ -109,10 +130,7 @@ class _Rewriting:
         self._inflater, self._verdicts = inflater, verdicts
         self._producers = last_batches.producer_id, last_batches.last_offset, last_batches.producer_epoch
         self._keeps_legacy_tombstones = keeps_legacy_tombstones
-        self._kept = np.zeros(scan.record_count, dtype=np.uint8)
-        for piece in winners:
-            if not mark(self._kept, np.frombuffer(piece, dtype=np.uint32)):
-                raise self._changed("more records than a winner's ordinal")
+        self._kept = kept
         self._out: Body = np.empty(min(OUTPUT_BYTES, 2 * (scan.split.end - scan.split.begin) + 4096), dtype=np.uint8)
         self._scratch: Body = np.empty(0, dtype=np.uint8)
         keep_record = rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD

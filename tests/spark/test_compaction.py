@@ -11,10 +11,11 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.config import SparkSettings
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, RowsLost
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.stages import SparkStages
 from tests.compaction.directories import check_against_reference, compacted, tree
+from tests.compaction.lossy_engine import LOSSES, LossyStages
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
 from tests.spark.fresh_process import python
 
@@ -60,6 +61,18 @@ def test_a_damaged_batch_is_told_with_its_place_and_nothing_is_left(spark: Embed
         compacted(path, tmp_path / "out" / path.name, CompactionRules(0), SparkStages(spark))
     assert (caught.value.file, caught.value.position) == (str(log), 0)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "loss", ["keys are lost", "what a scan found is lost", "winners are lost", "winners come twice"]
+)
+def test_rows_that_spark_loses_or_doubles_between_the_stages_are_noticed(
+    spark: EmbeddedSpark, loss: str, tmp_path: Path
+) -> None:
+    stages = LossyStages(SparkStages(spark), *LOSSES[loss])
+    with pytest.raises(RowsLost, match="nothing is replaced"):
+        compacted(golden("4.3.0") / "logs" / "compacted-0", tmp_path / "out", CompactionRules(0), stages)
+    assert list(tmp_path.iterdir()) == []
 
 
 _KILLED = """

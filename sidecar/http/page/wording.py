@@ -23,6 +23,7 @@ REMEDIES = {
     "OutcomeUnknown": "Nothing, if it passes: the next turn reads the commit log. Else do what the text says of the store.",
     "PartitionError": "Do what the text says: the other partitions go on, this one is tried again after a while.",
     "RightMissing": "Give the right with the command in the text; docs/broker.md lists all that are needed.",
+    "RowsLost": "Nothing, if it passes: nothing was replaced, and compaction runs again. Else set spark.engine to local.",
     "OffsetsLost": "Find out why uploads were late, or who removed files. The archive goes on, and says what it lacks.",
     "SegmentChanged": "Nothing: the broker replaced the file, it is looked at again.",
     "SettingsError": "Correct the setting that the text names: a reload takes it over, or says that it needs a restart.",

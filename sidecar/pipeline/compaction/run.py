@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sidecar.compaction.outputs import DecidedSplits, PlannedOutput, legacy_tomb
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
-from sidecar.errors import PartitionError, SidecarError
+from sidecar.errors import PartitionError, RowsLost, SidecarError
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob, RewrittenPiece
 from sidecar.pipeline.compaction.packing import placed, scan_tasks
 from sidecar.pipeline.compaction.parts import Parts
@@ -22,6 +22,7 @@ from sidecar.pipeline.compaction.sources import SourceT
 from sidecar.pipeline.compaction.stages import (
     JobFailure,
     JobRewriting,
+    Places,
     Reduction,
     RewriteTask,
     Rewriting,
@@ -117,18 +118,23 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
     with engine.staged(stages, tasks) as run:
         failures = _failures(run.answers)
         winners = np.zeros(sum(len(job.splits) for job in found), dtype=np.int64)
+        decided_from = Counter[int]()
         for counts in (answer for answer in run.answers if isinstance(answer, WinnerCounts)):
+            decided_from[counts.bucket] += counts.entries
             for split, count in counts.by_split.items():
                 winners[split] += count
         scans: list[list[SplitScan]] = [[] for _ in jobs]
+        sent = [Counter[int]() for _ in jobs]
         for share in (answer for answer in run.answers if isinstance(answer, ScannedShare)):
             scans[share.job] += share.scans
+            sent[share.job].update(share.entries)
         results: list[Scanned[SourceT] | SidecarError] = []
         for number, (job, place) in enumerate(zip(jobs, found, strict=True)):
             first, count = place.places.first_split, place.places.split_count
             in_order = tuple(sorted(scans[number], key=lambda scan_: scan_.split.number))
             results.append(
                 failures.get(number)
+                or _lost(place.places, in_order, sent[number], decided_from)
                 or Scanned(
                     job, first, in_order, tuple(verdicts[number]), tuple(winners[first : first + count].tolist())
                 )
@@ -197,6 +203,7 @@ def _assign(
                 found.first_split + local,
                 job.files[segment],
                 split_scan,
+                found.winner_counts[local],
                 ending,
                 found.verdicts[local].by_batch,
                 protected[segment],
@@ -204,6 +211,21 @@ def _assign(
         )
     for task, held in splits.items():
         tasks[task].append(JobRewriting(number, job.rules, job.last_batches, tuple(held)))
+
+
+def _lost(
+    places: Places, scans: Sequence[SplitScan], sent: Counter[int], decided_from: Counter[int]
+) -> RowsLost | None:
+    """The error if the winners were decided from other keys than the scans sent, or the scans are not one for each split."""
+    buckets = range(places.first_bucket, places.first_bucket + (1 << places.bucket_bits))
+    received = sum(decided_from[bucket] for bucket in buckets)
+    numbers = [scan_.split.number for scan_ in scans]
+    if numbers == list(range(places.split_count)) and all(sent[bucket] == decided_from[bucket] for bucket in buckets):
+        return None
+    return RowsLost(
+        f"{len(scans)} of {places.split_count} splits were scanned and sent {sent.total()} keys, and winners were decided from "
+        f"{received}: rows were lost or doubled between the stages; nothing is replaced; compact again"
+    )
 
 
 def _outputs(

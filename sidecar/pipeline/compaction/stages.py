@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.compaction.inflating import Inflater
-from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, reduce_blobs
+from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, entries_of, reduce_blobs
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rewrite import Ending, RewrittenSplit, rewrite_split
 from sidecar.compaction.rules import CompactionRules
@@ -65,16 +65,22 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class ScannedShare:
-    """An answer of stage one."""
+    """An answer of stage one. `entries`: by bucket of the run, how many keys it goes with to the reduction."""
 
     job: int
     scans: tuple[SplitScan, ...]
+    entries: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class WinnerCounts:
-    """An answer of stages one and two: how many records of each split of the run win, as far as one bucket decides it."""
+    """An answer of stages one and two: how many records of each split of the run win, as far as one bucket decides it.
 
+    `entries`: how many keys the decision was made from.
+    """
+
+    bucket: int
+    entries: int
     by_split: dict[int, int]
 
 
@@ -90,20 +96,20 @@ def scan(task: ScanTask) -> Iterator[Row]:
 
 def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
     places, waiting, scans = share.places, list[tuple[int, memoryview]](), list[SplitScan]()
-    table = KeyTable(
-        share.rules,
-        share.hash_key,
-        lambda bucket, blob: waiting.append((places.first_bucket + bucket, blob)),
-        slots=share.slots,
-        bucket_bits=places.bucket_bits,
-    )
+    entries = Counter[int]()
+
+    def emit(bucket: int, blob: memoryview) -> None:
+        waiting.append((places.first_bucket + bucket, blob))
+        entries[places.first_bucket + bucket] += entries_of(blob)
+
+    table = KeyTable(share.rules, share.hash_key, emit, slots=share.slots, bucket_bits=places.bucket_bits)
     for source, split, verdicts in share.splits:
         with source.opened() as segment:
             scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
         if not share.is_whole:
             yield from _handed_out(waiting)
     table.emit()
-    yield TO_DRIVER, ScannedShare(places.job, tuple(scans))
+    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries))
     if not share.is_whole:
         yield from _handed_out(waiting)
         return
@@ -113,7 +119,7 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
         blobs[bucket].append(blob)
     for bucket in sorted(blobs):
         found = reduce_blobs(blobs.pop(bucket), share.rules, places.split_count, places.bucket_bits)
-        yield TO_DRIVER, _counts(places, found)
+        yield TO_DRIVER, _counts(places, bucket, entries[bucket], found)
         yield bucket, tuple(found)
 
 
@@ -145,23 +151,24 @@ class Reduction:
                 found = reduce_blobs(values, self.rules[number], places.split_count, places.bucket_bits)
             except CorruptFile as error:
                 yield TO_DRIVER, JobFailure(places.job, error)
-            yield TO_DRIVER, _counts(places, found)
+                return
+            yield TO_DRIVER, _counts(places, bucket, sum(map(entries_of, values)), found)
         yield from ((places.first_split + winners.split, winners.ordinals) for winners in found)
 
 
-def _counts(places: Places, found: Iterable[Winners]) -> WinnerCounts:
-    return WinnerCounts(
-        {places.first_split + winners.split: len(winners.ordinals) // ORDINAL_BYTES for winners in found}
-    )
+def _counts(places: Places, bucket: int, entries: int, found: Iterable[Winners]) -> WinnerCounts:
+    by_split = {places.first_split + winners.split: len(winners.ordinals) // ORDINAL_BYTES for winners in found}
+    return WinnerCounts(bucket, entries, by_split)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitRewriting:
-    """What stage three must know of a split besides its winners. `number`: in the run."""
+    """What stage three must know of a split besides its winners: also how many these must be. `number`: in the run."""
 
     number: int
     source: CompactionSource
     scan: SplitScan
+    winner_count: int
     ending: Ending
     verdicts: Verdicts
     keeps_legacy_tombstones: bool
@@ -219,6 +226,7 @@ class Rewriting:
                 segment,
                 split.scan,
                 winners,
+                split.winner_count,
                 todo.rules,
                 _discard if part is None else part.write,
                 ending=split.ending,

@@ -1,0 +1,71 @@
+"""An engine that loses or doubles rows between the stages: no compaction is taken for one, and nothing is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.compaction.rules import CompactionRules
+from sidecar.engine_ports import Row
+from sidecar.errors import RowsLost
+from sidecar.pipeline.compaction import local_stages
+from sidecar.pipeline.compaction.parts import LocalParts
+from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from tests.compaction.engine import LargeJobStages, job_of
+from tests.compaction.lossy_engine import LOSSES, LossyStages, is_counts
+from tests.compaction.partitions import partition_in
+from tests.golden import golden
+from tests.pipeline.archives import NOW_MS, archived, compact_one, only_state, records_of, use
+
+RULES = CompactionRules(NOW_MS)
+OF_A_LARGE_JOB = {**LOSSES, "counts of winners are lost": ("second", is_counts, 0)}
+OF_A_SMALL_JOB = {**LOSSES, "counts of winners are lost": ("first", is_counts, 0)}
+del OF_A_SMALL_JOB["keys come twice"]
+"""Its winners are decided in the first stage already, and the second takes them once only."""
+
+
+def outcome(stages: LossyStages | LargeJobStages, place: Path) -> None:
+    job = job_of(partition_in(golden("4.3.0") / "logs" / "compacted-0").segments, RULES, split_bytes=4096)
+    with scanned([job], stages) as run:
+        only(run.results)
+        only(rewritten(run, LocalParts(place)))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_without_a_fault_there_is_no_error(apart: bool, tmp_path: Path) -> None:
+    outcome(LargeJobStages(None, apart=apart), tmp_path)
+
+
+@pytest.mark.parametrize("loss", sorted(OF_A_LARGE_JOB))
+def test_a_large_job_ends_with_an_error(loss: str, tmp_path: Path) -> None:
+    with pytest.raises(RowsLost, match="between the stages; nothing is replaced"):
+        outcome(LossyStages(LargeJobStages(None, apart=True), *OF_A_LARGE_JOB[loss]), tmp_path)
+
+
+@pytest.mark.parametrize("loss", sorted(OF_A_SMALL_JOB))
+def test_a_small_job_ends_with_an_error(loss: str, tmp_path: Path) -> None:
+    with pytest.raises(RowsLost, match="between the stages; nothing is replaced"):
+        outcome(LossyStages(LargeJobStages(None, apart=False), *OF_A_SMALL_JOB[loss]), tmp_path)
+
+
+def test_an_archive_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = archived(tmp_path, "orders-0")
+    use(monkeypatch, store)
+    before, objects = only_state(store), dict(store.objects)
+    rows_of = local_stages.LocalRun._rows
+    lost: list[Row] = []
+
+    def without_the_first(run: local_stages.LocalRun, task: int) -> Iterator[Row]:
+        rows: Iterable[Row] = rows_of(run, task)
+        for row in rows:
+            if lost:
+                yield row
+            else:
+                lost.append(row)
+
+    monkeypatch.setattr(local_stages.LocalRun, "_rows", without_the_first)
+    found = compact_one(store, before, RULES, tmp_path)
+    assert (len(lost), type(found.error), found.commit_number) == (1, RowsLost, None)
+    assert (records_of(store, only_state(store)), store.objects) == (records_of(store, before), objects)
