@@ -30,7 +30,7 @@ SidecarError                    exit 1
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class SidecarError(Exception):
@@ -204,3 +204,7 @@ class ObjectMissing(StoreError):
 
 class ObjectDamaged(StoreError):
     """Size or checksum of a stored object differs from what was sent."""
+
+
+FROM_STORE: Final = (StoreError, SettingsError)
+"""All that a request to a store raises: a redirect, or a name that does not exist, is SettingsError."""

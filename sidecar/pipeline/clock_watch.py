@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from sidecar.clock import Clock
-from sidecar.errors import StoreError
+from sidecar.errors import FROM_STORE
 from sidecar.ports import ObjectStore
 from sidecar.storage.store_clock import read_store_clock
 
@@ -31,7 +31,7 @@ class ClockWatch:
         """Compare the clocks. A store that fails, or gives no times, is reported elsewhere."""
         try:
             reading = read_store_clock(self._store, self._clock)
-        except StoreError:
+        except FROM_STORE:
             return
         if reading.differs == self._differed:
             return

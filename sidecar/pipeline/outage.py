@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sidecar.errors import StoreError
+from sidecar.errors import SettingsError, StoreError
 
 UNANSWERED_MAX = 8
 """So many reads in a row without an answer, over all partitions, and the store counts as gone."""
@@ -22,7 +22,7 @@ class Outage:
         with self._lock:
             self._unanswered = 0
 
-    def failed(self, error: StoreError) -> None:
+    def failed(self, error: StoreError | SettingsError) -> None:
         """Something could not. Raises the error if the store is gone; else only one partition cannot be read."""
         with self._lock:
             self._unanswered += error.retryable

@@ -9,7 +9,7 @@ from sidecar.archive.actions import Add
 from sidecar.archive.commit import Commit
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import StoreError
+from sidecar.errors import FROM_STORE
 from sidecar.model import ObjectKey, SegmentFiles
 from sidecar.partition.domain_events import committed_events
 from sidecar.pipeline.commit_window import AgeCheck
@@ -40,7 +40,7 @@ def settle_attempts(tools: Tools, state: PartitionState, planned: Sequence[Segme
     def ages() -> AgeCheck | None:
         try:
             return AgeCheck.begin(tools.store, tools.clock, randomness=tools.randomness)
-        except StoreError:
+        except FROM_STORE:
             return None  # Nothing is resumed: its age is unknown.
 
     for attempt in attempts:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.engine_ports import TaskEngine
-from sidecar.errors import StoreError, StoreUnavailable
+from sidecar.errors import FROM_STORE, StoreError, StoreUnavailable
 from sidecar.model import ArchivedSegment
 from sidecar.pipeline.process_store import store_of
 from sidecar.pipeline.verify_segment import Problem, ProblemKind, check_segment_objects
@@ -114,7 +114,7 @@ def _unpacked(answer: bytes) -> Iterator[Checked]:
 def _checked(store: ObjectStore, check: Check, *, deep: bool) -> Checked:
     try:
         return Checked(check_segment_objects(store, check.root, check.segment, deep=deep))
-    except StoreError as error:
+    except FROM_STORE as error:
         return Checked(unread=str(error), retryable=error.retryable)
 
 

@@ -12,7 +12,7 @@ from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.replacement import newest_replacement, obstacle_in_commit
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import CorruptFile, PartitionError, StoreError
+from sidecar.errors import FROM_STORE, CorruptFile, PartitionError
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
@@ -183,7 +183,7 @@ def archive_status(
             until_ms = None if grace_period_ms is None else undo_until_ms(store, state, grace_period_ms)
         except PartitionError as error:
             return unreadable_row(lineage, advised(error))
-        except StoreError as error:
+        except FROM_STORE as error:
             outage.failed(error)
             return unreadable_row(lineage, str(error))
         outage.answered()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sidecar.archive.keys import below
-from sidecar.errors import SidecarError, StoreError
+from sidecar.errors import FROM_STORE, SidecarError
 from sidecar.model import ArchivedSegment
 from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted
 from sidecar.pipeline.bundle import PreparedSegment
@@ -57,7 +57,7 @@ def resumable(attempt: Attempt, ages: AgeCheck) -> bool:
         return False
     try:
         return not ages.fault_of(below(attempt.root, attempt.log_key), attempt.size_bytes, attempt.log_crc32c)
-    except StoreError:
+    except FROM_STORE:
         return False
 
 

@@ -15,7 +15,7 @@ from sidecar.archive.coverage import find_defects
 from sidecar.archive.keys import COMMITS
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import CorruptFile, StoreError
+from sidecar.errors import FROM_STORE, CorruptFile
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
@@ -166,7 +166,7 @@ def _some(
 def _or_unread(root: ObjectKey, outage: Outage, work: Callable[[], Found]) -> Found | PartitionVerification:
     try:
         done = work()
-    except StoreError as error:
+    except FROM_STORE as error:
         outage.failed(error)
         return unread(root, str(error), Problem(ProblemKind.UNREADABLE, root, str(error)))
     outage.answered()

@@ -11,7 +11,7 @@ import structlog
 from sidecar.archive.keys import INDEXES_SUFFIX, LOG_SUFFIX, SEGMENTS, SegmentObject, below, parse_segment_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import StoreError
+from sidecar.errors import FROM_STORE
 from sidecar.pipeline.verify_findings import Orphan, SegmentState, SegmentVerification
 from sidecar.ports import ObjectFacts, ObjectStore
 from sidecar.storage.store_clock import read_store_clock
@@ -34,7 +34,7 @@ class StoreNow:
         """By the store's clock; by this host's where we may not write there. Ages are shown, and decide nothing."""
         try:
             return read_store_clock(self._store, self._clock).store_ms
-        except StoreError as error:
+        except FROM_STORE as error:
             _log.warning(
                 "ages_by_own_clock", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock"
             )

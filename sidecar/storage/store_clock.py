@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sidecar.clock import Clock
-from sidecar.errors import OutcomeUnknown, StoreError, StoreUnavailable, StoreUnsupported
+from sidecar.errors import FROM_STORE, OutcomeUnknown, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
@@ -60,7 +60,7 @@ def read_store_clock(
     Raises:
         StoreUnsupported: the store gives no times.
         StoreUnavailable: the listing does not show the object.
-        StoreError: the store fails.
+        StoreError, SettingsError: the store fails.
     """
     key = key or ObjectKey(f"{new_probe_folder(randomness or SystemRandomness())}/clock")
     before_ms = clock.now_ms()
@@ -75,7 +75,7 @@ def read_store_clock(
             facts = next(iter(store.list(key)), None)
     finally:
         # What stays is removed with other leftovers.
-        with suppress(StoreError):
+        with suppress(*FROM_STORE):
             store.delete([key])
     if facts is None:
         raise StoreUnavailable(f"{store.url}: an object was written, and the listing does not show it yet")

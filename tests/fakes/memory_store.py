@@ -12,7 +12,15 @@ from enum import StrEnum
 from crc32c import crc32c
 
 from sidecar.clock import Clock, ManualClock
-from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreDenied, StoreUnavailable, StoreUnsupported
+from sidecar.errors import (
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SettingsError,
+    StoreDenied,
+    StoreUnavailable,
+    StoreUnsupported,
+)
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 
@@ -37,6 +45,7 @@ class FaultKind(StrEnum):
     UNAVAILABLE = "StoreUnavailable, and nothing was done"
     DENIED = "StoreDenied, and nothing was done"
     UNSUPPORTED = "StoreUnsupported, and nothing was done"
+    REDIRECTED = "SettingsError, and nothing was done"
     LOST_REQUEST = "OutcomeUnknown, and nothing was done"
     LOST_ANSWER = "OutcomeUnknown, and it was done"
     LIE = "success, and nothing was done"
@@ -108,6 +117,8 @@ class MemoryStore:
             raise StoreDenied(f"{key}: {operation} denied as told")
         if kind is FaultKind.UNSUPPORTED:
             raise StoreUnsupported(f"{key}: {operation} not implemented as told")
+        if kind is FaultKind.REDIRECTED:
+            raise SettingsError(f"{key}: {operation} redirected as told")
         if kind is FaultKind.LOST_REQUEST:
             raise OutcomeUnknown(f"{key}: {operation} lost as told")
         return kind

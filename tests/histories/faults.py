@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from sidecar.errors import StoreError
+from sidecar.errors import SettingsError, SidecarError, StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.probe_folder import PROBE_FOLDER
@@ -20,8 +20,11 @@ def _classes(error: type[StoreError]) -> Iterator[type[StoreError]]:
         yield from _classes(narrower)
 
 
-ERRORS: Final = {error.__name__: error for error in _classes(StoreError) if error.__module__ == StoreError.__module__}
-"""Every error class of a store."""
+ERRORS: Final[dict[str, type[SidecarError]]] = {
+    **{error.__name__: error for error in _classes(StoreError) if error.__module__ == StoreError.__module__},
+    SettingsError.__name__: SettingsError,
+}
+"""Every error class of a store, and what a redirect is."""
 CRASH: Final = "Crash"
 PUTS: Final = ("put_if_absent", "upload")
 STALE_MS: Final = 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
 from sidecar.errors import SettingsError, StagingFull
-from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT
 from sidecar.pipeline.commit_log import SPARED_MIN, CommitLog
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.verify import verify_partition
+from sidecar.storage.probe_folder import PROBE_FOLDER
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
@@ -174,6 +176,21 @@ def test_an_attempt_below_what_is_remembered_is_never_discarded(tmp_path: Path) 
         settle_attempts(tools, state, ())
         assert tools.journal.attempts(root) == ()
     assert keys <= set(store.objects)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.REDIRECTED])
+def test_an_attempt_whose_age_the_store_does_not_tell_is_not_resumed(kind: FaultKind, tmp_path: Path) -> None:
+    begun, store = a_segment(0), MemoryStore()
+    keys = stored(store, begun)
+    attempt = replace(an_attempt(begun), log_crc32c=1)
+    log = FileIdentity(Path("/logs"), "0.log", attempt.inode, attempt.size_bytes, attempt.mtime_ns)
+    planned = SegmentFiles(LINEAGE.topic_partition, Path("/logs"), 0, begun.end_offset, log, None, None, None, None)
+    store.faults = [Fault("put_if_absent", nth, kind, PROBE_FOLDER) for nth in range(99)]
+    with tools_for(LOGS, store, tmp_path) as tools:
+        tools.journal.begin(attempt)
+        assert attempt.is_of(planned)
+        assert settle_attempts(tools, empty_state(LINEAGE), [planned]) == {}
+    assert not keys & set(store.objects)
 
 
 @pytest.mark.parametrize("is_named", [True, False])

@@ -20,7 +20,7 @@ from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.upload import resumable
 from sidecar.pipeline.verify import verify_archive
 from tests.archive.builders import an_id
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.fakes.store_at import StoreAt
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, remove_offsets, rounds_over, tools_for
@@ -199,4 +199,7 @@ def test_an_upload_that_may_be_cleared_away_is_not_gone_on_with(tmp_path: Path) 
                 ages = AgeCheck.begin(StoreAt(store, stored_ms + age_ms), ManualClock(own_ms))
                 assert resumable(attempt, ages) is expected
         store.gives_times = False
-        assert resumable(attempt, AgeCheck.begin(store, tools.clock)), "without times there is no gc"
+        ages = AgeCheck.begin(store, tools.clock)
+        assert resumable(attempt, ages), "without times there is no gc"
+        store.faults = [Fault("head", nth, FaultKind.REDIRECTED) for nth in range(99)]
+        assert not resumable(attempt, ages), "a second upload costs time, no data"

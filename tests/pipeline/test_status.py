@@ -69,7 +69,7 @@ def test_status_does_not_hide_a_store_that_fails() -> None:
         archive_status(store, store.clock)
 
 
-@pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.DENIED])
+@pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.DENIED, FaultKind.REDIRECTED])
 def test_one_object_that_cannot_be_read_stops_only_its_own_partition(kind: FaultKind) -> None:
     store = many_partitions(3)
     store.faults = [Fault("read", number, kind, "/orders/11/") for number in range(100)]

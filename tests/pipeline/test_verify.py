@@ -339,13 +339,14 @@ def test_ages_are_by_the_stores_clock_and_not_by_ours(own_ms: int) -> None:
     assert [segment.state for segment in found.segments if segment.end_offset is None] == [SegmentState.UPLOADING]
 
 
-def test_without_orphans_nothing_is_written_and_where_that_is_denied_our_clock_shows_the_ages() -> None:
+@pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.REDIRECTED])
+def test_without_orphans_nothing_is_written_and_where_that_fails_our_clock_shows_the_ages(kind: FaultKind) -> None:
     store = example()
     puts = store.calls["put_if_absent"]
     assert verified(store, deep=False).is_sound
     assert store.calls["put_if_absent"] == puts
     store.put_if_absent(below(ROOT, log_key(9, an_id("young"))), b"abc")
-    store.faults = [Fault("put_if_absent", nth, FaultKind.DENIED) for nth in range(9)]
+    store.faults = [Fault("put_if_absent", nth, kind) for nth in range(9)]
     with capture_logs() as logs:
         found = verify_partition(store, ROOT, ManualClock(store.clock.now_ms() + MINUTE_MS))
     assert [orphan.age_ms for orphan in found.orphans] == [MINUTE_MS]

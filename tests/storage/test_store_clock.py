@@ -10,7 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from structlog.testing import capture_logs
 
 from sidecar.clock import ManualClock, SystemClock
-from sidecar.errors import OutcomeUnknown, StoreUnavailable, StoreUnsupported
+from sidecar.errors import OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.pipeline.clock_watch import CHECK_S, ClockWatch
 from sidecar.storage import open_store
@@ -114,11 +114,18 @@ def test_run_warns_once_when_the_clocks_begin_to_differ_and_says_when_they_agree
     assert events == [[], [], warned, [], [], agrees, []]
 
 
-def test_a_store_that_fails_ends_no_round() -> None:
+@pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.DENIED, FaultKind.REDIRECTED])
+def test_a_reading_counts_though_its_object_cannot_be_deleted(kind: FaultKind) -> None:
+    store = MemoryStore(ManualClock(STORE_MS), faults=[Fault("delete", 0, kind)])
+    assert read_store_clock(store, ManualClock(STORE_MS)).store_ms == STORE_MS
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown, SettingsError])
+def test_a_store_that_fails_ends_no_round(error: type[SidecarError]) -> None:
     store = MemoryStore()
 
     def fail(_operation: str, _key: str) -> None:
-        raise OutcomeUnknown("lost")
+        raise error("lost, or redirected")
 
     store.before = fail
     watch = ClockWatch(store, ManualClock(STORE_MS))
