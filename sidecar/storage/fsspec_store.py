@@ -1,8 +1,8 @@
 """Any other fsspec file system as an object store, as far as it can create exclusively (mode "xb").
 
 Whether it truly can is the probe's question, not a table's. Local directories have an adapter of their own, which is durable.
-File systems that show a file while it is written (SFTP and the like) may keep a piece of an upload that failed; it lies under
-a key that no commit names, and counts as an orphan.
+The probe refuses file systems that show a file while it is written (SFTP and the like): a process that dies in the middle of a
+commit would leave a piece of it under the commit's key for good.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.fsspec_reader import FsspecReader, file_system, translating
 
 _CHUNK_BYTES = 4 * MIB
+_BEYOND_BUFFERS_BYTES = 8 * MIB
+"""fsspec's buffered files begin to send after 5 MiB."""
 _MEMORY_LOCK = threading.Lock()
 """fsspec's memory file system tests and sets in two steps; within one process this makes them one."""
 
@@ -75,6 +77,19 @@ class FsspecStore(FsspecReader):
 
         self._create(key, chunks())
         return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
+
+    def shows_unfinished(self, key: ObjectKey) -> bool:
+        """See `MayShowUnfinished`."""
+        shown = False
+
+        def chunks() -> Iterator[bytes]:
+            nonlocal shown
+            yield bytes(_BEYOND_BUFFERS_BYTES)
+            shown = self.head(key) is not None
+            yield b"end"
+
+        self._create(key, chunks())
+        return shown
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
         """See `ObjectStore`."""

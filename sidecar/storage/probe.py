@@ -25,12 +25,12 @@ from sidecar.errors import (
 )
 from sidecar.ports import ObjectStore
 from sidecar.storage.probe_folder import PROBE_FOLDER
-from sidecar.storage.probe_questions import Question, StaleListing, StoreProbe
+from sidecar.storage.probe_questions import Question, ShownUnfinished, StaleListing, StoreProbe
 
 NOT_ANSWERED: Final = (StoreUnavailable, OutcomeUnknown)
 """Nothing is known after these; asking again later may help."""
 _SAYS_NOTHING_OF_THE_QUESTION = (*NOT_ANSWERED, StoreDenied, StoreMissing, SettingsError)
-_PROOF = (TwoWriters, StaleListing, StoreUnsupported)
+_PROOF = (TwoWriters, ShownUnfinished, StaleListing, StoreUnsupported)
 """Definite when it comes once. Any other no may be a fault on the way: it is definite when it comes each time."""
 _ATTEMPTS: Final = 4
 _PAUSE_S_FIRST: Final = 0.2

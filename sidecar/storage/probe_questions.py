@@ -40,6 +40,7 @@ _PART_BYTES = 5 * MIB
 _MULTIPART_BYTES = _PART_BYTES + 1024
 """Two parts."""
 _CREATE_ONLY_ADVICE = "use a store that honours If-None-Match on PutObject"
+_IN_ONE_STEP_ADVICE = "mount the file system and name the directory, or use an object store"
 _CHECKSUM_ADVICE = "if the store computes wrong checksums of multipart uploads, set store.s3.checksum: none"
 _DELETE_ADVICE = "without deletes gc frees nothing, and each start leaves its probe objects"
 _DELETE_DENIED_ADVICE = f"allow s3:DeleteObject: {_DELETE_ADVICE}"
@@ -54,6 +55,19 @@ class UploadsInParts(Protocol):
     def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
         """As `ObjectStore.upload`."""
         ...
+
+
+@runtime_checkable
+class MayShowUnfinished(Protocol):
+    """A store that can tell whether it shows an object before all of its bytes are there."""
+
+    def shows_unfinished(self, key: ObjectKey) -> bool:
+        """Create an object, and look for it in the middle."""
+        ...
+
+
+class ShownUnfinished(StoreUnsafe):
+    """A store that shows an object while it is written: a writer that dies leaves a piece of it under its key."""
 
 
 class StaleListing(StoreUnsafe):
@@ -107,13 +121,14 @@ class StoreProbe:
 
     def questions(self, *, single_writer: bool) -> tuple[Question, ...]:
         """All of them, in the order in which they must be asked."""
-        is_shared = not single_writer
+        is_shared, may_show = not single_writer, isinstance(self._store, MayShowUnfinished)
         optional = (StoreDenied, StoreUnsupported)
         unlisted, denied = f"{_UNLISTED} {LIFECYCLE_ADVICE}", f"{_UNLISTED} {DENIED_ADVICE}"
         return (
             Question("write", self.write),
             Question("create-only put", self.create_only, is_shared, _CREATE_ONLY_ADVICE),
             Question("create-only put under a race", self.race, is_shared, _CREATE_ONLY_ADVICE),
+            *((Question("create in one step", self.in_one_step, True, _IN_ONE_STEP_ADVICE),) if may_show else ()),
             Question("read", self.read),
             Question("range read", self.read_range),
             Question("list after write", self.list_after_write),
@@ -147,6 +162,13 @@ class StoreProbe:
 
     def race(self) -> str:
         return f"one winner in each of {Race(self._store, self._clock, self.new_key).run()} turns"
+
+    def in_one_step(self) -> str:
+        if isinstance(self._store, MayShowUnfinished) and self._store.shows_unfinished(self.new_key("unfinished")):
+            raise ShownUnfinished(
+                "an object shows while it is written: if a writer dies in the middle of a commit, nothing can read the partition"
+            )
+        return "an object shows when all of its bytes are there"
 
     def read(self) -> str:
         # Where the second put was let through, its bytes are there; the check above has said so.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 from sidecar.errors import ObjectExists, OutcomeUnknown, SegmentChanged, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.randomness import SystemRandomness
-from sidecar.storage import BytesSource, FileSource, probe_store
+from sidecar.storage import BytesSource, FileSource, fsspec_store, probe_store
 from sidecar.storage.fsspec_store import FsspecStore
 
 KEY = ObjectKey("a/b")
@@ -42,6 +44,45 @@ def test_a_failed_create_never_removes_another_s_object(tmp_path: Path) -> None:
     with pytest.raises(ObjectExists):
         store.upload(KEY, BytesSource(b"second"))
     assert store.read(KEY) == b"first"
+
+
+@pytest.mark.parametrize("single_writer", [False, True])
+def test_a_file_system_that_shows_a_file_while_it_is_written_is_refused(single_writer: bool, tmp_path: Path) -> None:
+    store = FsspecStore(f"file://{tmp_path}/archive")
+    with pytest.raises(StoreUnsafe, match=r"create in one step \(an object shows .* mount the file"):
+        probe_store(store, single_writer=single_writer)
+    assert list(store.list("")) == []
+
+
+class Buffered(AbstractBufferedFile):
+    """Sends blocks on the way. They show at once, or all together at the end."""
+
+    shows_blocks: ClassVar[bool]
+
+    def _initiate_upload(self) -> None:
+        self.blocks = b""
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self.blocks += self.buffer.getvalue()
+        if final or self.shows_blocks:
+            self.fs.pipe_file(self.path, self.blocks)
+        return True
+
+
+@pytest.mark.parametrize("shows_blocks", [False, True])
+def test_a_file_that_is_sent_in_blocks_is_looked_for_after_the_first_block(
+    memory: FsspecStore, shows_blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Buffered, "shows_blocks", shows_blocks, raising=False)
+    files, opened = memory._files, memory._files.open
+
+    def buffered(path: str, mode: str = "rb", **options: Any) -> Any:
+        return Buffered(files, path, "wb") if mode == "xb" else opened(path, mode, **options)
+
+    monkeypatch.setattr(files, "open", buffered)
+    monkeypatch.setattr(fsspec_store, "MemoryFileSystem", LocalFileSystem)
+    assert memory.shows_unfinished(KEY) is shows_blocks
+    assert len(memory.read(KEY)) > 8 * MIB
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError("gone"), TimeoutError("slow"), OSError("something else")])
