@@ -59,8 +59,13 @@ class StagedRun(Protocol):
         """The values of the rows to the driver, in any order."""
         ...
 
-    def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
-        """What `function(rows, plan)` yields for each third task, given its rows and its plan. May be called again."""
+    def third(
+        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
+    ) -> list[Any]:
+        """What `function(rows, plan)` yields for each third task, given its rows and its plan. May be called again.
+
+        `uploads`: the tasks also write to the store; all stages read.
+        """
         ...
 
 

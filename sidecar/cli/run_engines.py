@@ -85,7 +85,7 @@ class RunEngines:
         from sidecar.pipeline.reading_on_engine import ReadingOnEngine
         from sidecar.spark.engine import SparkEngine
 
-        return ReadingOnEngine(SparkEngine(self._shared_spark()))
+        return ReadingOnEngine(SparkEngine(self._shared_spark(), moving=()))
 
     def _shared_spark(self) -> EmbeddedSpark:
         from sidecar.cli.engines import embedded_spark

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
 
-from sidecar.io_share import AsOneOf, shared_with
+from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed, failures
@@ -31,8 +31,10 @@ _POOL: Final = "spark.scheduler.pool"
 class SparkEngine:
     """A `TaskEngine` on a Spark context."""
 
-    def __init__(self, spark: EmbeddedSpark) -> None:
+    def __init__(self, spark: EmbeddedSpark, *, moving: tuple[Moving, ...] = (Moving.READS,)) -> None:
+        """Args: moving: which limits the tasks share with this process."""
         self._spark = spark
+        self._moving = moving
 
     def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
         """See `TaskEngine`. One job computes all answers; they wait in Spark's local directory until they are asked for.
@@ -46,7 +48,7 @@ class SparkEngine:
             self._spark.context() as context,
             failures(self._spark),
             cancelled_at_the_end(context) as group,
-            shared_with(context.defaultParallelism),
+            shared_with(context.defaultParallelism, *self._moving),
         ):
             slices = min(len(tasks), _TASKS_PER_CORE * context.defaultParallelism)
             stretches = max(1, len(tasks) // _STRETCH_TASKS)

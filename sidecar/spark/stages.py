@@ -11,7 +11,7 @@ from typing import Any
 
 from sidecar.engine_ports import TO_DRIVER, Row, Stages
 from sidecar.errors import SidecarError
-from sidecar.io_share import AsOneOf, shared_with
+from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import JobGroup, cancelled_at_the_end
 from sidecar.spark.failures import failures
@@ -41,13 +41,9 @@ class SparkStages:
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
-        with (
-            self._spark.context() as context,
-            cancelled_at_the_end(context) as group,
-            shared_with(context.defaultParallelism),
-        ):
+        with self._spark.context() as context, cancelled_at_the_end(context) as group:
             shares = context.defaultParallelism + 1
-            with failures(self._spark), group:
+            with failures(self._spark), group, shared_with(context.defaultParallelism, Moving.READS):
                 rows = (
                     context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
                     .flatMap(sealed(AsOneOf(stages.first, shares)))
@@ -74,10 +70,14 @@ class SparkRun:
         self._third_tasks = third_tasks
         self.answers = answers
 
-    def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
+    def third(
+        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
+    ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        with failures(self._spark), self._group:
-            work = AsOneOf(_Third(function, plans), self._context.defaultParallelism + 1)
+        workers = int(self._context.defaultParallelism)
+        moving = (Moving.READS, Moving.UPLOADS) if uploads else (Moving.READS,)
+        with failures(self._spark), self._group, shared_with(workers, *moving):
+            work = AsOneOf(_Third(function, plans), workers + 1)
             answers = self._rows.mapPartitionsWithIndex(sealed(work))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
 

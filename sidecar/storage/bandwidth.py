@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from sidecar.clock import Clock
-from sidecar.io_share import io_shares
+from sidecar.io_share import Moving, io_shares
 from sidecar.logformat.window import ReadAt
 from sidecar.storage.request_body import RewindableBody
 from sidecar.store_settings import StoreSettings
@@ -16,19 +16,26 @@ from sidecar.store_settings import StoreSettings
 SMALL_BYTES: Final = 64 * 1024
 """Reads up to this size count and do not wait: a commit must not queue behind a compaction."""
 
+_LOOK_AGAIN_S: Final = 0.5
+"""Those who wait notice within this time that the limit, or this process's share of it, has changed."""
+_WAIT_S_MIN: Final = 0.001
+"""Less is not waited for now: it stays in the queue."""
+
 
 class BandwidthLimit:
-    """Hands out time: who takes n bytes waits until all bytes taken before would have been moved. Thread-safe.
+    """A queue of bytes: who takes n bytes waits until all bytes taken before would have been moved. Thread-safe.
 
     The limit is that of all processes that share it (`io_share`): this one moves its share of it.
     """
 
-    def __init__(self, bytes_per_s: int | None, clock: Clock) -> None:
+    def __init__(self, bytes_per_s: int | None, clock: Clock, moving: Moving = Moving.READS) -> None:
         """Args: bytes_per_s: None for no limit, until `change` sets one."""
         self._bytes_per_s = bytes_per_s
         self._clock = clock
+        self._moving = moving
         self._lock = threading.Lock()
-        self._free_at_s = clock.monotonic_s()
+        self._taken = self._moved = 0.0
+        self._moved_at_s = clock.monotonic_s()
         self.note: Callable[[int, float], None] = lambda _bytes, _waited_s: None
         """Told of all that is taken: bytes, and the seconds that they wait for."""
 
@@ -43,23 +50,41 @@ class BandwidthLimit:
         return self._bytes_per_s
 
     def change(self, bytes_per_s: int | None) -> None:
-        """Another limit for what is taken from now on."""
+        """Another limit from now on, also for those who wait."""
         with self._lock:
+            self._move()
             self._bytes_per_s = bytes_per_s
 
     def take(self, size_bytes: int, *, waits: bool = True) -> None:
         """Wait for the turn of `size_bytes` bytes. Time that nobody used is not saved up."""
         with self._lock:
-            now_s = self._clock.monotonic_s()
-            turn_s = now_s
-            if self._bytes_per_s is not None:
-                turn_s = max(now_s, self._free_at_s)
-                self._free_at_s = turn_s + size_bytes * io_shares() / self._bytes_per_s
-        wait_s = turn_s - now_s if waits else 0.0
-        self.note(size_bytes, wait_s)
-        if wait_s > 0:
-            # Outside of the lock: others may queue up behind while this one waits.
-            self._clock.sleep_s(wait_s)
+            self._move()
+            turn = self._taken
+            self._taken += size_bytes
+        self.note(size_bytes, 0.0)
+        # Sleeps outside of the lock: others may queue up behind while this one waits.
+        while waits and (wait_s := self._wait_s(turn)) >= _WAIT_S_MIN:
+            slice_s = min(wait_s, _LOOK_AGAIN_S)
+            self._clock.sleep_s(slice_s)
+            self.note(0, slice_s)
+
+    def _wait_s(self, turn: float) -> float:
+        with self._lock:
+            self._move()
+            if self._bytes_per_s is None or turn <= self._moved:
+                return 0.0
+            return (turn - self._moved) / self._rate(self._bytes_per_s)
+
+    def _move(self) -> None:
+        """Take off the queue what has been moved since."""
+        since_s, self._moved_at_s = self._moved_at_s, self._clock.monotonic_s()
+        if self._bytes_per_s is None:
+            self._moved = self._taken
+        else:
+            self._moved = min(self._taken, self._moved + (self._moved_at_s - since_s) * self._rate(self._bytes_per_s))
+
+    def _rate(self, bytes_per_s: int) -> float:
+        return bytes_per_s / io_shares(self._moving)
 
     def take_read(self, content: bytes) -> bytes:
         """The same bytes, once they had their turn."""
@@ -93,13 +118,14 @@ class IoBudget:
     def of(cls, settings: StoreSettings, clock: Clock) -> Self:
         """As the settings say."""
         return cls(
-            BandwidthLimit(settings.bandwidth_bytes_per_s, clock), BandwidthLimit(settings.read_bytes_per_s, clock)
+            BandwidthLimit(settings.bandwidth_bytes_per_s, clock, Moving.UPLOADS),
+            BandwidthLimit(settings.read_bytes_per_s, clock, Moving.READS),
         )
 
     @classmethod
     def unlimited(cls, clock: Clock) -> Self:
         """Nobody waits."""
-        return cls(BandwidthLimit(None, clock), BandwidthLimit(None, clock))
+        return cls(BandwidthLimit(None, clock, Moving.UPLOADS), BandwidthLimit(None, clock, Moving.READS))
 
     def adopt(self, settings: StoreSettings) -> None:
         """These rates count from now on."""

@@ -144,6 +144,8 @@ class SlowRun:
         """See `StagedRun`."""
         return self.run.answers
 
-    def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
+    def third(
+        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
+    ) -> list[Any]:
         """See `StagedRun`."""
-        return self.run.third(self.around(function), plans)
+        return self.run.third(self.around(function), plans, uploads=uploads)

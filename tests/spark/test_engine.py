@@ -12,7 +12,7 @@ import pytest
 from sidecar.config import SparkSettings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
-from sidecar.io_share import io_shares
+from sidecar.io_share import Moving, io_shares
 from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
@@ -124,25 +124,46 @@ def test_answers_that_nobody_wants_any_more(spark: EmbeddedSpark) -> None:
     assert list(SparkEngine(spark).run(doubled, [1])) == [b"2"]
 
 
+def shares() -> tuple[int, int]:
+    return io_shares(Moving.READS), io_shares(Moving.UPLOADS)
+
+
 def shares_here(task: int) -> bytes:
-    return b"%d" % io_shares()
+    return b"%d" % io_shares(Moving.READS)
 
 
 def scanned_here(task: int) -> Iterator[Row]:
-    yield 0, io_shares()
+    yield 0, io_shares(Moving.READS)
 
 
 def reduced_here(_bucket: int, values: Sequence[int]) -> Iterator[Row]:
-    yield TO_DRIVER, (*values, io_shares())
+    yield TO_DRIVER, (*values, io_shares(Moving.READS))
 
 
-def rewritten_here(_rows: Iterable[Row], _plan: object) -> Iterator[int]:
-    yield io_shares()
+def rewritten_here(_rows: Iterable[Row], _plan: object) -> Iterator[tuple[int, int]]:
+    yield shares()
 
 
 def test_tasks_and_this_process_divide_the_io_limits(spark: EmbeddedSpark) -> None:
-    assert set(SparkEngine(spark).run(shares_here, range(4))) == {b"3"}  # local[2], and this process
+    answers = SparkEngine(spark).run(shares_here, range(4))
+    assert (next(answers), shares()) == (b"3", (3, 1))  # local[2], and this process
+    assert set(answers) == {b"3"}
+    answers = SparkEngine(spark, moving=()).run(shares_here, range(4))
+    assert (next(answers), shares()) == (b"3", (1, 1))
+    assert set(answers) == {b"3"}
     with SparkStages(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
-        assert (list(run.answers), io_shares()) == ([(3, 3)], 3)
-        assert run.third(rewritten_here, [None]) == [3]
-    assert io_shares() == 1
+        assert (list(run.answers), shares()) == ([(3, 3)], (1, 1))
+        assert run.third(rewritten_here, [None]) == [(3, 3)]
+    assert shares() == (1, 1)
+
+
+@pytest.mark.parametrize(("uploads", "expected"), [(False, (3, 1)), (True, (3, 3))])
+def test_uploads_of_this_process_are_limited_further_only_while_tasks_upload(
+    spark: EmbeddedSpark, uploads: bool, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    with SparkStages(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
+        run_job = run._context.runJob
+        monkeypatch.setattr(run._context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
+        run.third(rewritten_here, [None], uploads=uploads)
+    assert seen == [expected]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sidecar.clock import ManualClock, SystemClock
-from sidecar.io_share import AsOneOf, be_one_of, io_shares, shared_with
+from sidecar.io_share import AsOneOf, Moving, be_one_of, io_shares, shared_with
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey
 from sidecar.pipeline import process_store
@@ -26,16 +28,59 @@ def test_a_process_keeps_one_share_while_workers_have_the_others() -> None:
     clock = ManualClock()
     limit = BandwidthLimit(1000, clock)
     limit.take(0)
-    with shared_with(3), shared_with(1):
-        assert io_shares() == 4
+    with shared_with(3, Moving.READS), shared_with(1, Moving.READS, Moving.UPLOADS):
+        assert (io_shares(Moving.READS), io_shares(Moving.UPLOADS)) == (4, 2)
         limit.take(1000)
         limit.take(1000)
     assert clock.monotonic_s() == pytest.approx(4.0)  # a quarter of the rate, and the second 1000 still to go
     limit.take(0)
-    assert (clock.monotonic_s(), io_shares()) == (pytest.approx(8.0), 1)
+    assert (clock.monotonic_s(), io_shares(Moving.READS)) == (pytest.approx(5.0), 1)
     limit.take(1000)
     limit.take(0)
-    assert clock.monotonic_s() == pytest.approx(9.0)
+    assert clock.monotonic_s() == pytest.approx(6.0)
+
+
+def test_workers_that_only_read_leave_uploads_the_whole_limit() -> None:
+    clock = ManualClock()
+    uploads = IoBudget.of(StoreSettings(url="/a", bandwidth_bytes_per_s=MIB, read_bytes_per_s=MIB), clock).uploads
+    with shared_with(4, Moving.READS):
+        for _ in range(5):
+            uploads.take(MIB)
+    assert clock.monotonic_s() == pytest.approx(4.0)
+
+
+class Reloading(ManualClock):
+    """Something happens while somebody waits, the first time that the clock is past this moment."""
+
+    def __init__(self, at_s: float, reload: Callable[[], None]) -> None:
+        super().__init__()
+        self._at_s, self._reload = at_s, reload
+
+    def sleep_s(self, seconds: float) -> None:
+        super().sleep_s(seconds)
+        if self.monotonic_s() >= self._at_s:
+            self._at_s = math.inf
+            self._reload()
+
+
+@pytest.mark.parametrize("bytes_per_s", [10**9, None])
+def test_another_limit_counts_for_what_waits_already(bytes_per_s: int | None) -> None:
+    clock = Reloading(10.0, lambda: limit.change(bytes_per_s))
+    limit = BandwidthLimit(10**6, clock)
+    limit.take(10**9)
+    limit.take(1)  # 1000 s at the rate of before; after ten of them it rises
+    assert clock.monotonic_s() == pytest.approx(10.0 if bytes_per_s is None else 10.99, abs=0.01)
+    limit.take(10**6)
+    assert clock.monotonic_s() < 11.0
+
+
+def test_a_lower_limit_counts_for_what_waits_already() -> None:
+    clock = ManualClock()
+    limit = BandwidthLimit(2000, clock)
+    limit.take(1000)
+    limit.change(100)
+    limit.take(0)
+    assert clock.monotonic_s() == pytest.approx(10.0)
 
 
 def test_a_worker_moves_one_share_of_the_limit() -> None:
@@ -54,13 +99,13 @@ def _rate_of(bytes_per_s: int) -> float:
 
 
 def shares_here(_task: int) -> bytes:
-    return bytes([io_shares()])
+    return bytes([io_shares(Moving.READS)])
 
 
 def test_processes_of_a_pool_divide_the_limits_and_one_alone_does_not() -> None:
     assert set(LocalEngine(3, alone_s=0).run(shares_here, range(6))) == {bytes([3])}
     assert set(LocalEngine(1).run(shares_here, range(2))) == {bytes([1])}
-    assert io_shares() == 1
+    assert io_shares(Moving.READS) == 1
 
 
 def test_reads_of_stores_and_of_disks_share_one_limit_and_uploads_have_their_own(tmp_path: Path) -> None:

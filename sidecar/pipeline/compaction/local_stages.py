@@ -35,7 +35,9 @@ class LocalRun:
         self._items = items
         self.answers = answers
 
-    def third(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> list[Any]:
+    def third(
+        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
+    ) -> list[Any]:
         """See StagedRun."""
         return [answer for number, plan in enumerate(plans) for answer in function(self._rows(number), plan)]
 

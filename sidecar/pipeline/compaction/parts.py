@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, write_all
 
@@ -27,6 +27,9 @@ class Parts(Protocol):
     Tasks may run twice, and at the same time: a part is there when one of them has written all of it, and is never half one
     and half the other.
     """
+
+    in_store: ClassVar[bool]
+    """Whether writing a part is an upload."""
 
     def writing(self, number: int) -> AbstractContextManager[PartWriter]:
         """A writer of a part, which is there when the context has ended without an error. Raises StagingFull, StoreError."""
@@ -49,6 +52,7 @@ class Parts(Protocol):
 class LocalParts:
     """Files in an existing directory that all tasks see."""
 
+    in_store: ClassVar[bool] = False
     directory: Path
 
     @contextmanager

@@ -156,7 +156,7 @@ def rewritten(
         if not isinstance(result, SidecarError) and (step is None or number in step):
             _assign(found.stages, number, result, tasks, None if step is None else step[number])
     plans: list[RewriteTask] = [tuple(task) for task in tasks]
-    answers = found.run.third(Rewriting(parts), plans)
+    answers = found.run.third(Rewriting(parts), plans, uploads=parts is not None and parts.in_store)
     failures = _failures(answers)
     written = {answer.number: answer for answer in answers if isinstance(answer, WrittenPart)}
     ended: list[tuple[CompactedOutput[SourceT], ...] | SidecarError] = []

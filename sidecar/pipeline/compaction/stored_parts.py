@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, ClassVar, Final
 
 from sidecar.archive.keys import fresh_id, is_id
 from sidecar.errors import PartitionError
@@ -35,6 +35,7 @@ def is_staged_part(key: str) -> bool:
 class StoredParts:
     """`Parts` below `staging/<job_id>/`. A task's own copy waits in its temporary directory until it is whole."""
 
+    in_store: ClassVar[bool] = True
     store: StoreSettings
     job_id: str
     randomness: Randomness
