@@ -5,12 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fsspec.core import url_to_fs
 from fsspec.spec import AbstractFileSystem
 
-from sidecar.errors import ObjectMissing, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
+from sidecar.errors import (
+    ObjectMissing,
+    SettingsError,
+    SidecarError,
+    StoreDenied,
+    StoreUnavailable,
+    StoreUnsafe,
+    StoreUnsupported,
+)
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.key_prefix import check_key
@@ -67,7 +76,13 @@ class FsspecReader:
         if position >= end:
             return b""
         path = self._path(key)
-        return self._ask("read", key, lambda: bytes(self._files.cat_file(path, start=position, end=end)))
+        content = self._ask("read", key, lambda: bytes(self._files.cat_file(path, start=position, end=end)))
+        if len(content) > end - position:
+            raise StoreUnsafe(
+                f"read {key} at {self.url}: {end - position} bytes were asked for and {len(content)} came: the server ignores "
+                "range requests; download the file"
+            )
+        return content
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """See `ObjectStore`."""
@@ -149,7 +164,10 @@ class FsspecReader:
     def _facts(self, key: ObjectKey, details: dict[str, Any]) -> ObjectFacts | None:
         if details.get("type") != "file":
             return None
-        return ObjectFacts(key, int(details.get("size") or 0), _modified_ms(details))
+        size_bytes = details.get("size")
+        if size_bytes is None:
+            raise StoreUnsafe(f"stat {key} at {self.url}: the server does not say how large it is; download the file")
+        return ObjectFacts(key, int(size_bytes), _modified_ms(details))
 
     def _only_read(self, operation: str, key: str) -> StoreUnsupported:
         return StoreUnsupported(f"{operation} {key} at {self.url}: it was opened to be read only")
@@ -189,10 +207,31 @@ def _meaning(error: Exception, operation: str, key: str, where: str, otherwise: 
 
         if (found := meaning_behind(error, StoreRequest(operation, key, where))) is not None:
             return found
+    if isinstance(error, FileNotFoundError) and (behind := _web_meaning(error.__cause__)) is not None:
+        kind, what = behind
+        return kind(f"{operation} {key or '/'} at {where}: {what}")
     if isinstance(error, OSError):
         return os_error(error, operation, key, where, otherwise)
     what = str(error) or type(error).__name__
     return otherwise(f"{operation} {key or '/'} at {where}: {what}; check the url and the network")
+
+
+def _web_meaning(cause: BaseException | None) -> tuple[type[SidecarError], str] | None:
+    """What is behind a file that fsspec's HTTP file system calls missing: it does so after any failure. None if it is missing."""
+    if "aiohttp" not in sys.modules:
+        return None
+    from aiohttp import ClientError, ClientResponseError
+
+    if isinstance(cause, ClientResponseError):
+        # Its text has the whole URL, signature included.
+        answer = f"the server answered {cause.status} {cause.message}"
+        if cause.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            return StoreDenied, f"{answer}; check the URL's signature, or give the right to read"
+        is_missing = cause.status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
+        return None if is_missing else (StoreUnavailable, f"{answer}; try again later")
+    if isinstance(cause, ClientError | TimeoutError):
+        return StoreUnavailable, f"the server cannot be reached: {cause or 'no answer'}; check the URL and the network"
+    return None
 
 
 def _unless_missing(error: OSError) -> None:

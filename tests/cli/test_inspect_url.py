@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -20,7 +20,9 @@ from botocore.exceptions import ClientError
 
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnsupported
+from sidecar.logformat.records import Record, build_batch
 from sidecar.model import ObjectKey
+from sidecar.ports import MIB
 from sidecar.storage import BytesSource, open_file
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import Outcome, environment, in_this_process
@@ -259,13 +261,72 @@ def test_a_signed_web_address_is_read_and_its_signature_is_never_shown(tmp_path:
     assert "secret" not in missing.err
 
 
-@contextmanager
-def web_server(directory: Path) -> Iterator[str]:
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's own name
-            """Says nothing."""
+def test_a_web_server_that_ignores_ranges_is_refused_and_its_file_is_not_called_damaged(tmp_path: Path) -> None:
+    log = tmp_path / f"{0:020d}.log"
+    batches = [build_batch([Record(number, 5, b"key", bytes(MIB))]) for number in range(12)]
+    log.write_bytes(b"".join(batches))
+    with web_server(tmp_path) as address:
+        outcome = in_this_process("inspect", f"{address}/{log.name}")
+    assert outcome.code == 6
+    assert "the server ignores range requests; download the file" in outcome.err
+    assert "replica" not in outcome.err
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(directory)))
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Python's own web server: it ignores ranges."""
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's own name
+        """Says nothing."""
+
+
+class WithoutSizes(Quiet):
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword != "Content-Length":
+            super().send_header(keyword, value)
+
+
+class Refusing(Quiet):
+    status: ClassVar[int]
+
+    def send_head(self) -> None:
+        self.send_error(self.status)
+
+
+def test_a_file_of_unknown_size_is_refused_and_not_empty() -> None:
+    log = min((golden("3.9.1") / "logs" / PARTITION).glob("*.log"))
+    with web_server(log.parent, WithoutSizes) as address:
+        outcome = in_this_process("inspect", f"{address}/{log.name}")
+    assert (outcome.code, outcome.out) == (6, "")
+    assert "the server does not say how large it is; download the file" in outcome.err
+
+
+def test_a_web_server_that_cannot_be_reached_is_not_a_missing_file() -> None:
+    outcome = in_this_process("inspect", f"http://127.0.0.1:1/{0:020d}.log?signature=a/secret")
+    assert outcome.code == 6
+    assert "the server cannot be reached" in outcome.err
+    assert "check the URL and the network" in outcome.err
+    assert "no such object" not in outcome.err
+    assert "secret" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [(404, "no such object"), (410, "no such object"), (403, "give the right to read"), (503, "try again later")],
+)
+def test_what_a_web_server_answers_is_said(
+    status: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Refusing, "status", status, raising=False)
+    with web_server(tmp_path, Refusing) as address:
+        outcome = in_this_process("inspect", f"{address}/{0:020d}.log?signature=a/secret")
+    assert outcome.code == 6
+    assert says in outcome.err
+    assert "secret" not in outcome.err
+
+
+@contextmanager
+def web_server(directory: Path, handler: type[Quiet] = Quiet) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(directory)))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
