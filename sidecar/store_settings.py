@@ -150,8 +150,10 @@ class StoreSettings(StoreSection):
     bandwidth_bytes_per_s: Reloadable[Annotated[int, Field(ge=64 * 1024)] | None] = None
     """Upper bound of all uploads together, those of compaction included; default unlimited."""
     read_bytes_per_s: Reloadable[Annotated[int, Field(ge=1024 * 1024)] | None] = None
-    """Upper bound of all reads together: of objects, and of segments on the broker's disks; default unlimited. Keep it well above
-    what producers write, or segments are archived late."""
+    """Upper bound of all reads together: of objects, and of segments on the broker's disks that `run` and `backfill` archive,
+    compact first, or search for the end of a transaction; default unlimited. It does not limit checks that read headers of
+    segments, and not `compact` and `snapshots` of a directory. Keep it well above what producers write, or segments are archived
+    late."""
     retry: RetrySettings = RetrySettings()
     """Repeating of requests."""
     s3: S3Settings = S3Settings()

@@ -37,8 +37,10 @@ HELD_OPEN: Final = (
 class ActiveTail:
     """The active segment of one partition; remembers what it read of it."""
 
-    def __init__(self, facts: BrokerFacts, clock: Clock) -> None:
+    def __init__(self, facts: BrokerFacts, clock: Clock, taken: Callable[[int], None] = lambda _bytes: None) -> None:
+        """Args: taken: is told of the bytes of each segment that is read through."""
         self._facts = facts
+        self._taken = taken
         self._clock = clock
         self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int] | None = None
         self._known_ms: tuple[int, int] | None = None
@@ -108,9 +110,30 @@ class ActiveTail:
         """The largest timestamp of the log: retention takes nothing from above a segment that it has to leave."""
         if self._read is None or self._read[:2] != (active, files.segments):
             rolled_ms = max((largest_timestamp_ms(segment) for segment in files.segments), default=-1)
-            largest_ms, self._end_offset = _read_through(active, base_offset)
+            largest_ms, self._end_offset = self._read_through(active, base_offset)
             self._read = active, files.segments, max(rolled_ms, largest_ms)
         return self._read[2]
+
+    def _read_through(self, active: FileIdentity, base_offset: int) -> tuple[int, int | None]:
+        """The largest timestamp of a small segment, and where its batches end; the last write of a larger one, and None.
+
+        Its index is the broker's: none may be read before the roll.
+        """
+        written_ms = active.mtime_ns // NS_PER_MS
+        if active.size_bytes > SCANNED_BYTES_MAX:
+            return written_ms, None
+        largest_ms, end_offset = -1, base_offset
+        try:
+            self._taken(active.size_bytes)
+            for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
+                largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
+                end_offset = int(columns.last_offset[-1]) + 1
+        except PartitionError:
+            return (
+                written_ms,
+                None,
+            )  # The deadline is a forecast; that a file cannot be read is told where it is archived.
+        return (largest_ms if largest_ms >= 0 else written_ms), end_offset
 
     def told(
         self,
@@ -148,21 +171,3 @@ def _first_timestamp_ms(active: FileIdentity, base_offset: int) -> int:
         for header in few_headers(file.read_at, 0, file.size_bytes, base_offset):
             return header.max_timestamp
     return -1
-
-
-def _read_through(active: FileIdentity, base_offset: int) -> tuple[int, int | None]:
-    """The largest timestamp of a small segment, and where its batches end; the last write of a larger one, and None.
-
-    Its index is the broker's: none may be read before the roll.
-    """
-    written_ms = active.mtime_ns // NS_PER_MS
-    if active.size_bytes > SCANNED_BYTES_MAX:
-        return written_ms, None
-    largest_ms, end_offset = -1, base_offset
-    try:
-        for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
-            largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
-            end_offset = int(columns.last_offset[-1]) + 1
-    except PartitionError:
-        return written_ms, None  # The deadline is a forecast; that a file cannot be read is told where it is archived.
-    return (largest_ms if largest_ms >= 0 else written_ms), end_offset

@@ -48,7 +48,7 @@ class HeldBack:
             return plan
         stable_end_offset = plan.facts.stable_end_offset
         if stable_end_offset != waiting.stable_end_offset:
-            found = look_ahead(plan.files, waiting, stable_end_offset, self._tools.beat)
+            found = look_ahead(plan.files, waiting, stable_end_offset, self._tools.beat, self._tools.budget.reads.count)
             if found is None:
                 self._waiting = None
                 return plan

@@ -47,7 +47,7 @@ class PartitionArchiver:
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
         self.held = HeldLog(tools, self._known.starts)
-        self.tail = ActiveTail(tools.facts, tools.clock)
+        self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count)
         self._first_seen_ms: dict[int, int] = {}
         self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None

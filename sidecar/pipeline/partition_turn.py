@@ -186,7 +186,9 @@ class PartitionTurn:
             if not plan.facts.transactions_decided:
                 # Markers that are lost decide no transaction: what is known behind them does.
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
-                blocker = undecided_transactions(plan.files, segment, at_end, stable_end_offset, self._tools.beat)
+                blocker = undecided_transactions(
+                    plan.files, segment, at_end, stable_end_offset, self._tools.beat, self._tools.budget.reads.take
+                )
         except SidecarError:
             prepared.close()
             raise

@@ -46,21 +46,29 @@ def undecided_transactions(
     at_end: ProducerTable,
     stable_end_offset: int,
     beat: Callable[[], None] = lambda: None,
+    taken: Callable[[int], None] = lambda _bytes: None,
 ) -> OpenTransactions | None:
     """The transactions for which the segment has to wait, None if it may be archived.
 
     A segment may go when its end lies at or below the last stable offset: no transaction that began below the end is open
     at the stable end. Looks ahead, beyond the segment, only while such transactions wait for their markers.
+    `taken` is told of the bytes that this reads, and may wait.
 
     Source: RemoteLogManager.candidateLogSegments, UnifiedLog.lastStableOffset.
     """
     found = ((entry.producer_id, entry.current_txn_first_offset) for entry in at_end.entries())
     waiting = {producer_id: first_offset for producer_id, first_offset in found if first_offset is not None}
-    return look_ahead(files, OpenTransactions(segment, waiting), stable_end_offset, beat) if waiting else None
+    if not waiting:
+        return None
+    return look_ahead(files, OpenTransactions(segment, waiting), stable_end_offset, beat, taken)
 
 
 def look_ahead(
-    files: PartitionFiles, waiting: OpenTransactions, stable_end_offset: int, beat: Callable[[], None] = lambda: None
+    files: PartitionFiles,
+    waiting: OpenTransactions,
+    stable_end_offset: int,
+    beat: Callable[[], None] = lambda: None,
+    taken: Callable[[int], None] = lambda _bytes: None,
 ) -> OpenTransactions | None:
     """What still waits at a later stable end, None if nothing does. Reads what was not searched before."""
     first_offsets = dict(waiting.first_offsets)
@@ -75,6 +83,7 @@ def look_ahead(
         searched_to = (log, scanner.valid_bytes)
         # The active segment's tail may be half written; batches below the stable end are whole.
         for columns in scanner:
+            taken(int(columns.size_bytes.sum()))
             stable = columns.base_offset < stable_end_offset
             for producer_id in columns.producer_id[(columns.marker_type >= 0) & stable].tolist():
                 first_offsets.pop(producer_id, None)

@@ -86,6 +86,10 @@ class BandwidthLimit:
     def _rate(self, bytes_per_s: int) -> float:
         return bytes_per_s / io_shares(self._moving)
 
+    def count(self, size_bytes: int) -> None:
+        """Take without waiting: others wait for it. For what many others wait for, such as plans."""
+        self.take(size_bytes, waits=False)
+
     def take_read(self, content: bytes) -> bytes:
         """The same bytes, once they had their turn."""
         self.take(len(content), waits=len(content) > SMALL_BYTES)

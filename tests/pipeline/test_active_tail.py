@@ -84,6 +84,16 @@ def write(idle: Idle, written_ms: int) -> None:
     os.utime(active.path, ns=(written_ms * 1_000_000, written_ms * 1_000_000))
 
 
+def test_what_is_read_of_an_active_segment_counts_in_the_read_limit_once(idle: Idle) -> None:
+    read: list[int] = []
+    clock = ManualClock(idle.newest_ms + 100 * DAY_MS)
+    tail = ActiveTail(idle.facts, clock, read.append)
+    for _ in range(2):
+        assert tail.deadline_ms(idle.files, idle.files.active_base_offset, None) is not None
+    assert idle.files.active_log is not None
+    assert read == [idle.files.active_log.size_bytes]
+
+
 @pytest.mark.parametrize("retention_ms", [60_000, 7 * DAY_MS])
 def test_an_idle_active_segment_is_deleted_when_its_newest_record_is_too_old(retention_ms: int, idle: Idle) -> None:
     idle.facts.topic_policy = replace(idle.facts.topic_policy, retention_ms=retention_ms)

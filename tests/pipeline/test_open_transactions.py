@@ -18,6 +18,7 @@ from sidecar.pipeline.preparing import prepare_segment
 from sidecar.pipeline.transactions import OpenTransactions, look_ahead, undecided_transactions
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
+    archive,
     archived_states,
     copy_partitions,
     ranges,
@@ -107,6 +108,16 @@ def test_a_transaction_that_outlives_every_timeout_is_told_once(tmp_path: Path) 
 
 def files_of(log_dir: Path) -> PartitionFiles:
     return read_partition_directory(TopicPartition("transactions", 0), log_dir, log_dir / PARTITION)
+
+
+def test_what_is_read_ahead_counts_in_the_read_limit(reads: Counter[int], tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
+    taken: list[int] = []
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        tools.budget.reads.note = lambda size_bytes, _waited_s: taken.append(size_bytes)
+        archive(tools, log_dir, "transactions")
+    prepared = sum(segment.size_bytes * reads[segment.base_offset] for segment in files_of(log_dir).segments)
+    assert sum(taken) > prepared > 0
 
 
 def test_looking_ahead_bit_by_bit_finds_what_a_look_from_the_beginning_finds(
