@@ -66,16 +66,21 @@ class CorruptFile(PartitionError):
         file: path or object key, "" where only bytes are known (the caller adds it with `within`).
         position: byte position in the file, None if the file as a whole is meant.
         offset: log offset, where known.
+        advice: what to do, where the file's kind alone does not tell. The text ends with it.
     """
 
-    def __init__(self, what: str, *, file: str = "", position: int | None = None, offset: int | None = None) -> None:
+    def __init__(
+        self, what: str, *, file: str = "", position: int | None = None, offset: int | None = None, advice: str = ""
+    ) -> None:
         place = [file] if file else []
         if position is not None:
             place.append(f"at byte {position}")
         if offset is not None:
             place.append(f"offset {offset}")
-        super().__init__(f"{', '.join(place)}: {what}" if place else what)
+        text = f"{what}; {advice}" if advice else what
+        super().__init__(f"{', '.join(place)}: {text}" if place else text)
         self.what = what
+        self.advice = advice
         self.file = file
         self.position = position
         self.offset = offset
@@ -83,7 +88,7 @@ class CorruptFile(PartitionError):
     def within(self, file: str, *, shift_bytes: int = 0) -> CorruptFile:
         """The same finding, with the file it was found in and its position moved by `shift_bytes`."""
         position = None if self.position is None else self.position + shift_bytes
-        return CorruptFile(self.what, file=file, position=position, offset=self.offset)
+        return CorruptFile(self.what, file=file, position=position, offset=self.offset, advice=self.advice)
 
 
 class SegmentChanged(PartitionError):

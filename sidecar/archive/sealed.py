@@ -31,8 +31,8 @@ def unseal(kind: str, data: bytes | memoryview, file: str = "") -> bytes:
     seal_found = data[-_END_BYTES:]
     if not data.startswith(head) or seal_found != _MIDDLE + sha256(inner).hexdigest().encode("ascii") + _TAIL:
         raise CorruptFile(
-            f"the {kind} is damaged or was edited: its SHA-256 does not match its content; restore it from a replica or an "
-            f"earlier object version",
+            f"the {kind} is damaged or was edited: its SHA-256 does not match its content",
             file=file,
+            advice="restore it from a replica or an earlier object version",
         )
     return inner

@@ -154,8 +154,9 @@ class CommitLog:
         if found != sha256:
             raise CorruptFile(
                 f"commit {number} has SHA-256 {found}, but {sha256} was seen before, or is what its checkpoint says. One of them "
-                f"was replaced. {RESTORE_COMMIT}",
+                f"was replaced",
                 file=self._stored.key(number),
+                advice=RESTORE_COMMIT,
             )
 
     @property

@@ -81,8 +81,9 @@ def _choose(
             return rebuilt
         case IndexState.DISAGREES:
             raise CorruptFile(
-                f"{verdict.reason}: the index disagrees with its log; compare with a replica, or stop the broker and delete the "
-                f"segment's .index file (whichever index is wrong): at its start the broker then rebuilds all three",
+                f"{verdict.reason}: the index disagrees with its log",
                 file=str(file.path) if file else "",
                 position=verdict.position,
+                advice="compare with a replica, or stop the broker and delete the segment's .index file (whichever index is "
+                "wrong): at its start the broker then rebuilds all three",
             )

@@ -121,9 +121,10 @@ def require_kept(tools: Tools, files: PartitionFiles, opened: OpenedLineage, bef
         memory = tools.memory.path
         forget = "restart the sidecar" if memory is None else f"stop the sidecar, delete {memory}, start it again"
         raise CorruptFile(
-            f"{error.what}. Only if the archive was removed on purpose: {forget}. Otherwise this forks the history, and "
-            f"what the missing commits say is lost",
+            error.what,
             file=error.file,
+            advice=f"{error.advice}. Only if the archive was removed on purpose: {forget}. Otherwise this forks the history, "
+            f"and what the missing commits say is lost",
         ) from error
     return commits.refresh(opened.state) if is_same and opened.state.next_number <= last else opened.state
 

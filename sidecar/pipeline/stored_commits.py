@@ -20,7 +20,7 @@ _BEGINNING_OF_BOTH = "c"
 READERS = 8
 READ_AHEAD = 16
 RESTORE_COMMIT: Final = (
-    "Restore it from a replica of the bucket or from an earlier version of the object. Nothing is appended until then"
+    "restore it from a replica of the bucket or from an earlier version of the object. Nothing is appended until then"
 )
 
 
@@ -93,8 +93,9 @@ class StoredCommits:
         if found is None:
             seen = "it was seen before" if number == newest else f"commit {newest} was seen"
             raise CorruptFile(
-                f"commit {number} is missing, although {seen}. Commits are never deleted. {RESTORE_COMMIT}",
+                f"commit {number} is missing, although {seen}. Commits are never deleted",
                 file=self.key(number),
+                advice=RESTORE_COMMIT,
             )
         return found
 

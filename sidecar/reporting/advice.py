@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, INDEXES_SUFFIX, SEGMENTS
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, Suffix
 
-_ALREADY_SAID = re.compile(r"\b(?:restore|replica|stop the broker)\b")
 _OBJECT = "restore the object from a replica of the bucket or an earlier version; its partition goes on after that"
 _BY_PART_OF_NAME = (
     (f"/{COMMITS}", _OBJECT),
@@ -35,7 +32,7 @@ _INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffi
 def advised(error: SidecarError) -> str:
     """The error's text; where it is about damaged bytes and does not say what to do, followed by that."""
     text = str(error)
-    if not isinstance(error, CorruptFile) or not error.file or _ALREADY_SAID.search(error.what):
+    if not isinstance(error, CorruptFile) or not error.file or error.advice:
         return text
     advice = _advice_on(error.file.partition(", ")[0])
     return f"{text}; {advice}" if advice else text

@@ -150,7 +150,7 @@ def test_an_archive_that_was_emptied_is_begun_again_once_a_person_says_so(site: 
     (memory,) = site.state_dir.rglob("archives.sqlite")
     said = str(_stopped(site))
     assert f"stop the sidecar, delete {memory}, start it again. Otherwise this forks the history" in said
-    assert said.index("Restore it from a replica") < said.index("delete ")
+    assert said.index("restore it from a replica") < said.index("delete ")
     _forget(site)
     assert site.run()[0].errors == []
     assert ranges(archived_states(site.store)[PARTITION]) == rolled_ranges(site.log_dir, PARTITION)

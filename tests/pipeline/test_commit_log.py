@@ -82,7 +82,7 @@ def test_nothing_is_read_above_a_checkpoint_whose_commit_is_missing(commits: int
         store.damage(CHECKPOINT_19, lambda data: data[:-9] + b"!" + data[-8:])
     commit = store.objects.pop(key_of(19))
     with pytest.raises(
-        CorruptFile, match=r"commit 19 is missing.*Restore it from a replica.*Nothing is appended"
+        CorruptFile, match=r"commit 19 is missing.*restore it from a replica.*Nothing is appended"
     ) as caught:
         a_log(store).read()
     assert caught.value.file == key_of(19)
