@@ -22,7 +22,7 @@ class TopicPolicy:
     """What holds for a topic on its broker, in Kafka's own values (-1 unlimited, -2 as `retention.*`); None: not known.
 
     `producer_id_expiration_ms` is the broker's. `compaction_strategy*` are KIP-280's, which no release of Apache Kafka has.
-    `origins`: where each value comes from, by the name it has here.
+    `origins`: where each value comes from, by the name it has here. `overridden`: names of the values that the settings give.
     `unanswered`: why a broker that is asked has not told them, "" if it has, or if none is asked.
     """
 
@@ -42,6 +42,7 @@ class TopicPolicy:
     compaction_strategy_header: str | None = None
     producer_id_expiration_ms: int | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    overridden: frozenset[str] = frozenset()
     unanswered: str = ""
 
     @property

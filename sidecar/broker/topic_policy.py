@@ -15,7 +15,6 @@ from sidecar.topic_policy import TopicPolicy
 _log = structlog.get_logger(__name__)
 
 NOT_KNOWN = "not known"
-OPERATOR = "topics.policies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +88,10 @@ def resolve_policy(
                 _log.warning("topic_config_not_understood", topic=topic, name=kafka_name, value=found.text)
                 continue
             origins[name] = found.origin
-    for entry in overrides:
-        if re.fullmatch(entry.pattern, topic):
-            for name, value in entry.values.items():
-                values[name] = _policies(str(value)) if name == "cleanup_policy" else value
-                origins[name] = f"{OPERATOR}, entry {entry.pattern}"
-            break
-    return TopicPolicy(**values, origins=origins, unanswered=unanswered)
+    override = next((entry for entry in overrides if re.fullmatch(entry.pattern, topic)), None)
+    overridden = {} if override is None else override.values
+    for name, value in overridden.items():
+        values[name] = _policies(str(value)) if name == "cleanup_policy" else value
+    if override is not None:
+        origins |= dict.fromkeys(overridden, f"topics.policies, entry {override.pattern}")
+    return TopicPolicy(**values, origins=origins, overridden=frozenset(overridden), unanswered=unanswered)

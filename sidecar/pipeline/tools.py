@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-from sidecar.broker.topic_policy import OPERATOR
 from sidecar.clock import Clock, SystemClock
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
@@ -57,7 +56,7 @@ class Policy:
     def expiration_ms(self, told: TopicPolicy) -> int | None:
         """How long a topic's producers are remembered, None for ever: `topics.policies`, else the settings, else the broker."""
         told_ms = told.producer_id_expiration_ms
-        is_override = told.origins.get("producer_id_expiration_ms", "").startswith(OPERATOR)
+        is_override = "producer_id_expiration_ms" in told.overridden
         if told_ms is None or (self.expiration_is_given and not is_override):
             return self.producer_id_expiration_ms
         return told_ms
