@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeAlias
 
 from sidecar.archive.keys import is_id
@@ -44,13 +45,23 @@ class AdoptTopicId:
     topic_id: str
 
 
+class LossReason(StrEnum):
+    """Why offsets are missing in the archive, as a commit records it. Stored: the text must not change."""
+
+    NOT_ON_DISK = "no longer on the broker's disk when it was to be archived"
+    DELETED_FIRST = "deleted on purpose, by DeleteRecords, before it was archived"
+
+
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The offsets `[base_offset, end_offset)` are not in the archive, and readers are told so."""
+    """The offsets `[base_offset, end_offset)` are not in the archive, and readers are told so.
+
+    `reason`: in a commit of another release it may be in other words.
+    """
 
     base_offset: int
     end_offset: int
-    reason: str
+    reason: LossReason | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +111,7 @@ def action_to_json(action: Action) -> Json:
         case AdoptTopicId(topic_id):
             return {"type": "adopt_topic_id", "topic_id": topic_id}
         case Lost(base_offset, end_offset, reason):
-            return {"type": "lost", "base_offset": base_offset, "end_offset": end_offset, "reason": reason}
+            return {"type": "lost", "base_offset": base_offset, "end_offset": end_offset, "reason": str(reason)}
         case Purge(segment_ids):
             return {"type": "purge", "segment_ids": list(segment_ids)}
         case Clean():
@@ -137,7 +148,8 @@ def action_from_json(found: JsonObject) -> Action:
         case "adopt_topic_id":
             return AdoptTopicId(read_id(found, "topic_id"))
         case "lost":
-            return Lost(*read_span(found), found.text("reason"))
+            reason = found.text("reason")
+            return Lost(*read_span(found), next((known for known in LossReason if known == reason), reason))
         case "purge":
             ids = found.items("segment_ids")
             if not all(type(name) is str and is_id(name) for name in ids):

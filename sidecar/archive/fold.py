@@ -219,7 +219,7 @@ class _Draft:
             )
         # Where no segment is left below it, a hole only moves the start: what lies below the start is not claimed anyway.
         rearranged = action.base_offset < self.end_offset or not self.segments
-        hole = Hole(action.base_offset, action.end_offset, action.reason)
+        hole = Hole(action.base_offset, action.end_offset, str(action.reason))
         self.holes = tuple(sorted((*self.holes, hole)))
         self.end_offset = max(self.end_offset, action.end_offset)
         return rearranged

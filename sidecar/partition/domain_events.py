@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
-from sidecar.archive.actions import Action, DeleteRecords, Lost
+from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, SegmentFiles, TopicPartition
 from sidecar.partition.status import PartitionStatus
-
-
-class LossReason(StrEnum):
-    """Why offsets are missing in the archive, as a commit records it. Stored: the text must not change."""
-
-    NOT_ON_DISK = "no longer on the broker's disk when it was to be archived"
-    DELETED_FIRST = "deleted on purpose, by DeleteRecords, before it was archived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +245,7 @@ def committed_events(
             yield RecordsDeleted(topic_partition, action.before_offset, leader_epoch, log_start_offset)
         elif isinstance(action, Lost):
             span = action.base_offset, action.end_offset
-            if action.reason == LossReason.DELETED_FIRST:
+            if action.reason is LossReason.DELETED_FIRST:
                 yield DeletedBeforeArchived(topic_partition, *span, log_start_offset)
             else:
                 yield OffsetsLost(topic_partition, *span, action.reason, log_start_offset)

@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TypeAlias
 
-from sidecar.archive.actions import Action, Add, AdoptTopicId, Lost
+from sidecar.archive.actions import Action, Add, AdoptTopicId, LossReason, Lost
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, SegmentFiles
-from sidecar.partition.domain_events import CommitFailed, LossReason, committed_events
+from sidecar.partition.domain_events import CommitFailed, committed_events
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.commit_window import CommitWindow

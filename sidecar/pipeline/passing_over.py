@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sidecar.archive.actions import Action, DeleteRecords, Lost
+from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import SidecarError
 from sidecar.model import SegmentFiles
-from sidecar.partition.domain_events import LossReason, OffsetsLost, committed_events
+from sidecar.partition.domain_events import OffsetsLost, committed_events
 from sidecar.pipeline.deleted_records import deleted_in_hole
 from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive

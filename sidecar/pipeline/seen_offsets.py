@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from sidecar.archive.actions import LossReason
 from sidecar.discovery.birth_time import birth_ns
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.domain_events import LossReason, OffsetsLost
+from sidecar.partition.domain_events import OffsetsLost
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 

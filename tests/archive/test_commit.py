@@ -12,10 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.archive.actions import Add, AdoptTopicId, DeleteRecords, Lost, Purge, Remove
+from sidecar.archive.actions import (
+    Add,
+    AdoptTopicId,
+    DeleteRecords,
+    LossReason,
+    Lost,
+    Purge,
+    Remove,
+    action_from_json,
+    action_to_json,
+)
 from sidecar.archive.commit import Commit, Writer, decode_commit, encode_commit
 from sidecar.archive.sealed import seal
 from sidecar.archive.state import empty_state
+from sidecar.archive.strict_json import JsonObject
 from sidecar.errors import CorruptFile
 from sidecar.model import LeaderEpoch, RawBatches, SnapshotOrigin, SnapshotProvenance, TopicPartition
 from tests.archive.builders import LINEAGE, TOPIC_ID, a_commit, a_compacted, a_segment, an_id
@@ -85,6 +96,19 @@ def test_a_commit_reads_back(commit: Commit) -> None:
     data = encode_commit(commit)
     assert decode_commit(data, KEY) == commit
     assert encode_commit(decode_commit(data, KEY)) == data
+
+
+def test_the_reasons_of_losses_are_stored_as_they_always_were_and_read_as_values() -> None:
+    assert {reason.name: reason.value for reason in LossReason} == {
+        "NOT_ON_DISK": "no longer on the broker's disk when it was to be archived",
+        "DELETED_FIRST": "deleted on purpose, by DeleteRecords, before it was archived",
+    }
+    for reason in (*LossReason, "other words"):
+        plain = {"type": "lost", "base_offset": 1, "end_offset": 2, "reason": str(reason)}
+        assert json.dumps(action_to_json(Lost(1, 2, reason))) == json.dumps(plain)
+        found = action_from_json(JsonObject(dict(plain), KEY, ""))
+        assert isinstance(found, Lost)
+        assert (found.reason, isinstance(found.reason, LossReason)) == (reason, reason != "other words")
 
 
 def test_the_form_is_canonical() -> None:

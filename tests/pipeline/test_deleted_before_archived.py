@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
-from sidecar.partition.domain_events import LossReason
 from tests.pipeline.rig import archived_states
 from tests.pipeline.test_asking_the_broker import rounds_of
 from tests.pipeline.test_seen_offsets import NAME, Site, site

@@ -10,9 +10,9 @@ from threading import Event, Thread
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
-from sidecar.partition.domain_events import LossReason
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.meanwhile import Busy
 from sidecar.pipeline.partition_turn import PartitionTurn

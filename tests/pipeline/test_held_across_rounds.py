@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile, StoreUnavailable
 from sidecar.model import PartName
-from sidecar.partition.domain_events import LossReason
 from sidecar.pipeline.held_files import HeldFiles
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS
