@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+from sidecar.partition.wait_reason import Away, WaitReason
 from sidecar.topic_policy import TopicPolicy
 
 MIB = 1024 * 1024
@@ -126,7 +128,7 @@ class PartitionFacts:
     """What is known of a partition's leadership and stable end at one moment.
 
     `stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which
-    this broker leads, -1 if unknown. `reason`: why it may not be archived now, "" if it may.
+    this broker leads, -1 if unknown. `reason`: why it may not be archived now, None if it may.
     `transactions_decided`: the stable end is the leader's last stable offset, below which no open transaction begins; else
     only replay can tell. `transaction_open`: the leader has told the stable end, and it is lower than the high watermark.
     `cluster_start_offset`: the log start of the leader, None where no leader was asked.
@@ -139,7 +141,7 @@ class PartitionFacts:
     leader_epoch: int
     stable_end_offset: int
     log_start_offset: int
-    reason: str = ""
+    reason: WaitReason | None = None
     transactions_decided: bool = False
     transaction_open: bool = False
     cluster_start_offset: int | None = None
@@ -150,13 +152,15 @@ class PartitionFacts:
 class FactsState:
     """How fresh the facts are.
 
-    `read_ms`: when they were last read, None for never. `away`: why they cannot be read now, "" if they can.
-    `missing_rights`: what the broker does not let us ask, and what follows from that.
+    `read_ms`: when they were last read, None for never. `away`: why they cannot be read now, None if they can.
+    `missing_rights`: what the broker does not let us ask, and what follows from that. `refused`: what the last `refresh` raised
+    because the broker that answered is not the one to ask.
     """
 
     read_ms: int | None
-    away: str = ""
+    away: Away | None = None
     missing_rights: tuple[str, ...] = ()
+    refused: SettingsError | None = None
 
 
 class BrokerFacts(Protocol):

@@ -15,15 +15,11 @@ from sidecar.errors import CorruptFile, LogDirsUnformatted, SettingsError
 from sidecar.logformat.meta_properties import MetaProperties
 from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
+from sidecar.partition.wait_reason import NotCheckpointed, OutsideLogDirs, Wait, WaitReason
 from sidecar.ports import FactsState, PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 
 Value = TypeVar("Value", str, int)
-
-NOT_LEADING = (
-    "files do not say whether this broker leads the partition; "
-    "name brokers to ask (--bootstrap-server), or give --assume-leader if it leads, or if no other sidecar archives its replicas"
-)
 
 
 class FileBrokerFacts:
@@ -124,7 +120,7 @@ class FileBrokerFacts:
             leader_epoch=leader_epoch,
             stable_end_offset=stable_end_offset,
             log_start_offset=self.log_start_offset(files),
-            reason=reason or ("" if leads else NOT_LEADING),
+            reason=reason or (None if leads else Wait.LEADERSHIP_NOT_ON_DISK),
         )
 
     def topics(self) -> None:
@@ -135,18 +131,18 @@ class FileBrokerFacts:
         """See `BrokerFacts`. Reads the leader epochs anew."""
         return self._partition(files, latest_epoch(files.directory))
 
-    def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, str]:
+    def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, WaitReason | None]:
         state = self._states.get(files.log_dir)
         if state is None:
-            return 0, f"{files.log_dir} is none of the configured log dirs"
+            return 0, OutsideLogDirs(str(files.log_dir))
         for checkpoint in (state.high_watermark, state.recovery_point):
             problem = checkpoint.lacks(files.topic_partition)
             if problem:
-                return 0, f"nothing is known to be stable: {problem}; a running broker writes it within a minute"
+                return 0, NotCheckpointed(problem)
         offsets = (
             checkpoint.offsets[files.topic_partition] for checkpoint in (state.high_watermark, state.recovery_point)
         )
-        return max(0, min(offsets)), ""
+        return max(0, min(offsets)), None
 
     def high_watermark(self, files: PartitionFiles) -> int:
         """What the high watermark has reached for certain: the broker writes it down every few seconds. 0 if it is unknown."""

@@ -34,12 +34,20 @@ from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.wait_reason import (
+    BrokerAway,
+    LeaderUnknown,
+    NoStableOffset,
+    NotLeader,
+    StrayDirectory,
+    Wait,
+    WrongCluster,
+)
 from sidecar.ports import FactsState, PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)
 
-NOT_ASKED_YET = "the broker has not answered yet"
 TOPICS_MAX_AGE_S = 300.0
 """All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
 
@@ -82,7 +90,7 @@ class LiveBrokerFacts:
         self._cluster_id = files.cluster_id_on_disk()
         self._clock = clock
         self._look: _Look | None = None
-        self._state = FactsState(None, NOT_ASKED_YET)
+        self._state = FactsState(None, Wait.BROKER_NOT_ASKED)
         self._absence = Absence(connection.servers)
         self._other = 0
         self._topics: tuple[float, frozenset[str]] | None = None
@@ -122,11 +130,11 @@ class LiveBrokerFacts:
             self._look = self._ask(topics)
             self._configs.refresh(self._broker_id, topics)
         except SettingsError as error:
-            self._state = replace(self._state, away=str(error))
+            self._state = replace(self._state, away=WrongCluster(str(error)), refused=error)
             raise
         except BrokerUnavailable as error:
             self._absence.goes_on(str(error))
-            self._state = replace(self._state, away=f"the broker does not answer: {error}")
+            self._state = replace(self._state, away=BrokerAway(str(error)))
             return
         self._absence.is_over()
         problems = self._look.cluster.problems
@@ -135,7 +143,7 @@ class LiveBrokerFacts:
         if missing != self._state.missing_rights:
             for right in missing:
                 _log.warning("broker_right_missing", right=right)
-        self._state = FactsState(self._clock.now_ms(), "", missing)
+        self._state = FactsState(self._clock.now_ms(), None, missing)
 
     def _ask(self, topics: frozenset[str]) -> _Look:
         cluster = describe_topics(self._connection, topics)
@@ -222,21 +230,16 @@ def _facts_of(
     leader = look.cluster.leaders.get(topic_partition)
     if leader is None:
         problem = look.cluster.problems.get(topic_partition.topic, "no such partition")
-        return replace(from_files, reason=f"the cluster does not know who leads {topic_partition}: {problem}")
-    if None not in (topic_id, files.topic_id) and topic_id != files.topic_id:
-        return replace(
-            from_files,
-            reason=f"{files.directory} is of topic id {files.topic_id}, the cluster's topic has {topic_id}: "
-            f"a stray directory of a topic that was deleted",
-        )
+        return replace(from_files, reason=LeaderUnknown(problem))
+    if topic_id is not None and files.topic_id is not None and topic_id != files.topic_id:
+        return replace(from_files, reason=StrayDirectory(files.topic_id, topic_id))
     named = files.topic_id or topic_id
     if leader.leader_id != broker_id:
-        led_by = f"broker {leader.leader_id} leads" if leader.leader_id >= 0 else "there is no leader now"
-        reason = f"this broker does not lead {topic_partition}: {led_by}"
-        return replace(from_files, topic_id=named, leader_epoch=leader.leader_epoch, reason=reason)
+        led_by = NotLeader(leader.leader_id) if leader.leader_id >= 0 else Wait.NO_LEADER
+        return replace(from_files, topic_id=named, leader_epoch=leader.leader_epoch, reason=led_by)
     stable = look.stable.get(topic_partition, PartitionOffset(-1, "no answer"))
     if stable.problem:
-        reason = f"the leader does not tell its last stable offset under leader epoch {leader.leader_epoch}: {stable.problem}"
+        reason = NoStableOffset(leader.leader_epoch, stable.problem)
         return replace(from_files, topic_id=named, leader_epoch=leader.leader_epoch, reason=reason, unanswered=True)
     log_start = look.log_starts.get(topic_partition)
     return replace(
@@ -244,7 +247,7 @@ def _facts_of(
         topic_id=named,
         leads=True,
         leader_epoch=leader.leader_epoch,
-        reason="",
+        reason=None,
         stable_end_offset=stable.offset,
         transactions_decided=True,
         transaction_open=high_watermark > stable.offset,  # else the two are the same

@@ -51,13 +51,14 @@ def broker(
     from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, missing_right, problem_words
     from sidecar.cli.output import remark
     from sidecar.clock import SystemClock
+    from sidecar.partition.wait_reason import render
     from sidecar.pipeline.assembly import scanner
     from sidecar.pipeline.configured_facts import open_facts
 
     with open_facts(settings, SystemClock()) as facts:
         facts.refresh()
-        if facts.state().away:
-            raise BrokerUnavailable(facts.state().away)
+        if away := facts.state().away:
+            raise BrokerUnavailable(render(away))
         found = [(files, facts.partition(files)) for files in scanner(settings)().partitions]
         broker_id, cluster_id = facts.broker_id(), facts.cluster_id()
         missing_rights = list(facts.state().missing_rights)
@@ -87,6 +88,8 @@ def broker(
 
 
 def _row(files: PartitionFiles, facts: PartitionFacts, high_watermark: PartitionOffset | None) -> dict[str, Any]:
+    from sidecar.partition.wait_reason import render
+
     return {
         "topic": files.topic_partition.topic,
         "partition": files.topic_partition.partition,
@@ -96,7 +99,7 @@ def _row(files: PartitionFiles, facts: PartitionFacts, high_watermark: Partition
         "last_stable_offset": facts.stable_end_offset if facts.leads else None,
         "high_watermark": None if high_watermark is None or high_watermark.problem else high_watermark.offset,
         "log_start_offset": facts.cluster_start_offset,
-        "reason": facts.reason,
+        "reason": render(facts.reason),
     }
 
 

@@ -44,7 +44,7 @@ def _partition(figures: PartitionFigures) -> dict[str, Any]:
         "active_deadline_ms": status.active_deadline_ms,
         "retention_known": status.is_retention_known,
         "ranges": [asdict(found) for found in ranges_of(figures)],
-        "reason": status.reason,
+        "reason": figures.reason,
         "error": status.error,
     }
 

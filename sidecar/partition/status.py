@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sidecar.model import TopicPartition
+from sidecar.partition.wait_reason import WaitReason
 
 
 class PartitionCondition(StrEnum):
@@ -28,7 +29,8 @@ class PartitionStatus:
     is not; `active_deadline_ms`: when it deletes the active segment, None where that will have rolled before, or never, or
     where it is held open, and archived then; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on
     no disk of ours, and not archived.
-    `error`: class name of what stopped it. `condition`: None where no plan could be made.
+    `reason`: what it waits for. `error`, `error_text`: class name and words of what stopped it.
+    `condition`: None where no plan could be made.
     """
 
     topic_partition: TopicPartition
@@ -44,8 +46,9 @@ class PartitionStatus:
     at_risk_end_offset: int | None = None
     is_retention_known: bool = True
     hole: tuple[int, int] | None = None
-    reason: str = ""
+    reason: WaitReason | None = None
     error: str | None = None
+    error_text: str = ""
     condition: PartitionCondition | None = None
     oldest_pending_ms: int | None = None
     """When the oldest of the pending segments was last written, None if there is none."""

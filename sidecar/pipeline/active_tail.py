@@ -15,6 +15,7 @@ from sidecar.logformat.few_headers import NotFew, few_headers
 from sidecar.logformat.lazy_file import LazyFile
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.held_tail import HOLD_MS, tail_of
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.plan import PartitionPlan
@@ -25,13 +26,6 @@ from sidecar.topic_policy import TopicPolicy
 IDLE_SHARE: Final = 2
 """A log that was not written to for one part of its retention time, of so many, is idle; before that it may roll any moment."""
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
-NOT_ROLLED: Final = (
-    "the active segment is idle, and retention deletes it soon: a record written now moves that by retention.ms, and one that "
-    "is written segment.ms after its first makes it roll and be archived"
-)
-HELD_OPEN: Final = (
-    "the active segment is idle; retention deletes it soon, and it is archived then: it is held open until that happens"
-)
 
 
 class ActiveTail:
@@ -153,13 +147,13 @@ class ActiveTail:
         is_begun = (look.archived_end_offset or 0) > (files.active_base_offset or 0)
         self._due_ms = None if is_begun else deadline_ms
         if deadline_ms is not None and is_held(files.active_log):
-            deadline_ms, reason = None, reason or HELD_OPEN
+            deadline_ms, reason = None, reason or Wait.ACTIVE_SEGMENT_PINNED
         if deadline_ms is not None and deadline_ms - self._clock.now_ms() < AT_RISK_MS:
             # The broker may have deleted all that has rolled: what is pending then is only held open.
             rolled_end_offset = files.active_base_offset if look.pending_segments else None
             if end_offset == rolled_end_offset:
                 end_offset = look.local_end_offset
-            reason = reason or NOT_ROLLED
+            reason = reason or Wait.ACTIVE_SEGMENT_IDLE
         if (deadline_ms, end_offset, reason) == (look.active_deadline_ms, look.at_risk_end_offset, look.reason):
             return look
         return replace(look, active_deadline_ms=deadline_ms, at_risk_end_offset=end_offset, reason=reason)

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import structlog
 
-from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import CompactionWhen, Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
+from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.assembly import open_tools, require_topic, scanner
 from sidecar.pipeline.compaction.before_upload import rule_unknown
 from sidecar.pipeline.compaction.raw_uploads import EFFECT
@@ -150,7 +150,7 @@ def plan_answered(rounds: Rounds, clock: Clock) -> tuple[list[tuple[PartitionArc
     while True:
         work, report = rounds.plan()
         if report.broker_away:
-            raise BrokerUnavailable(f"nothing is archived: {report.broker_away}")
+            raise BrokerUnavailable(f"nothing is archived: {render(report.broker_away)}")
         if not any(_is_unanswered(plan) for _, plan in work) or clock.monotonic_s() >= deadline_s:
             break
         clock.sleep_s(ANSWER_POLL_S)
@@ -162,8 +162,8 @@ def _is_unanswered(plan: PartitionPlan) -> bool:
 
 
 def _with_error(plan: PartitionPlan) -> PartitionPlan:
-    what = f"{plan.files.topic_partition}: {plan.reason}; run again when the broker is up"
-    return replace(plan, error=PartitionError(what), reason=what)
+    what = f"{plan.files.topic_partition}: {render(plan.reason)}; run again when the broker is up"
+    return replace(plan, error=PartitionError(what), reason=None)
 
 
 def _require_choice(settings: Settings, facts: BrokerFacts, found_nothing: bool) -> None:
@@ -181,7 +181,9 @@ def _require_leadership(settings: Settings) -> None:
         return
     waiting = sum(len(files.segments) for files in scanner(settings)().partitions)
     if waiting:
-        raise PartitionError(f"nothing is archived, though {waiting} rolled segments wait: {NOT_LEADING}")
+        raise PartitionError(
+            f"nothing is archived, though {waiting} rolled segments wait: {render(Wait.LEADERSHIP_NOT_ON_DISK)}"
+        )
 
 
 def _without_snapshot(work: list[tuple[PartitionArchiver, PartitionPlan]]) -> Counter[TopicPartition]:
@@ -262,7 +264,7 @@ def _row(outcome: PartitionOutcome, planned: int, snapshots_missing: int) -> Par
         snapshots_broker=origins[SnapshotOrigin.BROKER],
         snapshots_rebuilt=origins[SnapshotOrigin.REBUILT],
         snapshot_conformance=dict(outcome.conformance),
-        stopped_because=outcome.reason if outcome.error is None else advised(outcome.error),
+        stopped_because=render(outcome.reason) if outcome.error is None else advised(outcome.error),
         error=type(outcome.error).__name__ if outcome.error else None,
     )
 

@@ -9,6 +9,7 @@ from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.errors import SettingsError
+from sidecar.partition.wait_reason import render
 from sidecar.pipeline.assembly import policy_of
 from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.configured_facts import open_facts
@@ -30,7 +31,7 @@ def effective_policy(settings: Settings, topic: str, clock: Clock) -> tuple[dict
     if settings.broker.log_dirs:
         with open_facts(settings, clock) as facts:
             facts.refresh()
-            policy, away = facts.policy(topic), facts.state().away
+            policy, away = facts.policy(topic), render(facts.state().away)
     else:
         policy = resolve_policy(topic, {}, {}, settings.topics.policies)
     return {**_of_broker(policy), **_of_snapshots(settings, policy), **_of_compaction(settings, topic, policy)}, away

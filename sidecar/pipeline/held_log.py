@@ -22,9 +22,6 @@ from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
 LOOK_AGAIN_MS: Final = 1_000
-GONE_IN_DOUBT: Final = (
-    "planned segments are gone from the directory; the leader's next answer tells whether retention took them"
-)
 
 
 class HeldLog:

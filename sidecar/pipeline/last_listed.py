@@ -43,4 +43,4 @@ def _is_in(topic_partition: TopicPartition, *places: Container[TopicPartition | 
 
 
 def _stopped(files: PartitionFiles, error: PartitionError) -> PartitionOutcome:
-    return PartitionOutcome(files, reason=str(error), error=error)
+    return PartitionOutcome(files, error=error)

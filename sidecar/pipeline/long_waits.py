@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,21 +10,20 @@ import structlog
 
 from sidecar.clock import Clock
 from sidecar.model import TopicPartition
+from sidecar.partition.wait_reason import Away, WaitReason, render
 from sidecar.pipeline.plan import PartitionPlan
 
 _log = structlog.get_logger(__name__)
 
 LONG_WAIT_S: Final = 300.0
-_FIGURES: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Since when the segment from an offset on waits for this reason. `kind`: the reason without its figures, which move."""
+    """Since when the segment from an offset on waits for this reason."""
 
     base_offset: int
-    kind: str
-    reason: str
+    reason: WaitReason
     since_s: float
     is_told: bool = False
 
@@ -41,11 +39,11 @@ class LongWaits:
         self._clock = clock
         self._waits: dict[TopicPartition, _Wait] = {}
 
-    def looked(self, plans: Iterable[PartitionPlan], away: str, present: Container[TopicPartition]) -> None:
+    def looked(self, plans: Iterable[PartitionPlan], away: Away | None, present: Container[TopicPartition]) -> None:
         """A look at all partitions is over.
 
         Args:
-            away: why the broker cannot be asked, "" if it can be. Until it can, nothing is known to wait or to go on.
+            away: why the broker cannot be asked, None if it can be. Until it can, nothing is known to wait or to go on.
             present: all partitions, also those without a plan: they failed, now or not long ago.
         """
         if away:
@@ -60,7 +58,7 @@ class LongWaits:
 
     def _see(self, plan: PartitionPlan, known: _Wait | None, now_s: float) -> None:
         wait = _wait_of(plan, now_s)
-        if known is not None and (wait is None or (wait.base_offset, wait.kind) != (known.base_offset, known.kind)):
+        if known is not None and (wait is None or (wait.base_offset, wait.reason) != (known.base_offset, known.reason)):
             if known.is_told:
                 _tell_over(plan, known, now_s)
             known = None
@@ -77,9 +75,9 @@ class LongWaits:
 def _wait_of(plan: PartitionPlan, now_s: float) -> _Wait | None:
     facts = plan.facts
     is_ours = facts.leads or facts.unanswered
-    if not plan.waiting or not plan.reason or plan.is_on_purpose or plan.error is not None or not is_ours:
+    if not plan.waiting or plan.reason is None or plan.is_on_purpose or plan.error is not None or not is_ours:
         return None
-    return _Wait(plan.waiting[0].base_offset, _FIGURES.sub("0", plan.reason), plan.reason, now_s)
+    return _Wait(plan.waiting[0].base_offset, plan.reason, now_s)
 
 
 def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
@@ -88,7 +86,7 @@ def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
         partition=str(plan.files.topic_partition),
         from_offset=wait.base_offset,
         segments=len(plan.waiting),
-        reason=wait.reason,
+        reason=render(wait.reason),
         waited_s=round(now_s - wait.since_s),
         effect="what has rolled from there on is not archived as long as that lasts, and retention goes on",
     )
@@ -99,7 +97,7 @@ def _tell_over(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
         "segments_wait_over",
         partition=str(plan.files.topic_partition),
         from_offset=wait.base_offset,
-        reason=wait.reason,
+        reason=render(wait.reason),
         waited_s=round(now_s - wait.since_s),
-        now=plan.reason or "nothing waits",
+        now=str(plan.error or render(plan.reason) or "nothing waits"),
     )

@@ -12,17 +12,18 @@ from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
-from sidecar.pipeline.held_log import GONE_IN_DOUBT, LOOK_AGAIN_MS, HeldLog
+from sidecar.pipeline.held_log import LOOK_AGAIN_MS, HeldLog
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_status import above, first_deadline_ms, oldest_ms, status_of
-from sidecar.pipeline.partition_turn import ROUND_IS_OVER, Done, PartitionTurn
+from sidecar.pipeline.partition_turn import Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.provisional import provisional_plan
@@ -120,8 +121,7 @@ class PartitionArchiver:
             self._led_epoch = led_epoch
         self._known.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
         if not facts.leads or facts.reason:
-            reason = facts.reason or "this broker does not lead here"
-            return PartitionPlan(files, facts, (), self.pending(files), reason)
+            return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         if not asks_store and self._known.as_known(files) is None:
             return provisional_plan(self._tools, files, facts, self.pending(files))
         try:
@@ -130,12 +130,14 @@ class PartitionArchiver:
             if files.segments:
                 raise
             # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
-            return PartitionPlan(files, facts, (), (), str(error))
+            return PartitionPlan(files, facts, (), (), LineageUndecided(str(error)))
         self._known.require_reach(files, state, facts.log_start_offset)
         start_offset = self._known.extent.start_offset
         gone = self.held.plannable(files, facts, state.end_offset, start_offset, self._held_back.segment)
         if self.held.in_doubt:
-            return PartitionPlan(files, facts, (), self.pending(files), GONE_IN_DOUBT, look_again_ms=LOOK_AGAIN_MS)
+            return PartitionPlan(
+                files, facts, (), self.pending(files), Wait.AWAITING_LOG_START, look_again_ms=LOOK_AGAIN_MS
+            )
         plan = plan_partition(
             replace(files, segments=(*gone, *files.segments)),
             facts,
@@ -215,7 +217,7 @@ class PartitionArchiver:
         """The outcome where the round was over before the plan's turn came."""
         waiting = len(plan.segments) + len(plan.waiting)
         return PartitionOutcome(
-            plan.files, end_offset=self._known.end_offset, waiting=waiting, reason=ROUND_IS_OVER, look_again_ms=0
+            plan.files, end_offset=self._known.end_offset, waiting=waiting, reason=Wait.ROUND_OVER, look_again_ms=0
         )
 
     def archive(
@@ -249,9 +251,9 @@ class PartitionArchiver:
         except CommitConflict as error:
             # Not a fault: the other writer's work counts, the next look decides on top of it.
             known.overtaken(error.state, plan.files)
-            outcome.reason, outcome.error = str(error), error
+            outcome.error = error
         except SidecarError as error:
-            outcome.reason, outcome.error = str(error), error
+            outcome.error = error
             known.forget()
             if outcome.unprepared is not None:
                 self.held.failed(outcome.unprepared, error)
@@ -263,7 +265,7 @@ class PartitionArchiver:
                 known.rest()
         except SidecarError as error:
             if outcome.error is None:
-                outcome.reason, outcome.error = str(error), error
+                outcome.error = error
             known.forget()
         outcome.waiting += len(plan.segments) - len(outcome.archived)
         if self._standing is not None and self._standing.plan is plan:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
+from sidecar.partition.wait_reason import WaitReason
 
 
 @dataclass(slots=True)
 class PartitionOutcome:
-    """What was done for a partition, and why it stopped where it did ("" if everything rolled is archived).
+    """What was done for a partition, and why it stopped where it did: `error`, else `reason`, else everything rolled is archived.
 
     `unprepared`: the segment that could not be prepared, if `error` is why.
     """
@@ -21,7 +22,7 @@ class PartitionOutcome:
     conformance: Counter[str] = field(default_factory=Counter)
     end_offset: int | None = None
     waiting: int = 0
-    reason: str = ""
+    reason: WaitReason | None = None
     error: SidecarError | None = None
     look_again_ms: int | None = None
     unprepared: SegmentFiles | None = None

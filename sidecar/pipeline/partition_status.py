@@ -45,7 +45,7 @@ def status_of(
     at_risk_end_offset = _at_risk_end_offset(tools, files, listed) or (gone[-1].end_offset if gone else None)
     policy = tools.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
-    reason = outcome.reason if outcome is not None else plan.reason if plan is not None else ""
+    reason = outcome.reason if outcome is not None else plan.reason if plan is not None else None
     return PartitionStatus(
         topic_partition=files.topic_partition,
         leads=leads,
@@ -61,6 +61,7 @@ def status_of(
         hole=error.hole if isinstance(error, CoverageHole) else None,
         reason=reason,
         error=None if error is None else type(error).__name__,
+        error_text="" if error is None else advised(error),
         condition=None if plan is None else _condition_of(plan),
         oldest_pending_ms=oldest_ms(pending),
     )
@@ -87,7 +88,7 @@ def _local_end_offset(files: PartitionFiles, stable_end_offset: int | None) -> i
 
 def status_of_unreadable(topic_partition: TopicPartition, error: PartitionError) -> PartitionStatus:
     """A partition of which not even the files can be listed. Who leads it is not known: it may be this broker."""
-    return PartitionStatus(topic_partition, True, None, None, reason=advised(error), error=type(error).__name__)
+    return PartitionStatus(topic_partition, True, None, None, error=type(error).__name__, error_text=advised(error))
 
 
 def above(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:

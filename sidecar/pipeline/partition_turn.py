@@ -20,6 +20,7 @@ from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, Si
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition.domain_events import CommitFailed, committed_events
+from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.commit_window import CommitWindow
@@ -46,8 +47,6 @@ from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
 from sidecar.pipeline.upload import discard_quietly, upload_segment
 from sidecar.ports import PartitionFacts
-
-ROUND_IS_OVER = "the round is over; the next one goes on"
 
 Done: TypeAlias = Callable[[ArchivedSegment], None]
 
@@ -196,13 +195,13 @@ class PartitionTurn:
 
     def _is_draining(self) -> bool:
         if self._tools.stop.is_set():
-            self._outcome.reason = "draining: the process was asked to stop"
+            self._outcome.reason = Wait.DRAINING
         return self._tools.stop.is_set()
 
     def _is_round_over(self) -> bool:
         is_over = self._tools.clock.monotonic_s() >= self._round_end_s
         if is_over:
-            self._outcome.reason, self._outcome.look_again_ms = ROUND_IS_OVER, 0
+            self._outcome.reason, self._outcome.look_again_ms = Wait.ROUND_OVER, 0
         return is_over
 
     def _group_at(self, number: int, resumed: dict[int, Attempt]) -> CopyGroup | None:

@@ -7,6 +7,18 @@ from dataclasses import dataclass
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.wait_reason import (
+    AboveCheckpoints,
+    AboveHighWatermark,
+    AboveLastStableOffset,
+    BehindArchive,
+    NotContiguous,
+    NotLeader,
+    RecentlyChanged,
+    SnapshotGrace,
+    Wait,
+    WaitReason,
+)
 from sidecar.ports import PartitionFacts
 
 NS_PER_MS = 1_000_000
@@ -31,8 +43,8 @@ class Settling:
 class PartitionPlan:
     """What is to be done for a partition now.
 
-    `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason` says why.
-    `is_on_purpose`: they wait because the settings say so.
+    `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason`: why,
+    None where `error` says it. `is_on_purpose`: they wait because the settings say so.
     `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is
     needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
     `is_provisional`: nobody but the disk was asked: the segments are worth holding, and its turn plans anew.
@@ -43,7 +55,7 @@ class PartitionPlan:
     facts: PartitionFacts
     segments: tuple[SegmentFiles, ...]
     waiting: tuple[SegmentFiles, ...]
-    reason: str = ""
+    reason: WaitReason | None = None
     error: PartitionError | None = None
     hole: tuple[int, int] | None = None
     look_again_ms: int | None = None
@@ -86,9 +98,9 @@ def plan_partition(
     if archived_end_offset is not None:
         pending = tuple(segment for segment in files.segments if segment.end_offset > archived_end_offset)
     if not facts.leads or facts.reason:
-        return PartitionPlan(files, facts, (), pending, facts.reason or "this broker does not lead the partition")
+        return PartitionPlan(files, facts, (), pending, facts.reason or NotLeader())
     if files.unstable:
-        return PartitionPlan(files, facts, (), pending, "a compaction or split is in flight (.cleaned or .swap files)")
+        return PartitionPlan(files, facts, (), pending, Wait.CLEANER_RUNNING)
     hole = None
     first_offset = pending[0].base_offset if pending else files.active_base_offset
     if archived_end_offset is not None and first_offset is not None and first_offset > archived_end_offset:
@@ -96,28 +108,24 @@ def plan_partition(
         # What lies below the leader's log start no replica has any more: waiting could only lose more.
         is_final = facts.cluster_start_offset is not None and facts.cluster_start_offset >= first_offset
         if not (accept_hole or is_final):
-            found = _hole_error(files, hole)
-            return PartitionPlan(files, facts, (), pending, str(found), found, hole)
+            return PartitionPlan(files, facts, (), pending, error=_hole_error(files, hole), hole=hole)
     if not pending:
         return PartitionPlan(files, facts, (), (), _behind(facts, archived_end_offset), hole=hole)
     if archived_end_offset is not None and pending[0].base_offset < archived_end_offset:
         rest = cut(pending[0], archived_end_offset)
         if rest is None:
             error = _boundary_error(files, pending[0], archived_end_offset)
-            return PartitionPlan(files, facts, (), pending, str(error), error)
+            return PartitionPlan(files, facts, (), pending, error=error)
         pending = (rest, *pending[1:])
     rolled_ms = _rolled_at_the_latest_ms(files, now_ms, first_seen_ms or {})
     ready, reason, look_again_ms = _ready_prefix(pending, facts, now_ms, settling, rolled_ms)
     return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, look_again_ms=look_again_ms)
 
 
-def _behind(facts: PartitionFacts, archived_end_offset: int | None) -> str:
+def _behind(facts: PartitionFacts, archived_end_offset: int | None) -> BehindArchive | None:
     if archived_end_offset is None or facts.stable_end_offset >= archived_end_offset:
-        return ""
-    return (
-        f"the archive ends at offset {archived_end_offset}, this broker knows offsets to be stable below "
-        f"{facts.stable_end_offset} only: nothing to do until it has caught up"
-    )
+        return None
+    return BehindArchive(archived_end_offset, facts.stable_end_offset)
 
 
 def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:
@@ -143,33 +151,33 @@ def _ready_prefix(
     now_ms: int,
     settling: Settling,
     rolled_ms: Mapping[int, int],
-) -> tuple[int, str, int | None]:
+) -> tuple[int, WaitReason | None, int | None]:
     previous_end = pending[0].base_offset
     for number, segment in enumerate(pending):
         if segment.base_offset != previous_end:
-            return number, f"{segment} does not begin where its predecessor ends ({previous_end})", None
+            return number, NotContiguous(segment.base_offset, previous_end), None
         previous_end = segment.end_offset
         rolled_ago_ms = now_ms - rolled_ms.get(segment.end_offset, now_ms)
         if segment.end_offset > facts.stable_end_offset:
-            reason = f"{segment} reaches beyond the stable end {facts.stable_end_offset}{_what_holds_it(facts)}"
             # Replicas follow in a moment, transactions may take their time.
-            return number, reason, max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
+            soon_ms = max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
+            return number, _what_holds(segment, facts), soon_ms
         age_ms = now_ms - newest_change_ms(segment)
         # A leader that answers under its epoch has its recovery behind it.
         if 0 <= age_ms < settling.settle_ms and not facts.transactions_decided:
-            waits = f"waits until unchanged for {settling.settle_ms / 1000:g} s"
-            return number, f"{segment} changed {age_ms // 1000} s ago; {waits}", settling.settle_ms - age_ms
+            reason = RecentlyChanged(segment.base_offset, settling.settle_ms, age_ms)
+            return number, reason, settling.settle_ms - age_ms
         if segment.snapshot is None and 0 <= rolled_ago_ms < settling.snapshot_grace_ms:
             wait_ms = settling.snapshot_grace_ms - rolled_ago_ms
-            reason = f"{segment} was rolled at least {rolled_ago_ms} ms ago and its producer snapshot may still come"
-            return number, reason, wait_ms
-    return len(pending), "", None
+            return number, SnapshotGrace(segment.base_offset, rolled_ago_ms), wait_ms
+    return len(pending), None, None
 
 
-def _what_holds_it(facts: PartitionFacts) -> str:
+def _what_holds(segment: SegmentFiles, facts: PartitionFacts) -> WaitReason:
     if facts.transaction_open:
-        return ", where a transaction began that is not decided yet"
-    return ", the high watermark: replicas in sync lack what is above" if facts.transactions_decided else ""
+        return AboveLastStableOffset(segment.base_offset, facts.stable_end_offset)
+    above = AboveHighWatermark if facts.transactions_decided else AboveCheckpoints
+    return above(segment.base_offset, facts.stable_end_offset)
 
 
 def _rolled_at_the_latest_ms(files: PartitionFiles, now_ms: int, first_seen_ms: Mapping[int, int]) -> dict[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from sidecar.clock import Clock
+from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
@@ -39,8 +40,8 @@ def within_queue(work: Sequence[Work], room: int) -> list[Work]:
         room -= more
         kept, later = plan.segments[: own + more], plan.segments[own + more :]
         if later:
-            reason = "the queue is full; the next round goes on"
-            plan = replace(plan, segments=kept, waiting=(*later, *plan.waiting), reason=reason, look_again_ms=0)
+            waiting = (*later, *plan.waiting)
+            plan = replace(plan, segments=kept, waiting=waiting, reason=Wait.NOT_ADMITTED, look_again_ms=0)
         cut.append((archiver, plan))
     return cut
 

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from functools import partial
 from threading import Event
 
-from sidecar.broker.files import NOT_LEADING
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
 from sidecar.metrics import Metrics
+from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.clock_watch import ClockWatch
@@ -87,7 +87,7 @@ class RoundLoop:
         wait_s = START_WAIT_S_FIRST
         self._reporter.about(self._settings.store.url, "")
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
-            self._reporter.no_leadership(NOT_LEADING)
+            self._reporter.no_leadership(render(Wait.LEADERSHIP_NOT_ON_DISK))
         while not self._stop.is_set():
             taken_over = self._take_over()
             if taken_over is not None:
@@ -198,7 +198,7 @@ class RoundLoop:
             report = rounds.run_once(lambda _partition, _segment: self._health.beat())
         except SidecarError as error:
             # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
-            self._reporter.cycle_failed(error, tools.facts.state().away)
+            self._reporter.cycle_failed(error, tools.facts.state().refused)
             return RoundReport(is_complete=False)
         # Before the end of the first round is told: else a probe would see a process ready that is not.
         if report.found_nothing:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sidecar.discovery.scan import ScanProblem
 from sidecar.errors import SidecarError, StoreError
+from sidecar.partition.wait_reason import Away, render
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.reporting.health_reporter import CycleConditions
@@ -18,7 +19,7 @@ class RoundReport:
 
     `resting`: how partitions ended that failed not long ago and were left alone this time.
     `led`: partitions with an archive that this broker leads. `is_complete`: False where not even a look was possible.
-    `broker_away`: why the broker could not be asked, "" if it could. `missing_rights`: what it does not let us ask.
+    `broker_away`: why the broker could not be asked, None if it could. `missing_rights`: what it does not let us ask.
     `look_again_s`: when the next round will have something to do for all that is known now. `scan_s`: how long the look at
     the disks took.
     """
@@ -30,7 +31,7 @@ class RoundReport:
     look_again_s: float = math.inf
     scan_s: float = 0.0
     is_complete: bool = True
-    broker_away: str = ""
+    broker_away: Away | None = None
     missing_rights: tuple[str, ...] = ()
 
     @property
@@ -45,7 +46,7 @@ class RoundReport:
         return CycleConditions(
             tuple(str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)),
             tuple(str(problem.error) for problem in self.problems if problem.topic_partition is None),
-            self.broker_away,
+            render(self.broker_away),
             self.missing_rights,
             tuple(str(problem.error) for problem in self.problems),
         )

@@ -62,7 +62,7 @@ class RoundTurns:
             facts = self.tools.facts.partition(files)
             return self._archived(archiver, archiver.plan(listed_anew(files), facts))
         except SidecarError as error:
-            return PartitionOutcome(files, reason=str(error), error=error)
+            return PartitionOutcome(files, error=error)
 
     def _archived(self, archiver: PartitionArchiver, plan: PartitionPlan) -> PartitionOutcome:
         def committed(segment: ArchivedSegment) -> None:

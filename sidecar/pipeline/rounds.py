@@ -21,6 +21,7 @@ from sidecar.partition.domain_events import (
     PartitionFailed,
     PartitionsChecked,
 )
+from sidecar.partition.wait_reason import render
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.last_listed import LastListed
 from sidecar.pipeline.long_waits import LongWaits
@@ -106,7 +107,7 @@ class Rounds:
                 statuses.append(archiver.status(files, planned, None))
                 work.append((archiver, planned))
             else:
-                report.outcomes.append(PartitionOutcome(files, reason=str(planned), error=planned))
+                report.outcomes.append(PartitionOutcome(files, error=planned))
                 statuses.append(archiver.status(files, None, report.outcomes[-1]))
         self._tools.emit(PartitionsChecked(tuple(statuses), frozenset(self._archivers)))
         state = self._tools.facts.state()
@@ -215,5 +216,5 @@ class Rounds:
             until_s = self._tools.clock.monotonic_s() + self._tools.policy.retry_wait_s
             self._resting[outcome.files.topic_partition] = _Rest(until_s, outcome)
             self._tools.emit(PartitionFailed(outcome.files.topic_partition, outcome.error))
-        elif outcome.reason:
-            _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=outcome.reason)
+        elif outcome.reason is not None:
+            _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=render(outcome.reason))

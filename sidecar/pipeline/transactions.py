@@ -10,6 +10,7 @@ import numpy as np
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_file
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.partition.wait_reason import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,10 @@ class OpenTransactions:
         return min(self.first_offsets.items(), key=lambda item: item[1])
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> OpenTransaction:
         """Why the segment may not be archived yet."""
         producer_id, first_offset = self.oldest
-        return (
-            f"{self.segment} waits for a transaction of producer {producer_id}, open since offset {first_offset} and not "
-            f"decided below {self.stable_end_offset}"
-        )
+        return OpenTransaction(self.segment.base_offset, producer_id, first_offset, self.stable_end_offset)
 
 
 def undecided_transactions(

@@ -39,6 +39,7 @@ class PartitionFigures:
     """One partition: its status, what is archived of it, what is on its way, and how much came since the start.
 
     `stands_since_ms`: since when segments wait and none of them was archived, as far as this process knows; None if none waits.
+    `reason`: why it waits or stopped, in words without secrets.
     """
 
     status: PartitionStatus
@@ -46,6 +47,7 @@ class PartitionFigures:
     uploads: tuple[Upload, ...]
     segments_archived: int
     stands_since_ms: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from sidecar.clock import Clock
-
-FIRST_ANSWER: Final = "waiting for its first answer"
-"""A reason that begins with this is a wait at the start, and no fault."""
 
 
 class Health:
@@ -32,6 +29,7 @@ class Health:
         self._lock = threading.Lock()
         self._beaten_s = clock.monotonic_s()
         self._unmet = {condition: redact(reason) for condition, reason in (conditions or {}).items()}
+        self._awaited = frozenset(self._unmet)
         self._status: Mapping[str, Any] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
 
@@ -44,11 +42,13 @@ class Health:
         """This no longer keeps us from our work."""
         with self._lock:
             self._unmet.pop(condition, None)
+            self._awaited -= {condition}
 
     def unmet(self, condition: str, reason: str) -> None:
         """This keeps us from our work, for a reason that a person can read."""
         with self._lock:
             self._unmet[condition] = self._redact(reason)
+            self._awaited -= {condition}
 
     def publish(self, status: Mapping[str, Any]) -> None:
         """Replace what `/status` shows. The value must not be changed afterwards."""
@@ -69,6 +69,11 @@ class Health:
         """What keeps the process from its work, by condition; empty if nothing does."""
         with self._lock:
             return dict(self._unmet)
+
+    def awaited(self) -> frozenset[str]:
+        """Conditions that nothing is known of since the start: the process waits for them, which is no fault."""
+        with self._lock:
+            return self._awaited
 
     def status(self) -> Mapping[str, Any]:
         """JSON-able: what the process is doing."""

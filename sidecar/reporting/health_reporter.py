@@ -12,7 +12,7 @@ from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.reporting.advice import advised
 from sidecar.reporting.cleaner_report import CleanerReport
-from sidecar.reporting.health import FIRST_ANSWER, Health
+from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ _IS_PINNED = "uploads wait; new segments of partitions whose archive was read ar
 def conditions_at_start(url: str) -> dict[str, str]:
     """What `run` waits for at its start, and why. `url`: the store's."""
     return {
-        "store": f"{FIRST_ANSWER} at {url}",
+        "store": f"waiting for its first answer at {url}",
         "first_round": "it begins once the store has answered; until then no partition is listed, planned or pinned",
     }
 
@@ -137,12 +137,9 @@ class HealthReporter:
         self._failed("store", StoreUnavailable.__name__, why)
         _log.warning("store_silent", error=why, effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED)
 
-    def cycle_failed(self, error: SidecarError, broker_away: str) -> None:
-        """Not even a scan was possible. `broker_away`: why the broker cannot be asked, "" if it can be.
-
-        A disk that dies may take the broker with it: only the very error that tells of the broker is its condition's.
-        """
-        condition = "broker" if str(error) == broker_away else _condition_of(error)
+    def cycle_failed(self, error: SidecarError, refused: SettingsError | None) -> None:
+        """Not even a scan was possible. `refused`: see `FactsState`: that very error belongs to the broker's condition."""
+        condition = "broker" if error is refused else _condition_of(error)
         self._metrics.failed(type(error).__name__)
         self.health.unmet(condition, str(error))
         self._status.failed(condition, type(error).__name__, advised(error))

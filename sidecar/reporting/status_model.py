@@ -12,6 +12,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.model import SegmentFiles, TopicPartition
 from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import render
 from sidecar.reporting.advice import advised
 from sidecar.reporting.figures import PartitionFigures, RecentError, StatusFigures, Upload
 from sidecar.reporting.history import History
@@ -110,13 +111,14 @@ class StatusModel:
     def _put(self, status: PartitionStatus) -> None:
         """Show this status, and since when the archive's end has not moved although segments wait."""
         name = status.topic_partition
-        if status.reason:
-            status = replace(status, reason=self._redact(status.reason)[:ERROR_TEXT_MAX])
         self._statuses[name] = status
         if not (status.leads and status.pending_segments):
             self._stands.pop(name, None)
         elif self._stands.get(name, (-1, 0))[0] != status.archived_end_offset:
             self._stands[name] = status.archived_end_offset, self._clock.now_ms()
+
+    def _reason(self, status: PartitionStatus) -> str:
+        return self._redact(status.error_text or render(status.reason))[:ERROR_TEXT_MAX]
 
     def _commit(self, event: events.SegmentCommitted) -> None:
         name, entry = event.segment.topic_partition, event.entry
@@ -188,6 +190,7 @@ class StatusModel:
                         tuple(by_partition.get(name, ())),
                         self._archived[name],
                         self._stands[name][1] if name in self._stands else None,
+                        self._reason(self._statuses[name]),
                     )
                     for name in sorted(self._statuses)
                 ),

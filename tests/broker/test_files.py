@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.broker.files import NOT_LEADING, FileBrokerFacts
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import CorruptFile, PartitionError, SettingsError
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.wait_reason import Wait, render
 from sidecar.ports import BrokerFacts
 
 ORDERS = TopicPartition("orders", 0)
@@ -98,15 +99,15 @@ def test_stable_is_what_is_replicated_and_flushed(
     log_dir = a_log_dir(tmp_path, high_watermark=high_watermark, recovery_point=recovery_point)
     (log_dir / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n7 30\n")
     found = FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir))
-    assert (found.stable_end_offset, found.leads, found.leader_epoch, found.reason) == (stable, True, 7, "")
+    assert (found.stable_end_offset, found.leads, found.leader_epoch, found.reason) == (stable, True, 7, None)
     assert (found.topic_partition, found.topic_id) == (ORDERS, "ASNFZ4mrze_-3LqYdlQyEA")
 
 
 def test_leadership_is_never_guessed(tmp_path: Path) -> None:
     log_dir = a_log_dir(tmp_path, high_watermark=9, recovery_point=9)
     found = FileBrokerFacts([log_dir]).partition(files_of(log_dir))
-    assert (found.leads, found.reason, found.stable_end_offset) == (False, NOT_LEADING, 9)
-    assert "--assume-leader" in found.reason
+    assert (found.leads, found.reason, found.stable_end_offset) == (False, Wait.LEADERSHIP_NOT_ON_DISK, 9)
+    assert "--assume-leader" in render(found.reason)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +124,14 @@ def test_without_a_checkpoint_nothing_is_stable(
     log_dir = a_log_dir(tmp_path, high_watermark=offsets[0], recovery_point=offsets[1])
     found = FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir))
     assert found.stable_end_offset == 0
-    assert reason in found.reason
+    assert reason in render(found.reason)
 
 
 def test_a_partition_without_an_entry_has_nothing_stable(tmp_path: Path) -> None:
     log_dir = a_log_dir(tmp_path, high_watermark=9, recovery_point=9)
     found = FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir, TopicPartition("new", 0)))
     assert found.stable_end_offset == 0
-    assert "replication-offset-checkpoint has no entry for new-0" in found.reason
+    assert "replication-offset-checkpoint has no entry for new-0" in render(found.reason)
 
 
 def test_a_malformed_checkpoint_stops_its_log_dir_only(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_partition_of_another_log_dir_has_nothing_stable(tmp_path: Path) -> No
     facts = FileBrokerFacts([a_log_dir(tmp_path, high_watermark=9, recovery_point=9)], assume_leader=True)
     found = facts.partition(files_of(tmp_path / "elsewhere"))
     assert (found.stable_end_offset, found.leader_epoch) == (0, -1)
-    assert "none of the configured log dirs" in found.reason
+    assert "none of the configured log dirs" in render(found.reason)
 
 
 def test_a_malformed_leader_epoch_checkpoint_is_an_error(tmp_path: Path) -> None:

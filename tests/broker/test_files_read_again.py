@@ -13,6 +13,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.log_dir_state import read_log_dir_state
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile
+from sidecar.partition.wait_reason import render
 from tests.broker.test_files import ORDERS, a_log_dir, files_of
 
 EPOCHS = "0\n1\n{epoch} 0\n"
@@ -137,7 +138,7 @@ def test_checkpoints_are_decoded_where_their_bytes_are_others(
     assert facts.partition(files_of(log_dir)).stable_end_offset == 6
     (log_dir / name).unlink()
     facts.refresh()
-    assert "does not exist" in facts.partition(files_of(log_dir)).reason
+    assert "does not exist" in render(facts.partition(files_of(log_dir)).reason)
 
 
 def test_a_checkpoint_that_was_damaged_and_mended_is_believed_again(tmp_path: Path) -> None:

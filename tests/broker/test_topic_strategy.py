@@ -90,7 +90,7 @@ def test_the_effective_policy_names_what_wins(
     @contextmanager
     def facts(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(
-            refresh=lambda: None, policy=lambda _topic: told(), state=lambda: SimpleNamespace(away="")
+            refresh=lambda: None, policy=lambda _topic: told(), state=lambda: SimpleNamespace(away=None)
         )
 
     monkeypatch.setattr(shown, "open_facts", facts)

@@ -80,7 +80,7 @@ def headline(loop: Loop) -> str:
     figures = loop.status.figures()
     rows = [row_of(found, {}) for found in figures.partitions]
     status = {**loop.health.status(), "not_ready": loop.health.not_ready()}
-    return summary_of(rows, figures, status, None, SystemClock().now_ms()).headline
+    return summary_of(rows, figures, status, loop.health.awaited(), None, SystemClock().now_ms()).headline
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def test_a_real_log_dir_is_found_as_its_broker_knew_it(version: str) -> None:
         # After a clean shutdown the checkpoints are complete: everything is stable.
         assert found.stable_end_offset == partition["high_watermark"], files.topic_partition
         assert found.log_start_offset == partition["log_start_offset"], files.topic_partition
-        assert (found.leads, found.reason) == (True, "")
+        assert (found.leads, found.reason) == (True, None)
         assert not files.unstable
         assert files.active_base_offset is not None
         ends = [segment.end_offset for segment in files.segments]

@@ -17,6 +17,7 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, PartitionFiles
+from sidecar.partition.wait_reason import NotLeader
 from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
@@ -88,7 +89,7 @@ class Facts:
             leader_epoch=broker.leader_epoch,
             stable_end_offset=broker.log.last_stable_offset if self.asks else broker.log.end_offset,
             log_start_offset=broker.log_start_offset,
-            reason="" if leads else "another leads",
+            reason=None if leads else NotLeader(),
             transactions_decided=self.asks,
             transaction_open=self.asks and bool(broker.log.open),
             cluster_start_offset=broker.log_start_offset if self.asks else None,

@@ -9,6 +9,7 @@ from sidecar.archive.extent import ArchiveExtent
 from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.partition.domain_events import ExtentChanged, PartitionsChecked
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import Wait, render
 from sidecar.reporting.figures import PartitionFigures, Upload
 from sidecar.reporting.status_model import StatusModel
 from tests.pipeline.archived import segment
@@ -43,7 +44,8 @@ def figures(
 ) -> PartitionFigures:
     """What the model would say of a partition."""
     sent = tuple(Upload(look.topic_partition, *offsets, 1000, NOW_MS) for offsets in uploads)
-    return PartitionFigures(look, ArchiveExtent().grown(segments, holes), sent, 0, stands_since_ms)
+    reason = look.error_text or render(look.reason)
+    return PartitionFigures(look, ArchiveExtent().grown(segments, holes), sent, 0, stands_since_ms, reason)
 
 
 def fill(model: StatusModel, looks: Sequence[PartitionStatus]) -> None:
@@ -58,11 +60,11 @@ def thousand() -> list[PartitionStatus]:
     """1,000 partitions of 100 topics; a few need a person."""
     looks = [a_look(f"topic-{number // 10:02d}-{number % 10}") for number in range(1000)]
     looks[617] = waiting(
-        "topic-61-7", deadline_ms=NOW_MS + HOUR_MS // 2, at_risk_end_offset=100, reason="the store is slow"
+        "topic-61-7", deadline_ms=NOW_MS + HOUR_MS // 2, at_risk_end_offset=100, reason=Wait.NOT_ADMITTED
     )
-    looks[305] = waiting("topic-30-5", hole=(80, 90), error="CoverageHole", reason="offsets are gone")
+    looks[305] = waiting("topic-30-5", hole=(80, 90), error="CoverageHole", error_text="offsets are gone")
     looks[44] = waiting(
-        "topic-04-4", error="CorruptFile", reason="byte 17: expected 2, found <script>alert(1)</script>"
+        "topic-04-4", error="CorruptFile", error_text="byte 17: expected 2, found <script>alert(1)</script>"
     )
     looks[999] = a_look("topic-99-9", leads=False)
     return looks

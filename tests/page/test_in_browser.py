@@ -15,6 +15,7 @@ from sidecar.config import HttpSettings
 from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import PartitionChecked
+from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.browser import browser
@@ -170,9 +171,9 @@ def test_it_changes_while_one_looks_and_keeps_the_focus(page: Page, site: Site) 
     page.goto("/?q=topic-77")
     link = page.get_by_role("columnheader", name="Waiting").get_by_role("link")
     link.focus()
-    site.model.handle(PartitionChecked(waiting("topic-77-7", reason="an open transaction")))
+    site.model.handle(PartitionChecked(waiting("topic-77-7", reason=OpenTransaction(0, 7, 5, 9))))
     site.clock.advance_ms(3_000)
-    expect(page.locator("tr.why")).to_contain_text("an open transaction", timeout=LIVE_MS)
+    expect(page.locator("tr.why")).to_contain_text("a transaction of producer 7", timeout=LIVE_MS)
     expect(page.get_by_label("Search")).to_have_value("topic-77")
     expect(link).to_be_focused()
 
@@ -244,9 +245,9 @@ def test_a_person_with_the_token_sees_the_page_and_its_updates(chromium: Browser
         page = context.new_page()
         page.goto(f"{site.url}?q=topic-77")
         assert page.evaluate("getComputedStyle(document.querySelector('.tiles')).display") == "grid"
-        site.model.handle(PartitionChecked(waiting("topic-77-7", reason="an open transaction")))
+        site.model.handle(PartitionChecked(waiting("topic-77-7", reason=OpenTransaction(0, 7, 5, 9))))
         site.clock.advance_ms(3_000)
-        expect(page.locator("tr.why")).to_contain_text("an open transaction", timeout=LIVE_MS)
+        expect(page.locator("tr.why")).to_contain_text("a transaction of producer 7", timeout=LIVE_MS)
         context.close()
 
 

@@ -57,7 +57,7 @@ def test_the_page_renders_before_anything_is_known(rig: Rig) -> None:
 
 def test_nothing_that_is_told_becomes_markup(rig: Rig) -> None:
     rig.model.about(NASTY, NASTY)
-    fill(rig.model, [a_look(f"{NASTY}-0", error="CorruptFile", pending_segments=1, reason=NASTY)])
+    fill(rig.model, [a_look(f"{NASTY}-0", error="CorruptFile", pending_segments=1, error_text=NASTY)])
     rig.model.failed(NASTY, NASTY, NASTY)
     rig.health.unmet("store", NASTY)
     stalled = {"topic": NASTY, "partition": 0, "stalled_s": 1, "dirty_bytes": 1}

@@ -13,6 +13,7 @@ from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import Summary, summary_of
 from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import AboveHighWatermark, OpenTransaction
 from sidecar.reporting.figures import PartitionFigures, StatusFigures
 from sidecar.reporting.health_reporter import conditions_at_start
 from sidecar.reporting.history import Sample
@@ -26,20 +27,22 @@ def board(*partitions: PartitionFigures, **snapshots: int) -> StatusFigures:
     return StatusFigures("s3://bucket", "host/1", NOW_MS, partitions, uploads, (), Counter(snapshots), ())
 
 
+AT_START = conditions_at_start("s3://bucket")
 WAITS = "waiting for its first answer at s3://bucket"
 
 
 def summary(figures: StatusFigures, **changes: object) -> Summary:
     rows = [row_of(partition, {}) for partition in figures.partitions]
-    stalled_s = changes.pop("stalled_s", None)
-    return summary_of(rows, figures, {"not_ready": {}, **changes}, stalled_s, NOW_MS)  # type: ignore[arg-type]
+    awaited, stalled_s = changes.pop("awaited", ()), changes.pop("stalled_s", None)
+    return summary_of(rows, figures, {"not_ready": {}, **changes}, awaited, stalled_s, NOW_MS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("found", "tone", "headline"),
     [
         (summary(board()), "busy", "No partitions"),
-        (summary(board(), not_ready=conditions_at_start("s3://bucket")), "busy", f"Starting: store: {WAITS}"),
+        (summary(board(), not_ready=AT_START, awaited=AT_START), "busy", f"Starting: store: {WAITS}"),
+        (summary(board(), not_ready=AT_START), "bad", "Needs attention"),
         (summary(board(), not_ready={"first_round": "not over"}), "busy", "Starting: the first check"),
         (summary(board(), not_ready={"first_round": "", "store": "no answer"}), "bad", "Needs attention"),
         (summary(board(figures(a_look()))), "good", "Every rolled segment is archived"),
@@ -109,7 +112,7 @@ def test_refused_settings_and_missing_rights_are_told() -> None:
     ("look", "advice"),
     [
         (
-            waiting(at_risk_end_offset=90, reason="waits for a transaction of producer 7"),
+            waiting(at_risk_end_offset=90, reason=OpenTransaction(0, 7, 5, 9)),
             "kafka-transactions.sh find-hanging --topic orders --partition 0",
         ),
         (waiting(at_risk_end_offset=90, error="StoreUnavailable"), REMEDIES["StoreUnavailable"]),
@@ -122,12 +125,10 @@ def test_a_row_in_trouble_says_what_to_do(look: PartitionStatus, advice: str) ->
 
 
 def test_where_nothing_is_to_be_done_or_the_text_says_it_nothing_is_said() -> None:
-    hole = waiting(hole=(80, 90), error="CoverageHole", reason="offsets are gone; set run.record_lost to go on")
+    hole = waiting(hole=(80, 90), error="CoverageHole", error_text="offsets are gone; set run.record_lost to go on")
     assert row_of(figures(hole), {}).advice == ""
     assert row_of(figures(waiting()), {}).advice == ""
-    replicas = waiting(
-        at_risk_end_offset=90, reason="reaches beyond the stable end 5, the high watermark: replicas lag"
-    )
+    replicas = waiting(at_risk_end_offset=90, reason=AboveHighWatermark(0, 5))
     assert "transaction" not in row_of(figures(replicas), {}).advice
 
 

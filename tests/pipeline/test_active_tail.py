@@ -19,8 +19,9 @@ from sidecar.http.status_json import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.building import build_empty_batch
 from sidecar.model import PartitionFiles
+from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline import active_tail
-from sidecar.pipeline.active_tail import NOT_ROLLED, SCANNED_BYTES_MAX, ActiveTail
+from sidecar.pipeline.active_tail import SCANNED_BYTES_MAX, ActiveTail
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.retention_race import largest_timestamp_ms
 from sidecar.pipeline.rounds import Rounds
@@ -194,7 +195,7 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
         assert (found["active_deadline_ms"], found["reason"]) == (idle.newest_ms + 7 * DAY_MS, "")
         left_s, found = row(7 * DAY_MS - AT_RISK_MS // 2)
         assert left_s == AT_RISK_MS / 2000
-        assert (found["state"], found["reason"]) == ("at_risk", NOT_ROLLED)
+        assert (found["state"], found["reason"]) == ("at_risk", render(Wait.ACTIVE_SEGMENT_IDLE))
         idle.facts.topic_policy = replace(idle.facts.topic_policy, retention_ms=-1)
         left_s, found = row(7 * DAY_MS)
         assert (left_s, found["active_deadline_ms"], found["reason"]) == (math.inf, None, "")

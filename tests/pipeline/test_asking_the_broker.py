@@ -19,6 +19,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles
+from sidecar.partition.wait_reason import Away, BrokerAway, NotLeader
 from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import FactsState, PartitionFacts
 from sidecar.topic_policy import TopicPolicy
@@ -26,13 +27,15 @@ from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, remove_offsets, rolled_ranges, tools_for
 
+AWAY = BrokerAway("connection refused")
+
 
 @dataclass
 class Leadership:
     """The facts of the files, and over them what a broker would say of leadership."""
 
     files: FileBrokerFacts
-    away: str = ""
+    away: Away | None = None
     leads: bool = True
     epoch_at_commit: int | None = None
     stable_at_commit: int | None = None
@@ -63,7 +66,7 @@ class Leadership:
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         facts = self.files.partition(files)
-        reason = self.away or ("" if self.leads else "another leads")
+        reason = self.away or (None if self.leads else NotLeader())
         epoch = facts.leader_epoch if self.epoch is None else self.epoch
         start = self.cluster_start_offset
         facts = replace(facts, topic_id=files.topic_id or self.topic_id)
@@ -95,11 +98,11 @@ def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_
         assert not any(state.segments for state in archived_states(store).values())
         kept = {key for key in store.objects if key.endswith(".log")}
         assert kept
-        facts.away, facts.ask_before_away = "the broker does not answer", None
+        facts.away, facts.ask_before_away = AWAY, None
         report = rounds.run_once()
-        assert (report.errors, report.broker_away) == ([], "the broker does not answer")
+        assert (report.errors, report.broker_away) == ([], AWAY)
         assert not any(state.segments for state in archived_states(store).values())
-        facts.away = ""
+        facts.away = None
         assert rounds.run_once().errors == []
     assert {key for key in store.objects if key.endswith(".log")} >= kept
     states = archived_states(store)
@@ -136,7 +139,7 @@ def test_a_topic_that_was_made_anew_under_the_same_leader_epoch_is_seen_by_what_
         assert tools.journal.count() == 0
     found = next(outcome for outcome in report.outcomes if str(outcome.files.topic_partition) == "orders-0")
     assert type(found.error) is SegmentChanged
-    assert "the topic was made anew, or the leader came back with less of its log" in found.reason
+    assert "the topic was made anew, or the leader came back with less of its log" in str(found.error)
     assert ranges(archived_states(store)["orders-0"]) == spans[:2]
 
 
@@ -251,12 +254,12 @@ def test_what_is_archived_does_not_wait_while_the_broker_is_away(tmp_path: Path)
     with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
         sample = tools.metrics.registry.get_sample_value
         rounds = rounds_of(replace(tools, facts=facts), log_dir)
-        facts.away = "the broker does not answer"
+        facts.away = AWAY
         rounds.plan()
         assert (sample("tiered_sidecar_pending_segments") or 0) > 0  # nothing is archived yet
-        facts.away = ""
+        facts.away = None
         rounds.run_once()
-        facts.away = "the broker does not answer"
+        facts.away = AWAY
         rounds.plan()
         assert sample("tiered_sidecar_pending_segments") == 0
         assert sample("tiered_sidecar_oldest_pending_segment_age_seconds") == 0

@@ -14,6 +14,7 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, PartitionError
 from sidecar.model import PartitionFiles
+from sidecar.partition.wait_reason import Away, BrokerAway, NoStableOffset
 from sidecar.pipeline.backfill import ANSWER_WAIT_S, plan_answered
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
@@ -28,7 +29,7 @@ LOG_DIR = golden("4.3.0") / "logs"
 class Starting(FileBrokerFacts):
     """A broker that leads, but says nothing of `orders` at its first looks."""
 
-    def __init__(self, silent_looks: int, away: str = "") -> None:
+    def __init__(self, silent_looks: int, away: Away | None = None) -> None:
         self.looks, self.silent_looks, self.away = -1, silent_looks, away  # the first look is the constructor's
         super().__init__([LOG_DIR], assume_leader=True)
 
@@ -43,7 +44,7 @@ class Starting(FileBrokerFacts):
         facts = super().partition(files)
         if self.looks > self.silent_looks or files.topic_partition.topic != "orders":
             return facts
-        return replace(facts, leads=False, reason="UNKNOWN_LEADER_EPOCH", unanswered=True)
+        return replace(facts, leads=False, reason=NoStableOffset(4, "UNKNOWN_LEADER_EPOCH"), unanswered=True)
 
 
 def rounds_of(tools: Tools) -> Rounds:
@@ -76,7 +77,7 @@ def test_what_stays_unanswered_is_an_error_and_the_others_go_on(tmp_path: Path) 
 def test_a_broker_that_is_away_is_not_waited_for(tmp_path: Path) -> None:
     clock = ManualClock(0)
     with tools_for(LOG_DIR, MemoryStore(), tmp_path) as tools:
-        rounds = rounds_of(replace(tools, facts=Starting(1, away="connection refused")))
+        rounds = rounds_of(replace(tools, facts=Starting(1, away=BrokerAway("connection refused"))))
         with pytest.raises(BrokerUnavailable, match="connection refused"):
             plan_answered(rounds, clock)
     assert clock.monotonic_s() < ANSWER_WAIT_S

@@ -11,6 +11,7 @@ import pytest
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.wait_reason import Away, BrokerAway
 from sidecar.pipeline.cleaner_backlog import backlog_of
 from sidecar.pipeline.cleaner_watch import CleanerReport, CleanerWatch
 from sidecar.ports import FactsState, PartitionFacts
@@ -84,7 +85,7 @@ class Facts(FileBrokerFacts):
 
     topic_policy = TopicPolicy(cleanup_policy=COMPACT)
     stable_end_offset: int | None = None
-    away = ""
+    away: Away | None = None
 
     def state(self) -> FactsState:
         return replace(super().state(), away=self.away)
@@ -172,11 +173,11 @@ def test_nothing_stands_still_while_the_broker_is_down(tmp_path: Path) -> None:
     broker.cleans(0)
     watch = broker.watch()
     watch.look()
-    broker.facts.away = "the broker does not answer"
+    broker.facts.away = BrokerAway("no answer")
     for _ in range(3):
         broker.clock.advance_ms(50_000)
         assert stalled(watch.look()) == []
-    broker.facts.away = ""
+    broker.facts.away = None
     broker.clock.advance_ms(50_000)
     assert stalled(watch.look()) == []
     broker.clock.advance_ms(50_000)

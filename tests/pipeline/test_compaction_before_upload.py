@@ -20,6 +20,7 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.model import PartitionFiles, PartName, TopicPartition
+from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction import group_compactor, stages
 from sidecar.pipeline.compaction.directory import compact_directory
@@ -50,7 +51,7 @@ def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_t
     partition: str, tmp_path: Path
 ) -> None:
     with rig(tmp_path, partition) as held:
-        assert held.round().outcomes[0].reason.endswith("waits to be compacted before its upload")
+        assert isinstance(held.round().outcomes[0].reason, AwaitingCompaction)
         assert archived_states(held.store) == {}
         assert held.compactor.turn()
         report = held.round()

@@ -12,8 +12,8 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.model import PartitionFiles
+from sidecar.partition.wait_reason import Wait, WaitReason
 from sidecar.pipeline.held_files import HeldFiles
-from sidecar.pipeline.held_log import GONE_IN_DOUBT
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.sources import identity_of
 from sidecar.pipeline.tools import Tools
@@ -29,7 +29,7 @@ from tests.pipeline.rig import (
     rounds_over,
     tools_for,
 )
-from tests.pipeline.test_asking_the_broker import Leadership
+from tests.pipeline.test_asking_the_broker import AWAY, Leadership
 
 
 def listed(log_dir: Path) -> PartitionFiles:
@@ -61,15 +61,15 @@ class Answering(Leadership):
 @pytest.mark.parametrize(
     ("log_start_offsets", "planned", "reasons"),
     [
-        ([248], [0, 140, 248, 362], [""]),
-        ([140, 248], [0, 140, 248, 362], [GONE_IN_DOUBT, ""]),
-        ([None, None], [248, 362], [GONE_IN_DOUBT, ""]),
-        ([0, 0], [248, 362], [GONE_IN_DOUBT, ""]),
+        ([248], [0, 140, 248, 362], [None]),
+        ([140, 248], [0, 140, 248, 362], [Wait.AWAITING_LOG_START, None]),
+        ([None, None], [248, 362], [Wait.AWAITING_LOG_START, None]),
+        ([0, 0], [248, 362], [Wait.AWAITING_LOG_START, None]),
     ],
     ids=["told", "told at the next look", "not told", "nothing was deleted by the leader"],
 )
 def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
-    tmp_path: Path, log_start_offsets: list[int | None], planned: list[int], reasons: list[str]
+    tmp_path: Path, log_start_offsets: list[int | None], planned: list[int], reasons: list[WaitReason | None]
 ) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
@@ -135,10 +135,10 @@ def test_held_segments_outlive_a_broker_that_is_away_but_not_its_leadership(tmp_
         rounds.run_once()
         held = held_names(tools)
         assert len(held) > 3
-        facts.away = "the broker does not answer"
+        facts.away = AWAY
         rounds.run_once()
         assert held_names(tools) == held
-        facts.away, facts.leads = "", False
+        facts.away, facts.leads = None, False
         rounds.run_once()
         assert held_names(tools) == []
 

@@ -20,7 +20,7 @@ from sidecar.discovery.scan import ScanResult
 from sidecar.http.status_json import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.active_tail import HELD_OPEN, NOT_ROLLED
+from sidecar.partition.wait_reason import BrokerAway, Wait, render
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.held_tail import HOLD_MS
 from sidecar.pipeline.partition_status import AT_RISK_MS
@@ -163,7 +163,11 @@ def test_what_is_held_is_not_told_to_be_at_risk(tmp_path: Path) -> None:
         for left_ms in (AT_RISK_MS, 1, -AT_RISK_MS):
             idle.at(left_ms)
             row = idle.row()
-            assert (row["active_deadline_ms"], row["reason"], row["state"]) == (None, HELD_OPEN, "archived")
+            assert (row["active_deadline_ms"], row["reason"], row["state"]) == (
+                None,
+                render(Wait.ACTIVE_SEGMENT_PINNED),
+                "archived",
+            )
             assert sample("tiered_sidecar_data_at_risk_in_seconds") == math.inf
 
 
@@ -188,7 +192,7 @@ def test_what_is_not_held_is_told_to_be_at_risk_and_then_to_be_lost(
         idle.at(AT_RISK_MS // 2)
         idle.row()
         row = idle.row()
-        assert (row["state"], row["reason"]) == ("at_risk", NOT_ROLLED)
+        assert (row["state"], row["reason"]) == ("at_risk", render(Wait.ACTIVE_SEGMENT_IDLE))
         idle.asked.open = False
         idle.takes_all()
         assert idle.lost_above(3) == [(BASE, END)]
@@ -232,10 +236,10 @@ def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
         idle.at(AT_RISK_MS)
         idle.row()
         for number in range(3):
-            idle.asked.away = f"no answer {number}"
+            idle.asked.away = BrokerAway(f"no answer {number}")
             idle.row()
             assert held_names(idle.tools) == [BASE]
-        idle.asked.away = ""
+        idle.asked.away = None
         scan = idle.rounds._scan
 
         def vanishing() -> ScanResult:

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.broker.files import NOT_LEADING, FileBrokerFacts
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import CoverageHole
 from sidecar.model import PartitionFiles
+from sidecar.partition.wait_reason import (
+    AboveHighWatermark,
+    Away,
+    NoStableOffset,
+    OpenTransaction,
+    Wait,
+    WaitReason,
+    render,
+)
 from sidecar.pipeline.long_waits import LONG_WAIT_S, LongWaits
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import FactsState, PartitionFacts
@@ -22,10 +31,10 @@ from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.before_upload_rig import rig as before_upload_rig
 from tests.pipeline.rig import copy_partitions, tools_for
-from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
+from tests.pipeline.test_asking_the_broker import AWAY, Leadership, rounds_of
 
 EVENTS = {"segments_wait_long", "segments_wait_over"}
-HELD = "orders-0 [0, 140) reaches beyond the stable end {}, the high watermark: replicas in sync lack what is above"
+HELD = AboveHighWatermark(0, 100)
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +53,12 @@ class Looks:
     def __post_init__(self) -> None:
         self.waits = LongWaits(self.clock)
 
-    def plan(self, reason: str, waiting: int = 2, first: int = 0, **facts: Any) -> PartitionPlan:
+    def plan(self, reason: WaitReason | None, waiting: int = 2, first: int = 0, **facts: Any) -> PartitionPlan:
         told = PartitionFacts(self.files.topic_partition, None, **{"leads": True, **facts}, **EPOCH_AND_ENDS)
         return PartitionPlan(self.files, told, (), self.files.segments[first : first + waiting], reason)
 
     def look(
-        self, after_s: float, *plans: PartitionPlan, away: str = "", is_present: bool = True
+        self, after_s: float, *plans: PartitionPlan, away: Away | None = None, is_present: bool = True
     ) -> list[tuple[str, int]]:
         self.clock.sleep_s(after_s)
         present = {self.files.topic_partition} if is_present else set()
@@ -71,29 +80,45 @@ def looks(files: PartitionFiles) -> Looks:
 
 
 def test_it_is_told_once_when_it_has_lasted_and_once_when_it_is_over(looks: Looks) -> None:
-    waits = looks.plan(HELD.format(100))
+    waits = looks.plan(HELD)
     assert looks.look(0, waits) == []
     assert looks.look(LONG_WAIT_S - 1, waits) == []
     assert looks.look(1, waits) == [("segments_wait_long", 300)]
     assert looks.look(5 * LONG_WAIT_S, waits) == []
-    assert looks.look(1, looks.plan("", waiting=0)) == [("segments_wait_over", 1801)]
-    assert looks.look(LONG_WAIT_S, looks.plan("", waiting=0)) == []
+    assert looks.look(1, looks.plan(None, waiting=0)) == [("segments_wait_over", 1801)]
+    assert looks.look(LONG_WAIT_S, looks.plan(None, waiting=0)) == []
 
 
 def test_figures_in_a_reason_make_no_other_one(looks: Looks) -> None:
-    assert looks.look(0, looks.plan(HELD.format(100))) == []
-    assert looks.look(LONG_WAIT_S, looks.plan(HELD.format(139))) == [("segments_wait_long", 300)]
+    assert looks.look(0, looks.plan(HELD)) == []
+    assert looks.look(LONG_WAIT_S, looks.plan(AboveHighWatermark(0, 139))) == [("segments_wait_long", 300)]
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [
+        (OpenTransaction(0, 7, 50, 139), [("segments_wait_long", 300)]),
+        (OpenTransaction(0, 7, 90, 139), []),
+        (OpenTransaction(0, 8, 50, 139), []),
+        (OpenTransaction(140, 7, 50, 139), []),
+    ],
+)
+def test_another_transaction_or_segment_is_another_wait(
+    later: OpenTransaction, told: list[tuple[str, int]], looks: Looks
+) -> None:
+    assert looks.look(0, looks.plan(OpenTransaction(0, 7, 50, 100))) == []
+    assert looks.look(LONG_WAIT_S, looks.plan(later)) == told
 
 
 def test_a_partition_that_gets_on_does_not_wait(looks: Looks) -> None:
     for first in range(4):
-        assert looks.look(LONG_WAIT_S - 1, looks.plan(HELD.format(100), first=first)) == []
+        assert looks.look(LONG_WAIT_S - 1, looks.plan(HELD, first=first)) == []
 
 
 def test_another_reason_is_waited_for_anew(looks: Looks) -> None:
-    assert looks.look(0, looks.plan(HELD.format(100))) == []
-    assert looks.look(LONG_WAIT_S, looks.plan(HELD.format(100))) == [("segments_wait_long", 300)]
-    other = looks.plan("a compaction or split is in flight (.cleaned or .swap files)")
+    assert looks.look(0, looks.plan(HELD)) == []
+    assert looks.look(LONG_WAIT_S, looks.plan(HELD)) == [("segments_wait_long", 300)]
+    other = looks.plan(Wait.CLEANER_RUNNING)
     assert looks.look(1, other) == [("segments_wait_over", 301)]
     assert looks.look(LONG_WAIT_S, other) == [("segments_wait_long", 300)]
 
@@ -104,31 +129,31 @@ def test_another_reason_is_waited_for_anew(looks: Looks) -> None:
         {"facts": {"leads": False}},
         {"is_on_purpose": True},
         {"error": CoverageHole("told by itself")},
-        {"reason": ""},
+        {"reason": None},
         {"waiting": ()},
     ],
 )
 def test_what_is_right_at_rest_or_told_by_itself_is_not_told(changes: dict[str, Any], looks: Looks) -> None:
-    plan = looks.plan("a reason", **changes.pop("facts", {}))
+    plan = looks.plan(HELD, **changes.pop("facts", {}))
     for _ in range(3):
         assert looks.look(LONG_WAIT_S, replace(plan, **changes)) == []
 
 
 def test_a_leader_that_does_not_answer_is_told(looks: Looks) -> None:
-    plan = looks.plan("the leader does not tell its last stable offset", leads=False, unanswered=True)
+    plan = looks.plan(NoStableOffset(4, "no answer"), leads=False, unanswered=True)
     assert looks.look(0, plan) == []
     assert looks.look(LONG_WAIT_S, plan) == [("segments_wait_long", 300)]
 
 
 def test_a_broker_that_is_away_tells_nothing_new(looks: Looks) -> None:
-    waits, away = looks.plan(HELD.format(100)), looks.plan("the broker does not answer")
+    waits, away = looks.plan(HELD), looks.plan(AWAY)
     assert looks.look(0, waits) == []
-    assert looks.look(2 * LONG_WAIT_S, away, away="the broker does not answer") == []
+    assert looks.look(2 * LONG_WAIT_S, away, away=AWAY) == []
     assert looks.look(1, waits) == [("segments_wait_long", 601)]
 
 
 def test_a_partition_that_rests_waits_on_and_one_that_is_gone_does_not(looks: Looks) -> None:
-    waits = looks.plan(HELD.format(100))
+    waits = looks.plan(HELD)
     assert looks.look(0, waits) == []
     assert looks.look(LONG_WAIT_S) == []
     assert looks.look(1, waits) == [("segments_wait_long", 301)]
@@ -143,8 +168,10 @@ class Refusing(Leadership):
         return FactsState(None)
 
 
-@pytest.mark.parametrize(("reason", "told"), [("fenced by a later leader epoch", 1), (NOT_LEADING, 0)])
-def test_rounds_tell_it(reason: str, told: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reason", "told"), [(NoStableOffset(4, "FENCED_LEADER_EPOCH"), 1), (Wait.LEADERSHIP_NOT_ON_DISK, 0)]
+)
+def test_rounds_tell_it(reason: Any, told: int, tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), away=reason, leads=told > 0)
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
@@ -156,9 +183,9 @@ def test_rounds_tell_it(reason: str, told: int, tmp_path: Path) -> None:
                 tools.clock.sleep_s(LONG_WAIT_S / 2)
         found = [line for line in logs if line["event"] in EVENTS]
         assert [(line["event"], line["from_offset"], line["reason"]) for line in found] == [
-            ("segments_wait_long", 0, reason)
+            ("segments_wait_long", 0, render(reason))
         ] * told
-        facts.away, facts.leads = "", True
+        facts.away, facts.leads = None, True
         with capture_logs() as logs:
             rounds.run_once()
         assert [line["event"] for line in logs if line["event"] in EVENTS] == ["segments_wait_over"] * told

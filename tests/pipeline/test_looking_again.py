@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import SystemClock
+from sidecar.partition.wait_reason import SnapshotGrace
 from sidecar.pipeline import assembly
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.round_report import RoundReport
@@ -45,7 +46,7 @@ def test_the_snapshot_of_an_idle_topics_late_roll_is_waited_for(log_dir: Path, t
         rounds = rounds_over(tools, log_dir)
         report = rounds.run_once()
         assert ranges(archived_states(store)[PARTITION]) == spans[:-1]
-        assert "its producer snapshot may still come" in report.outcomes[0].reason
+        assert isinstance(report.outcomes[0].reason, SnapshotGrace)
         assert report.look_again_s == pytest.approx(4.9)
         # The active segment is written to all the time: what counts then is that it was there at the first look.
         tools.clock.advance_ms(5_000)  # type: ignore[attr-defined]

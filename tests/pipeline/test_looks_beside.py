@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.archive.actions import LossReason
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.domain_events import LossReason
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
@@ -171,13 +171,12 @@ def test_what_waits_for_long_is_told_though_every_look_falls_into_its_turn(last_
 def test_a_busy_partition_goes_on_telling_what_it_waits_for(last_in_line: Site) -> None:
     def reason() -> str:
         found = {
-            str(found.status.topic_partition): found.status
-            for found in status_of(last_in_line.tools).figures().partitions
+            str(found.status.topic_partition): found for found in status_of(last_in_line.tools).figures().partitions
         }
         return found[SECOND].reason
 
     before = reason()
-    assert "stable end 110" in before
+    assert "last stable offset 110" in before
     last_in_line.begin("upload")
     last_in_line.look()
     assert reason() == before

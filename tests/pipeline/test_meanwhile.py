@@ -12,8 +12,8 @@ import pytest
 
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnavailable
+from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.meanwhile import Busy
-from sidecar.pipeline.partition_turn import ROUND_IS_OVER
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
 from tests.fakes.memory_store import MemoryStore
@@ -178,7 +178,7 @@ def test_turns_that_have_not_begun_are_left_to_the_next_round_with_what_rolled_s
         made.look()
         report = made.end()
         assert report.errors == []
-        assert [one.reason for one in report.outcomes].count(ROUND_IS_OVER) >= 2
+        assert [one.reason for one in report.outcomes].count(Wait.ROUND_OVER) >= 2
         while made.rounds.run_once().look_again_s == 0:
             continue
         made.assert_whole()

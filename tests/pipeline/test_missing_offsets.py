@@ -19,6 +19,7 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import CoverageHole, SegmentChanged, StoreUnavailable
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
+from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.pipeline.batch_search import cut_segment
 from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.verify import verify_partition
@@ -198,7 +199,8 @@ def test_markers_that_are_lost_hold_no_segment_back(tmp_path: Path) -> None:
     log_of(log_dir, 603, "transactions-0").unlink()
     with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
         (outcome,) = archive(tools, log_dir).outcomes
-    assert "waits for a transaction of producer 11, open since offset 777" in outcome.reason
+    assert isinstance(outcome.reason, OpenTransaction)
+    assert (outcome.reason.producer_id, outcome.reason.first_offset) == (11, 777)
 
 
 def test_a_first_segment_that_is_empty_is_told_once_however_often_the_next_one_is_tried(tmp_path: Path) -> None:

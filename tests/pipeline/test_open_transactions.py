@@ -14,6 +14,7 @@ from producer_state.table import ProducerTable
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.pipeline.preparing import prepare_segment
 from sidecar.pipeline.transactions import OpenTransactions, look_ahead, undecided_transactions
 from tests.fakes.memory_store import MemoryStore
@@ -61,7 +62,8 @@ def test_a_hanging_transaction_takes_no_others_turn_and_is_not_read_again(reads:
     assert set(reads.values()) == {1}
     assert reports[-1].look_again_s == math.inf
     (waiting,) = (found for found in reports[-1].outcomes if found.reason)
-    assert "open since offset 777" in waiting.reason
+    assert isinstance(waiting.reason, OpenTransaction)
+    assert waiting.reason.first_offset == 777
     assert waiting.waiting == 3
 
 

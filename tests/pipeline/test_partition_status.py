@@ -44,7 +44,7 @@ def test_a_partition_waits_before_its_turn_and_is_archived_after_it(log_dir: Pat
         assert look.local_end_offset >= spans[-1][1]
         rounds.work(work, report)
         found = orders(tools)
-        assert (found.status.pending_segments, found.status.pending_bytes, found.status.reason) == (0, 0, "")
+        assert (found.status.pending_segments, found.status.pending_bytes, found.status.reason) == (0, 0, None)
         assert found.status.oldest_pending_ms is None
         assert (found.extent.segments, found.extent.end_offset) == (len(spans), spans[-1][1])
         assert (found.segments_archived, found.uploads) == (len(spans), ())
@@ -130,7 +130,8 @@ def test_a_partition_that_the_store_refuses_is_stopped_and_says_why(log_dir: Pat
         rounds_over(tools, log_dir).run_once()
         found = orders(tools)
         assert found.status.error == "StoreDenied"
-        assert found.status.reason
+        assert found.status.error_text
+        assert found.reason == found.status.error_text
         assert found.uploads == ()
         assert [error.kind for error in status_of(tools).figures().errors] == ["StoreDenied"]
 
@@ -145,7 +146,7 @@ def test_what_failed_stays_failed_until_it_has_come_through(log_dir: Path, tmp_p
         assert orders(tools).status.error == "StoreDenied"
         rounds.work(work, report)
         look = orders(tools).status
-        assert (look.error, look.reason, look.pending_segments) == (None, "", 0)
+        assert (look.error, look.reason, look.pending_segments) == (None, None, 0)
 
 
 def test_a_partition_that_is_not_led_waits_for_nothing(log_dir: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_bad_sector_stops_its_partition_and_no_other(
     with tools_for(log_dir, store, tmp_path) as tools:
         report = archive(tools, log_dir, "orders")
     os.close(directory)
-    errors = [outcome.reason for outcome in report.outcomes if outcome.error]
+    errors = [str(outcome.error) for outcome in report.outcomes if outcome.error]
     assert len(errors) == 1
     assert f"{bad}, at byte 0: cannot be read (Input/output error)" in errors[0]
     assert ranges(archived_states(store)["orders-1"]) == rolled_ranges(log_dir, "orders-1")

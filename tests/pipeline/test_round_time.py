@@ -11,7 +11,7 @@ from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.pipeline.partition_turn import ROUND_IS_OVER
+from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
@@ -47,7 +47,7 @@ def test_a_round_begins_no_segment_when_its_time_is_over(tmp_path: Path) -> None
         assert list(archived(first).values()) == [3], "of one partition only: the time is up"
         assert first.errors == []
         assert first.look_again_s == 0
-        assert [one.reason for one in first.outcomes] == [ROUND_IS_OVER] * len(PARTITIONS)
+        assert [one.reason for one in first.outcomes] == [Wait.ROUND_OVER] * len(PARTITIONS)
         assert sum(one.waiting for one in first.outcomes) == sum(len(rolled_ranges(log_dir, p)) for p in PARTITIONS) - 3
         second = rounds.run_once()
         assert archived(second).keys().isdisjoint(archived(first)), "who was not reached comes first"

@@ -55,7 +55,7 @@ def test_a_segment_that_does_not_end_exactly_is_not_archived(kind: str, tmp_path
     )
     with tools_for(copy, store, tmp_path / "state") as tools:
         report = archive(tools, copy, "orders")
-    stopped = {str(outcome.files.topic_partition): outcome.reason for outcome in report.outcomes if outcome.error}
+    stopped = {str(outcome.files.topic_partition): str(outcome.error) for outcome in report.outcomes if outcome.error}
     assert set(stopped) == {"orders-1"}
     assert str(first) in stopped["orders-1"]
     assert "orders-1" not in archived_states(store)
@@ -69,7 +69,7 @@ def test_an_index_that_disagrees_with_its_log_is_named_with_its_position(tmp_pat
     index.write_bytes(content)
     with tools_for(copy, store, tmp_path / "state") as tools:
         report = archive(tools, copy, "orders")
-    reasons = [outcome.reason for outcome in report.outcomes if outcome.error]
+    reasons = [str(outcome.error) for outcome in report.outcomes if outcome.error]
     assert len(reasons) == 1
     assert f"{index}, at byte 0" in reasons[0]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.model import TopicPartition
+from sidecar.partition.wait_reason import AboveCheckpoints, AboveHighWatermark, AboveLastStableOffset
 from sidecar.pipeline.plan import STABLE_SOON_MS, PartitionPlan, Settling, newest_change_ms, plan_partition
 from sidecar.ports import PartitionFacts
 from tests.pipeline.rig import copy_partitions
@@ -39,9 +40,10 @@ def test_a_segment_that_its_leader_does_not_call_stable_yet_is_looked_at_again_s
 def test_what_holds_back_the_stable_end_is_told(tmp_path: Path) -> None:
     """Transactions and replicas are mended at other places."""
     leader = planned(tmp_path / "leader", told_by_leader=True, stable_end_offset=0)
-    assert "stable end 0, the high watermark: replicas" in leader.reason
+    assert leader.reason == AboveHighWatermark(leader.waiting[0].base_offset, 0)
     held = plan_partition(
         leader.files, replace(leader.facts, transaction_open=True), None, now_ms=0, settling=Settling(0, 0)
     )
-    assert "stable end 0, where a transaction began" in held.reason
-    assert planned(tmp_path / "files", told_by_leader=False, stable_end_offset=0).reason.endswith("stable end 0")
+    assert held.reason == AboveLastStableOffset(held.waiting[0].base_offset, 0)
+    files_only = planned(tmp_path / "files", told_by_leader=False, stable_end_offset=0)
+    assert isinstance(files_only.reason, AboveCheckpoints)

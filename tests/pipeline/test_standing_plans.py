@@ -15,6 +15,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
 from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_turn import PartitionTurn
@@ -115,10 +116,10 @@ def test_a_rolled_segment_is_seen(idle: Idle) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"leads": False, "reason": "another leads"},
+        {"leads": False, "reason": NotLeader()},
         {"leader_epoch": 99},
         {"stable_end_offset": 1},
-        {"reason": "the broker does not answer"},
+        {"reason": BrokerAway("no answer")},
         {"topic_id": None},
         {"log_start_offset": 7},
         {"transactions_decided": True},
@@ -138,7 +139,7 @@ def test_changed_facts_are_seen_and_then_stand_themselves(idle: Idle, changes: d
 
 
 def test_who_leads_again_reads_the_archive_again(idle: Idle) -> None:
-    idle.facts.changes = {"leads": False, "reason": "another leads"}
+    idle.facts.changes = {"leads": False, "reason": NotLeader()}
     for expected in ({"plans": 1, "turns": 1, "requests": 0}, IDLE, IDLE):
         assert idle.round() == expected
     idle.facts.changes = {}
@@ -179,14 +180,14 @@ def a_plan(**changes: object) -> PartitionPlan:
 
 STATE = PartitionState(LINEAGE, None, 1)
 WAITING = (SegmentFiles(ORDERS, Path("/logs"), 0, 5, None, None, None, None, None),)  # type: ignore[arg-type]
-FOLLOWS = replace(a_plan().facts, leads=False, reason="another leads")
+FOLLOWS = replace(a_plan().facts, leads=False, reason=NotLeader())
 
 
 @pytest.mark.parametrize(
     ("plan", "state", "stands"),
     [
         (a_plan(), STATE, True),
-        (a_plan(reason="behind"), STATE, True),
+        (a_plan(reason=BehindArchive(9, 5)), STATE, True),
         (a_plan(), None, False),
         (a_plan(segments=WAITING), STATE, False),
         (a_plan(waiting=WAITING), STATE, False),

@@ -16,6 +16,7 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.wait_reason import BrokerAway
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.ports import BrokerFacts
 from tests.real.daemon import Daemon, eventually
@@ -94,7 +95,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
             broker.node_id,
             cluster_id_of(broker),
         )
-        assert (found.leads, found.leader_epoch, found.reason) == (True, 0, "")
+        assert (found.leads, found.leader_epoch, found.reason) == (True, 0, None)
         assert (found.stable_end_offset, found.cluster_start_offset) == (20, 0)
         assert found.transactions_decided
         assert "orders" in (facts.topics() or ())
@@ -142,7 +143,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         read_ms = facts.state().read_ms
         broker.stop()
         facts.refresh()
-        assert "does not answer" in facts.state().away
+        assert isinstance(facts.state().away, BrokerAway)
         assert facts.state().read_ms == read_ms
         assert facts.partition(files).reason == facts.state().away
         with pytest.raises(BrokerUnavailable):
@@ -151,7 +152,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
 
         def is_back() -> bool:
             facts.refresh()
-            return facts.partition(files).reason == ""
+            return facts.partition(files).reason is None
 
         eventually(is_back)
         assert facts.partition(files).leader_epoch >= 0
@@ -177,7 +178,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         stable = end_offset(broker, "payments")
         produce(broker, "payments", 60, open_one)
         # A segment that changed a moment ago waits for another reason at first.
-        eventually(lambda: "where a transaction began" in (daemon.partitions()["payments-0"]["reason"] or ""))
+        eventually(lambda: "a transaction that began there" in (daemon.partitions()["payments-0"]["reason"] or ""))
         assert daemon.partitions()["payments-0"]["segments_waiting"] > 0
         assert (daemon.archived_end("payments-0") or 0) <= stable
         open_one.commit_transaction(60)

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
+from sidecar.partition.wait_reason import render
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.ports import FactsState, PartitionFacts
 from sidecar.topic_policy import TopicPolicy
@@ -112,8 +113,8 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
     settings = {**guarded.settings, "store.url": (tmp_path / "archive").as_uri(), "run.state_dir": str(tmp_path / "s")}
     guarded.allow()
     found, state, _ = guarded.ask()
-    assert (found.leads, state.away) == (False, "")
-    assert "not authorized; allow it Describe on topic orders" in found.reason
+    assert (found.leads, state.away) == (False, None)
+    assert "not authorized; allow it Describe on topic orders" in render(found.reason)
     assert "--operation Describe --topic orders" in state.missing_rights[0]
     refused = run_program(settings, "backfill")
     assert "--operation Describe --topic orders" in refused.stderr
@@ -121,7 +122,7 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
 
     guarded.allow(TOPIC_DESCRIBE)
     found, state, policy = guarded.ask()
-    assert (found.leads, found.reason) == (True, "")
+    assert (found.leads, found.reason) == (True, None)
     assert policy.retention_ms is None
     assert "--operation DescribeConfigs --topic orders" in policy.origins["retention_ms"]
     assert [

@@ -17,7 +17,7 @@ from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.http.status_json import status_json
-from sidecar.pipeline.active_tail import HELD_OPEN
+from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.rounds import Rounds
@@ -72,7 +72,7 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
 
         def is_forecast() -> bool:
             seen[:] = look()
-            return (seen[0]["reason"], seen[1]["state"]) == (HELD_OPEN, "at_risk")
+            return (seen[0]["reason"], seen[1]["state"]) == (render(Wait.ACTIVE_SEGMENT_PINNED), "at_risk")
 
         eventually(is_forecast)
         assert (seen[0]["state"], seen[0]["active_deadline_ms"]) == ("nothing_rolled", None)

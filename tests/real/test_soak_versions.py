@@ -106,7 +106,7 @@ def test_an_open_transaction_holds_segments_back_and_its_end_lets_them_go_within
         _, active_base = active_bases([broker], [held.topic])[held]
         assert active_base > stable, "some segments have rolled above the last stable offset"
         # What lies below it goes up; then nothing more, look after look.
-        eventually(lambda: "stable end" in (sidecar.partitions()[str(held)]["reason"] or ""))
+        eventually(lambda: "last stable offset" in (sidecar.partitions()[str(held)]["reason"] or ""))
         watched_until_s = now_s() + 2 * SCAN_INTERVAL_S
         while now_s() < watched_until_s:
             assert archived.end(held) <= stable

@@ -20,6 +20,14 @@ def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:
     assert health.not_ready() == {"log_dirs": "unmounted"}
 
 
+def test_a_condition_is_awaited_until_something_is_known_of_it() -> None:
+    health = Health(ManualClock(), conditions={"store": "waiting", "first_round": "waiting"})
+    assert health.awaited() == {"store", "first_round"}
+    health.unmet("store", "no answer")
+    health.met("first_round")
+    assert health.awaited() == frozenset()
+
+
 def test_an_unready_process_is_healthy() -> None:
     clock = ManualClock()
     health = Health(clock, conditions={"archive": "not known yet"})

@@ -13,6 +13,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreUnavailable
 from sidecar.metrics import Metrics
+from sidecar.partition.wait_reason import WrongCluster
 from sidecar.ports import FactsState
 from sidecar.reporting.health import Health
 from sidecar.reporting.health_reporter import CycleConditions, HealthReporter, conditions_at_start
@@ -24,17 +25,18 @@ from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
 class ChangingCluster(FileBrokerFacts):
     """A broker whose address leads to another cluster from some moment on, until it does not any more."""
 
-    problem = ""
+    refused: SettingsError | None = None
 
     def state(self) -> FactsState:
         """See `BrokerFacts`."""
-        return replace(super().state(), away=self.problem)
+        away = None if self.refused is None else WrongCluster(str(self.refused))
+        return replace(super().state(), away=away, refused=self.refused)
 
     def refresh(self) -> None:
         """See `BrokerFacts`."""
         super().refresh()
-        if self.problem:
-            raise SettingsError(self.problem)
+        if self.refused is not None:
+            raise self.refused
 
 
 def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path
         tools = replace(made, facts=facts)
         rounds = rounds_over(tools, log_dir)
         for problem, away in (("", 0), ("the servers are of another cluster", 1), ("", 0)):
-            facts.problem = problem
+            facts.refused = SettingsError(problem) if problem else None
             if problem:
                 with pytest.raises(SettingsError):
                     rounds.run_once()
@@ -57,10 +59,11 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     clock = ManualClock(0)
     health = Health(clock)
     reporter = HealthReporter(clock, Metrics(clock), health)
-    reporter.cycle_failed(SettingsError("servers of another cluster"), "servers of another cluster")
+    refused = SettingsError("servers of another cluster")
+    reporter.cycle_failed(refused, refused)
     assert health.not_ready() == {"broker": "servers of another cluster"}
     reporter.cycle_ended(CycleConditions())
-    reporter.cycle_failed(SettingsError("no log dir can be read"), "")
+    reporter.cycle_failed(SettingsError("no log dir can be read"), refused)
     assert health.not_ready() == {"log_dirs": "no log dir can be read"}
 
 
@@ -76,18 +79,10 @@ def test_a_round_that_breaks_off_blames_what_broke_and_no_disk(error: SidecarErr
     clock = ManualClock(0)
     health = Health(clock)
     reporter = HealthReporter(clock, Metrics(clock), health)
-    reporter.cycle_failed(error, "")
+    reporter.cycle_failed(error, None)
     assert health.not_ready() == {condition: str(error)}
     reporter.cycle_ended(CycleConditions())
     assert health.not_ready() == {}
-
-
-def test_a_dead_disk_that_takes_the_broker_along_is_told_as_the_log_dirs() -> None:
-    clock = ManualClock(0)
-    health = Health(clock)
-    reporter = HealthReporter(clock, Metrics(clock), health)
-    reporter.cycle_failed(SettingsError("/data: Input/output error"), "the broker does not answer: connection refused")
-    assert health.not_ready() == {"log_dirs": "/data: Input/output error"}
 
 
 class WatchedHealth(Health):

@@ -9,6 +9,7 @@ import pytest
 
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.clock import ManualClock
+from sidecar.http.status_json import status_json
 from sidecar.model import FileIdentity, SegmentFiles, TopicPartition
 from sidecar.partition.domain_events import (
     BacklogChanged,
@@ -23,6 +24,7 @@ from sidecar.partition.domain_events import (
     SegmentUploadStarted,
 )
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import BrokerAway, Wait
 from sidecar.reporting.history import SAMPLE_EVERY_S, WINDOW_S
 from sidecar.reporting.status_model import ERROR_TEXT_MAX, ERRORS_MAX, StatusModel
 from tests.pipeline.archived import segment as archived_segment
@@ -122,16 +124,16 @@ def test_errors_are_counted_bounded_and_without_secrets() -> None:
     clock.advance_ms(500)
     model.failed("orders-7", "StoreDenied", "key hunter2 was refused")
     model.failed("store", "StoreUnavailable", "x" * 10_000)
-    model.handle(checked(status(reason="hunter2 is wrong")))
-    assert "hunter2" not in repr(model.figures())
-    model.handle(PartitionChecked(status(reason="hunter2 is still wrong")))
+    model.handle(checked(status(reason=BrokerAway("hunter2 is wrong"))))
+    assert "hunter2" not in repr(status_json(model))
+    model.handle(PartitionChecked(status(error_text="hunter2 is still wrong")))
     figures = model.figures()
-    assert figures.partitions[0].status.reason == "*** is still wrong"
+    assert figures.partitions[0].reason == "*** is still wrong"
     assert len(figures.errors) == ERRORS_MAX
     longest, again = figures.errors[:2]
     assert len(longest.text) == ERROR_TEXT_MAX
     assert (again.where, again.count, again.first_ms, again.last_ms) == ("orders-7", 2, 1_000, 1_500)
-    assert "hunter2" not in repr(figures)
+    assert "hunter2" not in repr(status_json(model))
 
 
 def test_every_change_is_a_new_version_and_looking_is_none() -> None:
@@ -140,7 +142,7 @@ def test_every_change_is_a_new_version_and_looking_is_none() -> None:
     for change in (
         lambda: model.about("s3://bucket", "host/1"),
         lambda: model.handle(checked(status())),
-        lambda: model.handle(PartitionChecked(status(reason="waits"))),
+        lambda: model.handle(PartitionChecked(status(reason=Wait.NOT_ADMITTED))),
         lambda: model.handle(EXTENT),
         lambda: model.failed("store", "StoreDenied", "no"),
         model.tick,

@@ -96,6 +96,7 @@ class StatusPage:
             rows,
             figures,
             status,
+            self._health.awaited(),
             age_s if age_s > self._heartbeat_timeout_s else None,
             self._clock.now_ms(),
         )

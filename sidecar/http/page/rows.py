@@ -10,6 +10,7 @@ from sidecar.http.page.bar import Piece, bar_text, pieces_of
 from sidecar.http.page.ranges import OffsetRange, is_at_risk, ranges_of
 from sidecar.http.page.wording import remedy
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import AboveLastStableOffset, OpenTransaction
 from sidecar.reporting.figures import PartitionFigures
 
 
@@ -51,7 +52,7 @@ STANDS_S = 3_600.0
 class Row:
     """A partition as the table shows it. `deadline_ms`: when the broker deletes the first segment that is not archived, be it the
     active one, None for never, or if that is not known. `oldest_pending_ms`: last write to the oldest segment that is not archived;
-    `stands_since_ms`: since when none of them was archived.
+    `stands_since_ms`: since when none of them was archived. `is_transaction_open`: that is what it waits for.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Row:
     deadline_ms: int | None
     is_retention_known: bool
     reason: str
+    is_transaction_open: bool
     error: str | None
     oldest_pending_ms: int | None
     stands_since_ms: int | None
@@ -81,10 +83,10 @@ class Row:
     @property
     def advice(self) -> str:
         """What to do about it, "" where nothing is to be done."""
-        known = remedy(self.error or "", self.reason)
+        known = remedy(self.error or "")
         if self.state is not State.AT_RISK:
             return known
-        if "transaction" in self.reason:
+        if self.is_transaction_open:
             where = f"--topic {self.topic} --partition {self.partition}"
             known = f"A transaction may hang: kafka-transactions.sh find-hanging {where} shows it, abort ends it."
         return f"{known} {ONLY_HELD if self.held_deleted_bytes else MORE_TIME}".strip()
@@ -117,7 +119,8 @@ def row_of(figures: PartitionFigures, clean_ends: Mapping[tuple[str, int], int])
         held_deleted_bytes=status.held_deleted_bytes,
         deadline_ms=_deadline_ms(status),
         is_retention_known=status.is_retention_known or not status.pending_segments,
-        reason=status.reason,
+        reason=figures.reason,
+        is_transaction_open=isinstance(status.reason, AboveLastStableOffset | OpenTransaction) and status.error is None,
         error=status.error,
         oldest_pending_ms=status.oldest_pending_ms,
         stands_since_ms=figures.stands_since_ms,

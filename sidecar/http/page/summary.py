@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sidecar.http.page.rows import TROUBLE, Row, State
 from sidecar.http.page.wording import bytes_text, count_text, duration_text, plural
 from sidecar.reporting.figures import StatusFigures
-from sidecar.reporting.health import FIRST_ANSWER
 
 MISMATCHES = ("wrong", "corrupt")
 
@@ -48,20 +47,23 @@ def summary_of(
     rows: Sequence[Row],
     figures: StatusFigures,
     status: Mapping[str, Any],
+    awaited: Container[str],
     stalled_s: float | None,
     now_ms: int,
 ) -> Summary:
     """Sum everything up.
 
     Args:
-        status: as /status shows it. stalled_s: for how long the loop has stood still, None if it turns.
+        status: as /status shows it. awaited: see `Health`.
+        stalled_s: for how long the loop has stood still, None if it turns.
     """
     not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
     is_starting = "first_round" in not_ready
-    first_answer = next((f"{name}: {why}" for name, why in not_ready.items() if why.startswith(FIRST_ANSWER)), "")
+    faults = {name: why for name, why in not_ready.items() if name != "first_round" and name not in awaited}
+    waits = (f"{name}: {why}" for name, why in not_ready.items() if name != "first_round" and name in awaited)
     troubles = [
-        *_process_troubles(not_ready, stalled_s),
+        *_process_troubles(faults, stalled_s),
         *_partition_troubles(states),
         *_late(rows, now_ms),
         *_broker_troubles(figures, status),
@@ -70,7 +72,7 @@ def summary_of(
     quarantined = sum("quarantined" in row for row in status.get("compaction", {}).get("partitions", ()))
     if quarantined:
         troubles.append(Trouble(f"{plural(quarantined, 'partition')} not compacted", "#compaction", is_grave=False))
-    waits_for = first_answer or ("the first check of all partitions is not over" if is_starting else "")
+    waits_for = next(waits, "the first check of all partitions is not over" if is_starting else "")
     tone, headline = _headline(states, troubles, waits_for)
     nothing_chosen = status.get("topics", {}).get("nothing_chosen")
     if tone == "busy" and nothing_chosen and not states:
@@ -97,14 +99,12 @@ def _headline(states: Counter[State], troubles: Sequence[Trouble], waits_for: st
     return "good", "All is well. Every rolled segment is archived"
 
 
-def _process_troubles(not_ready: Mapping[str, str], stalled_s: float | None) -> list[Trouble]:
+def _process_troubles(faults: Mapping[str, str], stalled_s: float | None) -> list[Trouble]:
     troubles = []
     if stalled_s is not None:
         troubles.append(Trouble(f"the loop has not come round for {duration_text(stalled_s)}", "#errors"))
-    for condition, reason in sorted(not_ready.items()):
-        if condition != "first_round" and not reason.startswith(FIRST_ANSWER):
-            troubles.append(Trouble(f"{condition.replace('_', ' ')}: {reason}", "#errors"))
-    return troubles
+    texts = (f"{condition.replace('_', ' ')}: {reason}" for condition, reason in sorted(faults.items()))
+    return [*troubles, *(Trouble(text, "#errors") for text in texts)]
 
 
 def _partition_troubles(states: Counter[State]) -> list[Trouble]:

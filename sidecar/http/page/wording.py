@@ -13,7 +13,7 @@ REMEDIES = {
     "CommitConflict": "Nothing, if it passes: another sidecar archives the same partition and was faster.",
     "CommitRefused": "Something else writes into this archive, or a hand changed it: tiered-sidecar verify says what it holds.",
     "CorruptFile": "What the text says last; tiered-sidecar inspect FILE shows what is damaged.",
-    "CoverageHole": "If another replica has the offsets, let its broker lead. Else run.record_lost records them and goes on.",
+    "CoverageHole": "",
     "Fenced": "Nothing here: another broker leads the partition, and its sidecar archives it.",
     "LogDirsUnformatted": "Nothing beside a new broker: it formats them. Else mount the disk, or correct broker.log_dirs.",
     "LineageUnknown": "Let the broker lead whose segments were archived before, or set store.url to another prefix.",
@@ -39,16 +39,12 @@ REMEDIES = {
     "StoreUnsupported": "The store does not offer this function: tiered-sidecar doctor --area store says what needs it.",
     "TwoWriters": "Writers would overwrite each other's commits: use another store.",
 }
-"""What to do, by the class of an error; what its text says comes first."""
-
-_SAID_BY_TEXT = {"CoverageHole": "run.record_lost"}
-"""Words of texts that say the same themselves."""
+"""What to do, by the class of an error; "" where its text says everything."""
 
 
-def remedy(kind: str, text: str) -> str:
-    """What to do about an error of this class and text, "" where nothing is known, or the text says it."""
-    said = _SAID_BY_TEXT.get(kind)
-    return "" if said is not None and said in text else REMEDIES.get(kind, "")
+def remedy(kind: str) -> str:
+    """What to do about an error of this class, "" where nothing is known, or the text says it."""
+    return REMEDIES.get(kind, "")
 
 
 def count_text(number: int) -> str:

@@ -15,6 +15,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.pipeline.compaction.odd_records import OF_COPIES, OddRecords
 from sidecar.pipeline.compaction.policy_rules import NOT_COMPACTED, require_rule, rule_change
@@ -122,7 +123,7 @@ class BeforeUpload:
         if ready:
             # What is behind them is offered when they are archived: only then is it known what producers have done.
             waiting = (*plan.segments[ready:], *plan.waiting)
-            reason = f"{plan.segments[ready]} is to be compacted before its upload, when those before it are archived"
+            reason = AwaitingCompaction(plan.segments[ready].base_offset, is_next=False)
             ready_ones = plan.segments[:ready]
             return replace(
                 plan, segments=ready_ones, waiting=waiting, reason=reason, look_again_ms=0, is_on_purpose=True
@@ -139,8 +140,7 @@ class BeforeUpload:
             plan,
             segments=(),
             waiting=(*plan.segments, *plan.waiting),
-            reason=f"{plan.segments[0]} waits to be compacted before its upload"
-            + (f"; the topic's rule is not known: {unknown}" if unknown else ""),
+            reason=AwaitingCompaction(plan.segments[0].base_offset, is_next=True, rule_unknown=unknown),
             look_again_ms=max(1, min(waits_ms, default=1)),
             is_on_purpose=True,
         )

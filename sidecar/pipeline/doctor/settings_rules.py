@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
-from sidecar.broker.files import NOT_LEADING
 from sidecar.config import Settings
 from sidecar.errors import SettingsError
+from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, problem, warning
 from sidecar.store_settings import ChecksumMode
 
@@ -82,7 +82,7 @@ _RULES = (
 def _leadership(settings: Settings) -> Outcome:
     broker = settings.broker
     if not (broker.assume_leader or broker.connection.is_configured):
-        return problem("nothing will be archived", NOT_LEADING, SettingsError.exit_code)
+        return problem("nothing will be archived", render(Wait.LEADERSHIP_NOT_ON_DISK), SettingsError.exit_code)
     if broker.assume_leader:
         return fine("assumed, nobody is asked: right for one broker, or where no other sidecar archives its replicas")
     return fine("asked of the broker")

@@ -1,0 +1,272 @@
+"""Why a partition waits: values to decide on. `render` turns one into text, where a person reads it.
+
+Two reasons are equal if they are the same wait. Figures that move while it lasts are not compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, TypeAlias, assert_never
+
+
+class Wait(Enum):
+    """Reasons without parameters, and their texts."""
+
+    NO_LEADER = "the partition has no leader now"
+    LEADERSHIP_NOT_ON_DISK = (
+        "files do not say whether this broker leads the partition; name brokers to ask (--bootstrap-server), or give "
+        "--assume-leader if it leads, or if no other sidecar archives its replicas"
+    )
+    BROKER_NOT_ASKED = "the broker has not answered yet"
+    AWAITING_LOG_START = (
+        "planned segments are gone from the directory; the leader's next answer shows whether retention deleted them"
+    )
+    CLEANER_RUNNING = "a compaction or split is in progress (.cleaned or .swap files)"
+    NOT_ADMITTED = "the upload queue is full; the next round continues"
+    ROUND_OVER = "the round is over; the next one continues"
+    DRAINING = "the process is stopping"
+    ACTIVE_SEGMENT_IDLE = (
+        "the active segment is idle, and retention deletes it soon. A new record delays that by retention.ms. A record "
+        "written segment.ms after the first one makes the segment roll, and it is archived"
+    )
+    ACTIVE_SEGMENT_PINNED = (
+        "the active segment is idle, and retention deletes it soon. The sidecar pinned the file and archives it then"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NotLeader:
+    """Another broker leads the partition; None where its id is not known."""
+
+    leader_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderUnknown:
+    """The cluster does not name a leader. `problem`: its answer."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class StrayDirectory:
+    """The directory belongs to a deleted topic of the same name."""
+
+    directory_topic_id: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAway:
+    """The broker does not answer."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrongCluster:
+    """The broker that answers belongs to another cluster."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoStableOffset:
+    """This broker leads, and does not return its last stable offset under that leader epoch."""
+
+    leader_epoch: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideLogDirs:
+    """The partition lies in a directory that the settings do not name."""
+
+    log_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotCheckpointed:
+    """The broker's checkpoint files do not have the partition yet."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineageUndecided:
+    """The local log does not continue the archived one, and no segment has rolled: the next one may show that it does."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class BehindArchive:
+    """The archive ends above the stable offsets of this broker: it has to catch up."""
+
+    archived_end_offset: int
+    stable_end_offset: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NotContiguous:
+    """A segment does not begin where the segment before it ends."""
+
+    base_offset: int
+    expected_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AboveLastStableOffset:
+    """The segment reaches above the last stable offset, where an open transaction begins."""
+
+    base_offset: int
+    last_stable_offset: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AboveHighWatermark:
+    """The segment reaches above the high watermark: in-sync replicas do not have all of it."""
+
+    base_offset: int
+    high_watermark: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AboveCheckpoints:
+    """The segment reaches above the high watermark and the recovery point that the broker wrote to its checkpoint files."""
+
+    base_offset: int
+    stable_end_offset: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RecentlyChanged:
+    """Files of the segment changed a moment ago."""
+
+    base_offset: int
+    settle_ms: int
+    changed_ago_ms: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotGrace:
+    """The segment rolled a moment ago, and the broker writes its producer snapshot after the roll."""
+
+    base_offset: int
+    rolled_ago_ms: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """The segment holds a transaction of which no end was found below the stable offsets."""
+
+    base_offset: int
+    producer_id: int
+    first_offset: int
+    stable_end_offset: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingCompaction:
+    """The settings want the segment compacted first. `is_next`: False while segments below it are to be archived before.
+
+    `rule_unknown`: why it is not known by which rule, "" where it is.
+    """
+
+    base_offset: int
+    is_next: bool
+    rule_unknown: str = ""
+
+
+Away: TypeAlias = BrokerAway | WrongCluster | Literal[Wait.BROKER_NOT_ASKED]
+"""Why the broker cannot be asked."""
+
+WaitReason: TypeAlias = (
+    Wait
+    | BrokerAway
+    | WrongCluster
+    | NotLeader
+    | LeaderUnknown
+    | StrayDirectory
+    | NoStableOffset
+    | OutsideLogDirs
+    | NotCheckpointed
+    | LineageUndecided
+    | BehindArchive
+    | NotContiguous
+    | AboveLastStableOffset
+    | AboveHighWatermark
+    | AboveCheckpoints
+    | RecentlyChanged
+    | SnapshotGrace
+    | OpenTransaction
+    | AwaitingCompaction
+)
+
+
+def render(reason: WaitReason | None) -> str:
+    """The reason in plain words; "" for None: nothing waits."""
+    match reason:
+        case None:
+            return ""
+        case Wait():
+            return reason.value
+        case NotLeader(None):
+            return "this broker does not lead the partition"
+        case NotLeader(leader_id):
+            return f"this broker does not lead the partition: broker {leader_id} leads it"
+        case LeaderUnknown(problem):
+            return f"the cluster does not name the partition's leader: {problem}"
+        case StrayDirectory(directory_topic_id, topic_id):
+            return f"a stray directory of a deleted topic: its topic id is {directory_topic_id}, the cluster's topic has {topic_id}"
+        case BrokerAway(problem):
+            return f"the broker does not answer: {problem}"
+        case WrongCluster(problem):
+            return problem
+        case NoStableOffset(leader_epoch, problem):
+            return f"the leader does not return its last stable offset under leader epoch {leader_epoch}: {problem}"
+        case OutsideLogDirs(log_dir):
+            return f"{log_dir} is none of the configured log dirs"
+        case NotCheckpointed(problem):
+            return f"no offset is known to be stable: {problem}; a running broker writes it within a minute"
+        case LineageUndecided(problem):
+            return f"{problem}. No segment has rolled yet: the next one decides"
+        case BehindArchive(archived_end_offset, stable_end_offset):
+            return (
+                f"the archive ends at offset {archived_end_offset}; on this broker only offsets below {stable_end_offset} are "
+                f"stable. Archiving continues when it has caught up"
+            )
+        case NotContiguous(base_offset, expected_offset):
+            return f"segment {base_offset} does not begin at offset {expected_offset}, where the segment before it ends"
+        case AboveLastStableOffset(base_offset, last_stable_offset):
+            return (
+                f"segment {base_offset} reaches above the last stable offset {last_stable_offset}: a transaction that began "
+                f"there is open"
+            )
+        case AboveHighWatermark(base_offset, high_watermark):
+            return f"segment {base_offset} reaches above the high watermark {high_watermark}: in-sync replicas lack the rest"
+        case AboveCheckpoints(base_offset, stable_end_offset):
+            return (
+                f"segment {base_offset} reaches above offset {stable_end_offset}, the end of what the broker's checkpoint "
+                f"files call stable"
+            )
+        case RecentlyChanged(base_offset, settle_ms, changed_ago_ms):
+            return (
+                f"segment {base_offset} changed {changed_ago_ms // 1000} s ago; archiving waits until its files have not "
+                f"changed for {settle_ms / 1000:g} s"
+            )
+        case SnapshotGrace(base_offset, rolled_ago_ms):
+            return f"segment {base_offset} rolled at least {rolled_ago_ms} ms ago, and its producer snapshot may still come"
+        case OpenTransaction(base_offset, producer_id, first_offset, stable_end_offset):
+            return (
+                f"segment {base_offset} waits for a transaction of producer {producer_id}: open since offset {first_offset}, "
+                f"no end found below offset {stable_end_offset}"
+            )
+        case AwaitingCompaction(base_offset, is_next=True, rule_unknown=unknown):
+            why = f"; the topic's rule is not known: {unknown}" if unknown else ""
+            return f"segment {base_offset} waits to be compacted before its upload{why}"
+        case AwaitingCompaction(base_offset):
+            return f"segment {base_offset} is compacted before its upload, once the segments below it are archived"
+        case _:
+            assert_never(reason)
