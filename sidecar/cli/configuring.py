@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sidecar.cli.archiving import Archive, Bootstrap, LogDirs
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import BrokerUnavailable
+
+if TYPE_CHECKING:
+    from sidecar.config import Settings
 
 JSON_VERSION = 1
 
@@ -71,25 +76,42 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
     from sidecar.cli.output import print_json, remark
     from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
     from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
-    from sidecar.pipeline.compaction.tombstone_expiry import tombstone_expiry_risk
+    from sidecar.pipeline.compaction.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
 
     settings = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).settings
-    warnings = [
-        f"compaction.topics {pattern!r}: {risk}; {advice}"
-        for pattern, found in settings.compaction.policies.items()
-        for risk, advice in (
-            (tombstone_expiry_risk(found, None), tombstone_expiry.ADVICE),
+    warnings, unchecked = [], []
+    for pattern, found in settings.compaction.policies.items():
+        where, times = f"compaction.topics {pattern!r}", list(_segment_ms(settings, pattern))
+        expiry = next(filter(None, (tombstone_expiry_risk(found, segment_ms) for segment_ms in times)), "")
+        risks = (
+            (expiry, tombstone_expiry.ADVICE),
             (before_upload_risk(found, settings.compaction.max_upload_delay_ms), raw_uploads.ADVICE),
         )
-        if risk
-    ]
+        warnings += [f"{where}: {risk}; {advice}" for risk, advice in risks if risk]
+        if not expiry and None in times and (unknown := expiry_unchecked(found, None)):
+            unchecked.append(f"{where}: {unknown}; {tombstone_expiry.ADVICE_UNCHECKED}")
     if options.json:
-        print_json({"kind": "settings_validation", "version": JSON_VERSION, "valid": True, "warnings": warnings})
+        found_here = {"valid": True, "warnings": warnings, "not_checked": unchecked}
+        print_json({"kind": "settings_validation", "version": JSON_VERSION, **found_here})
     elif not options.quiet:
-        for warning in warnings:
-            remark(f"warning: {warning}")
+        for text in [f"warning: {text}" for text in warnings] + [f"not checked: {text}" for text in unchecked]:
+            remark(text)
         remark("the settings are valid")
     return 0
+
+
+def _segment_ms(settings: Settings, pattern: str) -> Iterator[int | None]:
+    """The `segment_ms` in `topics.policies` of topics that a pattern of `compaction.topics` matches; None where none is set.
+
+    Both are patterns: those that are equal are compared, and those of which one matches the other as the name of a topic.
+    """
+    for entry in settings.topics.policies:
+        matches_all = entry.pattern == pattern or re.fullmatch(entry.pattern, pattern) is not None
+        if matches_all or re.fullmatch(pattern, entry.pattern):
+            yield entry.segment_ms
+        if matches_all:
+            return
+    yield None
 
 
 def schema(options: GlobalOptions) -> int:

@@ -11,7 +11,7 @@ import pytest
 from sidecar.config import CompactionPolicy
 from sidecar.pipeline.compaction.tombstone_expiry import tombstone_expiry_risk
 from sidecar.pipeline.doctor.doctor import doctor
-from sidecar.pipeline.doctor.findings import Area
+from sidecar.pipeline.doctor.findings import Area, Verdict
 from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles
 
@@ -57,11 +57,45 @@ def test_validate_warns_by_entry_and_the_settings_stay_valid(tmp_path: Path) -> 
     assert "delete_retention_ms" in text
 
 
+@pytest.mark.parametrize(
+    ("pattern", "policies", "warnings", "not_checked"),
+    [
+        ("hdr", [], 0, 1),
+        ("hdr", [{"pattern": "hdr", "segment_ms": 86_000_000}], 1, 0),
+        ("hdr", [{"pattern": "hdr", "segment_ms": 3_600_000}], 0, 0),
+        ("hdr", [{"pattern": "hdr", "segment_ms": 3_600_000}, {"pattern": ".*", "segment_ms": 86_000_000}], 0, 0),
+        ("hdr", [{"pattern": "h.*", "segment_ms": 86_000_000}], 1, 0),
+        ("hdr", [{"pattern": "other", "segment_ms": 86_000_000}], 0, 1),
+        (r"h\w+", [{"pattern": "hdr", "segment_ms": 86_000_000}], 1, 0),
+        (r"h\w+", [{"pattern": "hdr", "segment_ms": 3_600_000}], 0, 1),
+        (r"h\w+", [{"pattern": r"h\w+", "segment_ms": 3_600_000}], 0, 0),
+    ],
+)
+def test_validate_goes_by_segment_ms_of_the_settings(
+    tmp_path: Path, pattern: str, policies: list[dict[str, Any]], warnings: int, not_checked: int
+) -> None:
+    file = tmp_path / "settings.yaml"
+    entry = {"pattern": pattern, "strategy": "header", "header": "v", "max_compaction_lag_ms": 3_600_000}
+    tree = {"store": {"url": str(tmp_path)}, "compaction": {"topics": [entry]}, "topics": {"policies": policies}}
+    file.write_text(json.dumps(tree))
+    found = json.loads(in_this_process("config", "validate", "--config", str(file), "--json").out)
+    assert (len(found["warnings"]), len(found["not_checked"])) == (warnings, not_checked)
+    shown = in_this_process("config", "validate", "--config", str(file)).err
+    assert (shown.count("warning: "), shown.count("not checked: ")) == (warnings, not_checked)
+
+
 def test_doctor_goes_by_each_topics_own_values(log_dir: Path) -> None:
     entry = {"pattern": "orders", "strategy": "timestamp", "max_compaction_lag_ms": 3_600_000}
     compaction = {"topics": [entry], "engine": "local"}
     plain = doctor(settings_for(log_dir, compaction=compaction), areas=[Area.COMPACTION])
     assert troubles(plain) == {}
+    unknown = found_in(plain, "tombstones").outcome
+    assert unknown.verdict is Verdict.NOT_CHECKED
+    assert f"orders: segment.ms is not known; it must be below {DAY_MS - 3_600_000} " in unknown.detail
+    soon = settings_for(
+        log_dir, compaction=compaction, topics={"policies": [{"pattern": "orders", "segment_ms": 60_000}]}
+    )
+    assert found_in(doctor(soon, areas=[Area.COMPACTION]), "tombstones").outcome.verdict is Verdict.OK
     policies = [{"pattern": "orders", "segment_ms": 7 * DAY_MS}]
     rolled_late = settings_for(log_dir, compaction=compaction, topics={"policies": policies})
     found = found_in(doctor(rolled_late, areas=[Area.COMPACTION]), "tombstones").outcome

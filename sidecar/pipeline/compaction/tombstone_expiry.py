@@ -9,6 +9,7 @@ ADVICE = (
     "raise delete_retention_ms (delete.retention.ms), or lower max_compaction_lag_ms and the topic's segment.ms; "
     "their sum must be smaller than delete_retention_ms"
 )
+ADVICE_UNCHECKED = "let `doctor` ask the broker (broker.connection), or set the topics' segment_ms in topics.policies"
 
 
 def tombstone_expiry_risk(policy: CompactionPolicy, segment_ms: int | None) -> str:
@@ -19,7 +20,7 @@ def tombstone_expiry_risk(policy: CompactionPolicy, segment_ms: int | None) -> s
     Source: KIP-280, which asks for `segment.ms` and `max.compaction.lag.ms` smaller than `delete.retention.ms`.
 
     Args:
-        segment_ms: the topic's `segment.ms`. None if unknown: then only the other two values count.
+        segment_ms: the topic's `segment.ms`. None if unknown: then only the other two values count, and see `expiry_unchecked`.
     """
     limit_ms, strategy = policy.delete_retention_ms, strategy_in_use(policy.strategy, policy.header).strategy
     if strategy == Strategy.OFFSET or policy.max_compaction_lag_ms + (segment_ms or 0) < limit_ms:
@@ -28,4 +29,15 @@ def tombstone_expiry_risk(policy: CompactionPolicy, segment_ms: int | None) -> s
     return (
         f"strategy {strategy} with max_compaction_lag_ms {policy.max_compaction_lag_ms}{segment}, and delete_retention_ms "
         f"{limit_ms}: a tombstone can be removed before an older version of its key is compacted; the deleted key then comes back"
+    )
+
+
+def expiry_unchecked(policy: CompactionPolicy, segment_ms: int | None) -> str:
+    """Why `tombstone_expiry_risk` cannot tell that all is well, "" if it can. Pure."""
+    is_by_offset = strategy_in_use(policy.strategy, policy.header).strategy == Strategy.OFFSET
+    if is_by_offset or segment_ms is not None or tombstone_expiry_risk(policy, None):
+        return ""
+    return (
+        f"segment.ms is not known; it must be below {policy.delete_retention_ms - policy.max_compaction_lag_ms} (Kafka's default: "
+        "604800000), or a deleted key can come back"
     )

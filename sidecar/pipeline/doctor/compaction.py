@@ -11,7 +11,7 @@ from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
 from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
-from sidecar.pipeline.compaction.tombstone_expiry import tombstone_expiry_risk
+from sidecar.pipeline.compaction.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
 from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, warning
@@ -40,12 +40,14 @@ def _java(settings: Settings) -> Outcome:
 
 def _tombstones(settings: Settings, clock: Clock) -> Outcome:
     """Raises BrokerUnavailable, SettingsError."""
-    risks = {
-        topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told in _compacted(settings, clock)
-    }
-    return _worst(risks, tombstone_expiry.ADVICE) or fine(
-        "none is removed before older versions of its key are compacted"
-    )
+    compacted = _compacted(settings, clock)
+    risks = {topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told in compacted}
+    if at_risk := _worst(risks, tombstone_expiry.ADVICE):
+        return at_risk
+    unknown = {topic: expiry_unchecked(policy, told.segment_ms) for topic, policy, told in compacted}
+    if unchecked := _first(unknown):
+        return not_checked(unchecked, tombstone_expiry.ADVICE_UNCHECKED)
+    return fine("none is removed before older versions of its key are compacted")
 
 
 def _before_upload(settings: Settings, clock: Clock) -> Outcome:
@@ -70,8 +72,14 @@ def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPo
 
 def _worst(risks: Mapping[str, str], advice: str) -> Outcome | None:
     """A warning with the first of these topics; None if none is at risk."""
-    at_risk = sorted((topic, risk) for topic, risk in risks.items() if risk)
-    return warning(f"{len(at_risk)} topics, such as {at_risk[0][0]}: {at_risk[0][1]}", advice) if at_risk else None
+    at_risk = _first(risks)
+    return warning(at_risk, advice) if at_risk else None
+
+
+def _first(findings: Mapping[str, str]) -> str:
+    """How many topics have one of these, and that of the first; "" if none has."""
+    found = sorted((topic, what) for topic, what in findings.items() if what)
+    return f"{len(found)} topics, such as {found[0][0]}: {found[0][1]}" if found else ""
 
 
 def compaction_checks(settings: Settings, clock: Clock) -> list[Check]:
