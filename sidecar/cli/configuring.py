@@ -77,6 +77,7 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
     from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
     from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
     from sidecar.pipeline.compaction.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
+    from sidecar.pipeline.compaction.topic_rule import NAME_HEADER, unnamed_header
 
     settings = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).settings
     warnings, unchecked = [], []
@@ -84,6 +85,7 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
         where, times = f"compaction.topics {pattern!r}", list(_segment_ms(settings, pattern))
         expiry = next(filter(None, (tombstone_expiry_risk(found, segment_ms) for segment_ms in times)), "")
         risks = (
+            (unnamed_header(found.strategy, found.header), NAME_HEADER),
             (expiry, tombstone_expiry.ADVICE),
             (before_upload_risk(found, settings.compaction.max_upload_delay_ms), raw_uploads.ADVICE),
         )

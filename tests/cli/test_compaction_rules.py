@@ -193,6 +193,19 @@ def test_a_header_name_is_trimmed_once_and_then_matches_byte_for_byte(site: Site
     assert site.kept() == BY_HEADER
 
 
+def test_validate_and_doctor_warn_of_a_header_that_is_not_named(site: Site) -> None:
+    text = "strategy header without the name of a header: records are compared by offset; set header in the entry"
+    for entry, found in (({"pattern": "hdr", "strategy": "header"}, 1), ({**HDR, "header": " "}, 1), (HDR, 0)):
+        settings = ("--config", site.settings(entry))
+        validated = in_this_process("config", "validate", *settings)
+        assert (validated.code, validated.err.count(f"warning: compaction.topics 'hdr': {text}")) == (0, found)
+        place = ("--log-dir", site.log_dir, "--area", "compaction", "--set", "spark.engine=local", "--json")
+        (report,) = in_this_process("doctor", *settings, *place).lines()
+        (check,) = [check for check in report["checks"] if check["check"] == "strategy"]
+        assert check["verdict"] == ("warning" if found else "ok")
+        assert (text in f"{check['detail']}; {check['advice']}") == bool(found)
+
+
 def test_a_header_that_is_not_named_means_offset(site: Site) -> None:
     done = site.compact(topics=({"pattern": "hdr", "strategy": "header"},))
     assert (done.code, site.kept()) == (0, BY_OFFSET)

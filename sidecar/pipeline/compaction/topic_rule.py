@@ -31,6 +31,7 @@ SECTION: Final = "compaction"
 DEFAULT: Final = "default"
 NOT_NAMED: Final = "compaction.topics does not name it"
 NO_HEADER: Final = "strategy header without the name of a header: records are compared by offset"
+NAME_HEADER: Final = "set header in the entry, or strategy offset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,18 @@ class TopicRule:
     @property
     def remark(self) -> str:
         """That no header is named although the strategy needs one, "" if all is well."""
-        return NO_HEADER if self.strategy is Strategy.HEADER and not header_name(self.header) else ""
+        return unnamed_header(self.strategy, self.header)
 
     @property
     def is_declared(self) -> bool:
         """Whether the settings or the topic's config give the strategy, and for `header` the header: a default says nothing."""
         names = ("strategy", "header") if self.strategy is Strategy.HEADER else ("strategy",)
         return all(self.sources.get(name, DEFAULT) != DEFAULT for name in names)
+
+
+def unnamed_header(strategy: Strategy, header: str) -> str:
+    """That these values compare by offset although they say `header`, "" if they do not. Pure."""
+    return NO_HEADER if strategy is Strategy.HEADER and not header_name(header) else ""
 
 
 def topic_rule(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:

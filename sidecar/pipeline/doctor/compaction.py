@@ -12,7 +12,7 @@ from sidecar.discovery.scan import topics_of
 from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
 from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
 from sidecar.pipeline.compaction.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
-from sidecar.pipeline.compaction.topic_rule import topic_rule
+from sidecar.pipeline.compaction.topic_rule import NAME_HEADER, topic_rule
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.doctor.findings import Check, Outcome, fine, not_checked, warning
 from sidecar.pipeline.doctor.machine import uses_spark
@@ -38,13 +38,19 @@ def _java(settings: Settings) -> Outcome:
     return fine(f"Java 17 or newer {f'in {home}' if home else 'on the path'}")
 
 
+def _strategy(settings: Settings, clock: Clock) -> Outcome:
+    """Raises BrokerUnavailable, SettingsError."""
+    unnamed = {topic: remark for topic, _, _, remark in _compacted(settings, clock)}
+    return _worst(unnamed, NAME_HEADER) or fine("every topic with strategy header names its header")
+
+
 def _tombstones(settings: Settings, clock: Clock) -> Outcome:
     """Raises BrokerUnavailable, SettingsError."""
     compacted = _compacted(settings, clock)
-    risks = {topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told in compacted}
+    risks = {topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told, _ in compacted}
     if at_risk := _worst(risks, tombstone_expiry.ADVICE):
         return at_risk
-    unknown = {topic: expiry_unchecked(policy, told.segment_ms) for topic, policy, told in compacted}
+    unknown = {topic: expiry_unchecked(policy, told.segment_ms) for topic, policy, told, _ in compacted}
     if unchecked := _first(unknown):
         return not_checked(unchecked, tombstone_expiry.ADVICE_UNCHECKED)
     return fine("none is removed before older versions of its key are compacted")
@@ -53,20 +59,20 @@ def _tombstones(settings: Settings, clock: Clock) -> Outcome:
 def _before_upload(settings: Settings, clock: Clock) -> Outcome:
     """Raises BrokerUnavailable, SettingsError."""
     delay_ms = settings.compaction.max_upload_delay_ms
-    risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _ in _compacted(settings, clock)}
+    risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _, _ in _compacted(settings, clock)}
     return _worst(risks, raw_uploads.ADVICE) or fine("no topic has when: before_upload in vain")
 
 
-def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy]]:
-    """The topics here that are compacted, and what holds for them. Raises BrokerUnavailable, SettingsError."""
+def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy, str]]:
+    """The topics here that are compacted, what holds for them, and `TopicRule.remark`. Raises BrokerUnavailable, SettingsError."""
     found = []
     with open_facts(settings, clock) as facts:
         facts.refresh()
         for topic in filter(settings.topics.accepts, topics_of(settings.broker.log_dirs)):
             told = facts.policy(topic)
-            policy = topic_rule(settings.compaction, topic, told).policy
-            if policy is not None:
-                found.append((topic, policy, told))
+            rule = topic_rule(settings.compaction, topic, told)
+            if rule.policy is not None:
+                found.append((topic, rule.policy, told, rule.remark))
     return found
 
 
@@ -88,6 +94,7 @@ def compaction_checks(settings: Settings, clock: Clock) -> list[Check]:
         return [Check("topics", partial(not_checked, "compaction.topics names none, or compaction.enabled is false"))]
     return [
         Check("topics", partial(_topics, settings)),
+        Check("strategy", partial(_strategy, settings, clock)),
         Check("tombstones", partial(_tombstones, settings, clock)),
         Check("before upload", partial(_before_upload, settings, clock)),
         Check("java", partial(_java, settings)),
