@@ -80,7 +80,10 @@ def reason_of(obstacle: Obstacle, grace_period_ms: int) -> str:
         case NoUndo.UNDONE:
             text = f"nothing to undo: commit {obstacle.undone_by_commit} has undone the newest compaction already"
         case NoUndo.PURGED:
-            text = "the newest compaction cannot be undone: gc has deleted what it replaced. The compacted segments stay live"
+            text = (
+                "the newest compaction cannot be undone: gc has committed the deletion of what it replaced. The compacted "
+                "segments stay live"
+            )
         case NoUndo.CHANGED:
             text = "the newest compaction cannot be undone: its segments were changed since"
     until_ms = obstacle.older_until_ms(grace_period_ms)

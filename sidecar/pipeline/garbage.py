@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from sidecar.archive.actions import Purge
 from sidecar.archive.commit import Writer
-from sidecar.archive.keys import COMMITS, SEGMENTS, below, commit_key, indexes_key, log_key, parse_segment_key
+from sidecar.archive.keys import (
+    COMMITS,
+    RESERVED_IDS,
+    SEGMENTS,
+    below,
+    commit_key,
+    indexes_key,
+    log_key,
+    parse_segment_key,
+)
 from sidecar.archive.state import CommitId, PartitionState, RemovedSegment
 from sidecar.clock import Clock
+from sidecar.errors import ObjectExists
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.commit_window import ORPHAN_MS
@@ -23,6 +34,8 @@ from sidecar.storage.store_time import is_old
 
 CONFLICTS_IN_A_ROW: Final = 20
 PURGED_AT_ONCE: Final = 1000
+_TRIAL: Final = log_key(0, min(RESERVED_IDS))
+"""No segment has this id. One that a killed process leaves is an orphan, and does not keep the next from its trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,8 @@ def collect_garbage(
 
     The commit that says so first, then the objects: a compaction may be undone until then, and of an undo and a purge only one
     can be committed. A crash in between leaves objects that no commit names; a later run deletes these. The state is read before
-    the objects are listed, so that what is committed in between is too young to be deleted.
+    the objects are listed, so that what is committed in between is too young to be deleted. Where objects may not be deleted,
+    nothing is committed.
 
     Args:
         store_now_ms: by the store's clock (`read_store_clock`), as all times of objects. An earlier one errs on the safe side.
@@ -82,6 +96,8 @@ def collect_garbage(
         return Collected(len(due), len(orphans))
     store.delete(orphans)
     removed = 0
+    if due:
+        _try_to_delete(store, root)
     for first in range(0, len(due), PURGED_AT_ONCE):
         some = due[first : first + PURGED_AT_ONCE]
         state, purged = _purge(log, state, some, writer)
@@ -178,6 +194,14 @@ def _segment_id(root: str, key: ObjectKey) -> str | None:
 def _keys(root: ObjectKey, found: RemovedSegment) -> tuple[ObjectKey, ObjectKey]:
     name = (found.base_offset, found.segment_id)
     return below(root, log_key(*name)), below(root, indexes_key(*name))
+
+
+def _try_to_delete(store: ObjectStore, root: ObjectKey) -> None:
+    """Put an object where the segments are, and delete it. Raises StoreError where that is refused."""
+    key = below(root, _TRIAL)
+    with suppress(ObjectExists):
+        store.put_if_absent(key, b"tiered-sidecar gc")
+    store.delete([key])
 
 
 def _purge(

@@ -173,7 +173,10 @@ def test_a_compaction_is_undone_partition_by_partition(url: str) -> None:
         (Obstacle(NoUndo.UNDONE, 9), "nothing to undo: commit 9 has undone the newest compaction already"),
         (
             Obstacle(NoUndo.PURGED),
-            "the newest compaction cannot be undone: gc has deleted what it replaced. The compacted segments stay live",
+            (
+                "the newest compaction cannot be undone: gc has committed the deletion of what it replaced. The compacted "
+                "segments stay live"
+            ),
         ),
         (
             Obstacle(NoUndo.UNDONE, 9, (RemovedSegment("a", 0, 5, 1_700_000_000_000, "", 0, 4),)),

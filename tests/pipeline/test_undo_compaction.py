@@ -25,7 +25,7 @@ from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.config import CompactionPolicy
-from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError
+from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline import commit_log
 from sidecar.pipeline.commit_log import CommitConflict, CommitLog
@@ -499,3 +499,27 @@ def test_a_look_sees_the_newest_undo(compacted: tuple[MemoryStore, PartitionStat
     assert look(led, CompactionPolicy()).undone_by_commit == -1
     number = undo(store).commit_number
     assert look(led, CompactionPolicy()).undone_by_commit == number
+
+
+def test_gc_that_may_not_delete_commits_nothing_and_the_undo_stays_possible(
+    compacted: tuple[MemoryStore, PartitionState],
+) -> None:
+    """The bucket takes puts and refuses deletions."""
+    store, before = compacted
+    after = only_state(store)
+
+    def refuse(operation: str, key: str) -> None:
+        if operation == "delete":
+            raise StoreDenied(f"{key}: 403")
+
+    store.before = refuse
+    for _ in range(2):
+        with pytest.raises(StoreDenied):
+            collect(store)
+    assert only_state(store) == after
+    assert not undo(store, dry_run=True).obstacle
+    store.before = lambda _operation, _key: None
+    assert collect(store).removed == len(after.removed) == len(before.segments)
+    state = only_state(store)
+    live = {below(state.lineage.root, key) for s in state.segments for key in (s.log_key, s.indexes_key)}
+    assert {key for key in store.objects if "/segments/" in key} == live
