@@ -81,7 +81,9 @@ def backfill(
     require_local_spark(settings)
     engines = RunEngines(settings)
     with engines, ProgressDisplay(quiet=options.quiet or dry_run, colors=options.colors) as progress:
-        report = archive_once(settings, dry_run=dry_run, progress=progress, reader=engines.reader())
+        report = archive_once(
+            settings, dry_run=dry_run, progress=progress, reader=engines.reader(), config_file=options.config_file
+        )
     if options.json:
         from sidecar.cli.output import print_json
 

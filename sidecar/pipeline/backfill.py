@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
 from sidecar.clock import Clock
-from sidecar.config import CompactionWhen, Settings
+from sidecar.config import CompactionPolicy, CompactionWhen, Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
@@ -28,6 +31,7 @@ from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.topic_choice import nothing_chosen
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
+from sidecar.topic_policy import OnUnkeyed
 
 _log = structlog.get_logger(__name__)
 
@@ -98,11 +102,13 @@ def backfill(
     dry_run: bool,
     progress: Callable[[Progress], None] | None = None,
     reader: ReadSegment = read_segment,
+    config_file: Path | None = None,
 ) -> BackfillReport:
     """Archive all rolled segments of the chosen topics that are stable, in one pass.
 
     Args:
         reader: reads the segments.
+        config_file: where the settings are from, for commands that are recommended.
 
     Raises:
         SettingsError: nothing can be done with these settings.
@@ -128,7 +134,7 @@ def backfill(
             for _, plan in work
             if plan.segments
         }
-        without_compaction = _without_compaction(settings, tools.facts, work)
+        without_compaction = _without_compaction(settings, tools.facts, work, config_file)
         if dry_run:
             for _, plan in work:
                 outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
@@ -191,7 +197,10 @@ def _without_snapshot(work: list[tuple[PartitionArchiver, PartitionPlan]]) -> Co
 
 
 def _without_compaction(
-    settings: Settings, facts: BrokerFacts, work: list[tuple[PartitionArchiver, PartitionPlan]]
+    settings: Settings,
+    facts: BrokerFacts,
+    work: list[tuple[PartitionArchiver, PartitionPlan]],
+    config_file: Path | None,
 ) -> tuple[str, ...]:
     """Topics that `run` compacts before the upload. One pass has no time to wait for groups."""
     rules = TopicRules(settings.compaction, facts.policy)
@@ -206,9 +215,23 @@ def _without_compaction(
         reason = "a back-fill does not wait for groups" + (
             f"; the topic's rule is not known: {unknown}" if unknown else ""
         )
-        remedy = f"compact --archive --topic {topic}"
+        remedy = _compact_command(settings.store.url, topic, policy, config_file)
         _log.warning("before_upload_not_applied", topic=topic, reason=reason, effect=EFFECT, remedy=remedy)
     return tuple(found)
+
+
+def _compact_command(url: str, topic: str, policy: CompactionPolicy | None, config_file: Path | None) -> str:
+    """A command that compacts a topic in the archive by this policy, with the settings file or without it.
+
+    `policy`: None if it is not known. Then only the settings can say what holds, from whatever file.
+    """
+    words = ["tiered-sidecar", "compact", "--archive", url, "--topic", re.escape(topic)]
+    words += ["--config", str(config_file or "FILE")] if config_file or policy is None else []
+    if policy is not None:
+        words += ["--strategy", str(policy.strategy), *(["--header", policy.header] if policy.header else [])]
+        words += ["--strict"] if policy.strict else []
+        words += ["--on-unkeyed", "refuse"] if policy.on_unkeyed is OnUnkeyed.REFUSE else []
+    return shlex.join(words)
 
 
 class _Counter:

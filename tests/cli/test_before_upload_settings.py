@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from sidecar.pipeline.doctor.doctor import doctor
 from sidecar.pipeline.doctor.findings import Area
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 from tests.cli.running import in_this_process
+from tests.cli.test_compaction_rules import BY_HEADER, HDR, Site, events
 from tests.doctor.examined import found_in, settings_for, troubles
 from tests.golden import golden
 
@@ -63,7 +66,9 @@ def test_backfill_names_the_topics_that_it_archives_without_compaction(tmp_path:
             line for line in map(json.loads, done.err.splitlines()) if line["event"] == "before_upload_not_applied"
         ]
         assert (line["level"], line["topic"]) == ("warning", "orders")
-        assert line["remedy"] == "compact --archive --topic orders"
+        archive, file = tmp_path / "archive", tmp_path / "settings.yaml"
+        words = f"--archive {archive} --topic orders --config {file} --strategy offset"
+        assert line["remedy"] == f"tiered-sidecar compact {words}"
 
 
 def test_backfill_names_topics_of_which_the_rule_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,3 +80,25 @@ def test_backfill_names_topics_of_which_the_rule_is_not_known(tmp_path: Path, mo
     assert json.loads(done.out)["without_compaction"] == ["orders"]
     (line,) = [line for line in map(json.loads, done.err.splitlines()) if line["event"] == "before_upload_not_applied"]
     assert NOT_TOLD in line["reason"]
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_the_command_that_backfill_recommends_compacts_by_the_entry(tmp_path: Path, by_file: bool) -> None:
+    site = Site(tmp_path)
+    shutil.rmtree(site.archive)
+    entry = {**HDR, "when": "before_upload", "on_unkeyed": "refuse"}
+    given = (
+        ["--config", str(site.settings(entry))]
+        if by_file
+        else ["--archive", str(site.archive), "--set", f"compaction.topics={json.dumps([entry])}"]
+    )
+    places = ["--log-dir", str(site.log_dir), "--state-dir", str(tmp_path / "other"), "--assume-leader"]
+    settled = ["--set", "broker.settle_ms=0", "--set", "broker.snapshot_grace_ms=0"]
+    done = in_this_process("backfill", *given, *places, *settled, "--log-format", "json")
+    assert done.code == 0, done.err
+    ((_, *words),) = [shlex.split(line["remedy"]) for line in events(done, "before_upload_not_applied")]
+    assert ("--config" in words) == by_file
+    assert words[-2:] == ["--on-unkeyed", "refuse"]
+    compacted = in_this_process(*words, "--engine", "local")
+    assert compacted.code == 0, compacted.err
+    assert site.kept() == BY_HEADER
