@@ -152,6 +152,19 @@ def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> N
     assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 8]
 
 
+@pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "snapshot"])
+def test_one_file_of_a_rolled_segment_that_may_not_be_read_is_found(log_dir: Path, suffix: str) -> None:
+    """Also where it is not the newest segment of its partition."""
+    files = sorted(log_dir.glob(f"orders-0/*.{suffix}"))
+    assert len(files) > 3
+    files[1].chmod(0)
+    arguments = ["doctor", "--json", "--area", "log_dirs", "--log-dir", str(log_dir)]
+    (answer,) = unprivileged.tiered_sidecar(*arguments, "--archive", str(log_dir.parent / "archive")).lines()
+    (denied,) = [check for check in answer["checks"] if check["verdict"] == "problem"]
+    assert (denied["check"], answer["exit_code"]) == ("files can be read", 3)
+    assert str(files[1]) in denied["detail"]
+
+
 def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_dir: Path) -> None:
     (log_dir / "odd-0").mkdir()
     os.mkfifo(log_dir / "odd-0" / "00000000000000000000.log")

@@ -16,7 +16,7 @@ from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.logformat.regular_file import open_regular
-from sidecar.model import PartitionFiles
+from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.assembly import scanner
 from sidecar.pipeline.configured_facts import ConfiguredFacts, open_facts
@@ -106,6 +106,14 @@ class _Look:
         logs = [files.segments[-1].log.path for files in self.found.partitions if files.segments]
         logs += [files.active_log.path for files in self.found.partitions if files.active_log is not None]
         opened = logs[:: len(logs) // _OPENED_MAX + 1]
+        all_files = [
+            path for files in self.found.partitions for segment in files.segments for path in _files_of(segment)
+        ]
+        for path in all_files:
+            if not os.access(path, os.R_OK) and os.path.lexists(path):  # What was deleted since the listing is gone.
+                return problem(
+                    f"{path} may not be read by user {os.getuid()}", _AS_THE_BROKER, PartitionError.exit_code
+                )
         for path in opened:
             try:
                 os.close(open_regular(path))
@@ -113,7 +121,9 @@ class _Look:
                 continue  # rolled away or deleted since the listing
             except OSError as error:
                 return problem(f"{path}: {error.strerror}", _AS_THE_BROKER, PartitionError.exit_code)
-        return fine(f"{len(opened)} opened, {os.getuid()} is the user")
+        return fine(
+            f"user {os.getuid()} may read all {len(all_files)} files of rolled segments; {len(opened)} logs were opened"
+        )
 
     def snapshots(self) -> Outcome:
         missing = [
@@ -175,6 +185,11 @@ class _Look:
             "write a record to the partition now: it moves that by retention.ms. Then set segment.ms of the topic well below its "
             "retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
         )
+
+
+def _files_of(segment: SegmentFiles) -> list[Path]:
+    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
+    return [file.path for file in files if file is not None]
 
 
 def _idle(files: PartitionFiles, facts: BrokerFacts, clock: Clock) -> int | None:
