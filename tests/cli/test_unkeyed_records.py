@@ -46,6 +46,22 @@ def test_an_archive_is_left_as_it_is_where_they_are_refused(tmp_path: Path, engi
     assert (done.code, row["unkeyed_records"]) == (0, 1)
 
 
+def test_what_a_refused_compaction_did_not_begin_is_not_said(tmp_path: Path) -> None:
+    """`committing` stands for a put."""
+    site = Site(tmp_path)
+    site.write(UNKEYED, KEYED)
+    steps = ("writing what stays", "uploading", "committing")
+
+    def said(*arguments: str) -> list[str]:
+        lines = site.compact(*arguments, topics=("hdr",)).err.splitlines()
+        return [line for line in lines if line in steps]
+
+    assert said("--on-unkeyed", "refuse") == []
+    assert said("--dry-run") == ["writing what stays"]
+    assert said() == list(steps)
+    assert said() == ["writing what stays"]  # All of it is there already.
+
+
 def test_a_directory_says_the_same(tmp_path: Path) -> None:
     source = partition_directory(tmp_path / "copies", UNKEYED, KEYED)
     assert refused(in_this_process("compact", source, *ALONE, "--dry-run", "--on-unkeyed", "refuse"))

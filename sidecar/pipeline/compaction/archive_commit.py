@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sidecar.archive.actions import Action, Add, Clean, Remove
@@ -28,6 +28,7 @@ def commit(
     replaced: Sequence[ArchivedSegment],
     added: Sequence[ArchivedSegment],
     window: CommitWindow,
+    before_put: Callable[[], None] = lambda: None,
 ) -> int | None:
     """Commit, and say under which number; None where the archive says so already.
 
@@ -35,6 +36,7 @@ def commit(
         state: of which the sources were taken.
         sources: all that was compacted. `replaced`: those of them that go, for `added`.
         window: of the uploads of `added`.
+        before_put: called before each commit is put.
 
     An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more or records of
     them were deleted meanwhile, Fenced, and what `CommitWindow.require_open` and `CommitLog.append` raise.
@@ -48,6 +50,7 @@ def commit(
         if not added and _is_said(state, sources[-1].end_offset, request):
             return None
         window.require_open(state.lineage.root, added)
+        before_put()
         try:
             return log.append(actions, writer, state).next_number - 1
         except CommitConflict as error:

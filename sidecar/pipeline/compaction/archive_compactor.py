@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -150,9 +151,9 @@ class ArchiveCompactor:
         ready = unsettled(uploaded)
         if not ready:
             return
-        self._tell("committing")
+        tell_once = cache(partial(self._tell, "committing"))
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
-            for _ in pool.map(self._commit, ready):
+            for _ in pool.map(partial(self._commit, before_put=tell_once), ready):
                 continue
         for found in ready:
             if found.result is not None and found.result.error is None:
@@ -216,8 +217,9 @@ class ArchiveCompactor:
     def _rewrite(
         self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None, step: Step
     ) -> None:
-        self._tell("writing what stays")
         todo = {number: chosen for number, chosen in step.items() if running[number].result is None}
+        if todo:
+            self._tell("writing what stays")
         ended = rewritten(run, parts, todo)
         for number in todo:
             found, scan, outputs = running[number], run.results[number], ended[number]
@@ -227,7 +229,6 @@ class ArchiveCompactor:
                 found.take(scan, outputs)
 
     def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
-        self._tell("uploading")
         for found in (running[job] for job in step):
             # Before the first upload: gc deletes nothing that may be committed as long as this window is open.
             found.window = found.window or self._window()
@@ -238,6 +239,8 @@ class ArchiveCompactor:
             for number, output in enumerate(found.outputs)
             if not output.unchanged and number not in found.finished
         ]
+        if tasks:
+            self._tell("uploading")
         errors: dict[int, SidecarError] = {}
         for answer in finish_all(tasks, self._engine):
             if answer.segment is not None:
@@ -254,7 +257,7 @@ class ArchiveCompactor:
     def _window(self) -> CommitWindow:
         return CommitWindow.begin(process_store.store_of(self._settings), self._clock, self._randomness)
 
-    def _commit(self, found: PartitionInWork) -> None:
+    def _commit(self, found: PartitionInWork, before_put: Callable[[], None]) -> None:
         request, plan = found.request, found.plan
         if plan is None:
             return
@@ -281,6 +284,7 @@ class ArchiveCompactor:
                 [source.segment for output in gone for source in output.sources],
                 [found.finished[number] for number in sorted(found.finished)],
                 found.window or self._window(),
+                before_put,
             )
         except SidecarError as error:
             found.fail(error)
