@@ -5,6 +5,7 @@ SidecarError                    exit 1
 │   └── LogDirsUnformatted               retryable: no log dir tells cluster and broker; a new broker formats them
 ├── PartitionError              exit 3   this partition stops here, the others go on
 │   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
+│   ├── RecordRefused                    a record that the topic's rules refuse; nothing is damaged
 │   ├── SegmentChanged                   a file changed or vanished while it was read; looked at again later
 │   ├── RowsLost                         retryable: an engine lost or doubled rows between the stages of a compaction
 │   ├── CoverageHole                     the next local segment does not continue the archive
@@ -89,6 +90,15 @@ class CorruptFile(PartitionError):
         """The same finding, with the file it was found in and its position moved by `shift_bytes`."""
         position = None if self.position is None else self.position + shift_bytes
         return CorruptFile(self.what, file=file, position=position, offset=self.offset, advice=self.advice)
+
+
+class RecordRefused(PartitionError):
+    """A record that the rules of a topic do not let pass. Its file is as it should be."""
+
+    def __init__(self, what: str, *, file: str = "", offset: int | None = None) -> None:
+        place = ", ".join(filter(None, (file, "" if offset is None else f"offset {offset}")))
+        super().__init__(f"{place}: {what}" if place else what)
+        self.offset = offset
 
 
 class SegmentChanged(PartitionError):

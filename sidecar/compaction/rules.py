@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use
-from sidecar.errors import CorruptFile, SettingsError
+from sidecar.errors import RecordRefused, SettingsError
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.record import Record
 
@@ -120,13 +120,13 @@ def version_of(record: Record, name: str) -> tuple[bool, int | None]:
     return True, int.from_bytes(last, signed=True) if valid and last is not None else None
 
 
-def malformed_version(offset: int, name: str) -> CorruptFile:
+def malformed_version(offset: int, name: str, file: str = "") -> RecordRefused:
     """The error of strict mode."""
     what = f"header {name!r} holds no version (expected {VERSION_BYTES} bytes); correct the producer, or switch strict mode off"
-    return CorruptFile(what, offset=offset)
+    return RecordRefused(what, file=file, offset=offset)
 
 
-def unkeyed_record(offset: int) -> CorruptFile:
+def unkeyed_record(offset: int, file: str = "") -> RecordRefused:
     """The error for a record without a key where those are refused."""
     what = "a record without a key, and on_unkeyed is refuse; nothing was compacted. Correct the producer, or set on_unkeyed: drop"
-    return CorruptFile(what, offset=offset)
+    return RecordRefused(what, file=file, offset=offset)

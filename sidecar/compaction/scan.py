@@ -122,7 +122,7 @@ def scan_split(
     """Check every batch of a split and enter its records, but for those below `start_offset`.
 
     `verdicts`: by batch, not 0 for those of aborted transactions; may be left out where there are none.
-    Raises CorruptFile with the position, also for a malformed version and a record without a key where those are refused.
+    Raises CorruptFile with the position, and RecordRefused for a malformed version or a record without a key that the rules refuse.
     """
     task = table.task
     task[places.SPLIT] = split.number
@@ -145,10 +145,9 @@ def scan_split(
                 f"the partition is left as it is"
             )
     if table.rules.strict_headers and task[places.FIRST_MALFORMED] >= 0:
-        error = malformed_version(int(task[places.FIRST_MALFORMED]), table.rules.header_name)
-        raise error.within(segment.file)
+        raise malformed_version(int(task[places.FIRST_MALFORMED]), table.rules.header_name, segment.file)
     if table.rules.refuses_unkeyed and task[places.UNKEYED]:
-        raise unkeyed_record(_first_unkeyed_offset(segment, split, verdicts, start_offset)).within(segment.file)
+        raise unkeyed_record(_first_unkeyed_offset(segment, split, verdicts, start_offset), segment.file)
     return SplitScan(
         split=split,
         batch_count=int(task[places.BATCH]),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sidecar.compaction.rules import CompactionRules
-from sidecar.errors import CorruptFile
+from sidecar.errors import RecordRefused
 from sidecar.logformat.legacy import build_legacy_message
 from sidecar.logformat.records import Record, build_batch, build_legacy_wrapper
 from sidecar.storage.directory_store import DirectoryStore
@@ -25,6 +25,7 @@ KEYED = Record(5, LATER_MS, b"k9", b"1", ())
 
 def refused(outcome: Outcome) -> bool:
     text = outcome.out + outcome.err
+    assert "restore" not in text  # Nothing is damaged.
     return outcome.code == 3 and "a record without a key, and on_unkeyed is refuse" in text and "offset 4" in text
 
 
@@ -79,7 +80,7 @@ def test_the_first_one_is_named_in_every_format(magic: int, codec: int) -> None:
     else:
         log = b"".join(build_legacy_message(one.offset, one.key, one.value, magic=magic) for one in records)
     rules = CompactionRules(LATER_MS, refuses_unkeyed=True)
-    with pytest.raises(CorruptFile, match="a record without a key") as error:
+    with pytest.raises(RecordRefused, match="a record without a key") as error:
         compact([ReferenceSegment(10, 16, log)], rules)
     assert error.value.offset == 12
     assert compact([ReferenceSegment(10, 16, log)], CompactionRules(LATER_MS))

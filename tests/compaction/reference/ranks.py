@@ -11,7 +11,7 @@ SortKey = tuple[int, int, int]
 
 
 def sort_key(record: Record, rules: CompactionRules) -> SortKey:
-    """The rank of a record among those of its key. Raises CorruptFile for a malformed version in strict mode."""
+    """The rank of a record among those of its key. Raises RecordRefused for a malformed version in strict mode."""
     match rules.effective_strategy:
         case Strategy.OFFSET:
             return 0, 0, record.offset
