@@ -130,7 +130,20 @@ def compact(
     if undo or partition:
         if not undo:
             raise SettingsError("--partition goes with --undo only")
-        is_alone = not (what_if or include_active or out or keys_file)
+        rules = (
+            strategy,
+            header,
+            strict,
+            on_unkeyed,
+            now_ms,
+            delete_retention_ms,
+            segment_bytes,
+            exact_keys,
+            engine,
+            master,
+        )
+        flags_of_others = what_if or include_active or out or keys_file or override
+        is_alone = not flags_of_others and all(given is None for given in rules)
         return _undo(options, archive, topic, exclude, partition, dry_run=dry_run, is_alone=is_alone)
     if archive is None:
         if topic or exclude:

@@ -221,6 +221,23 @@ def test_a_partition_goes_with_an_undo_only() -> None:
         ("--archive", "x", "--undo"),
         ("--archive", "x", "--topic", "t", "--undo", "--what-if"),
         ("--archive", "x", "--topic", "t", "--undo", "--out", "y"),
+        *(
+            ("--archive", "x", "--topic", "t", "--undo", *flags)
+            for flags in (
+                ("--strategy", "header"),
+                ("--strategy", ""),
+                ("--header", "zzz"),
+                ("--no-strict",),
+                ("--on-unkeyed", "drop"),
+                ("--now-ms", "0"),
+                ("--delete-retention-ms", "0"),
+                ("--segment-bytes", "5"),
+                ("--exact-keys",),
+                ("--override",),
+                ("--engine", "local"),
+                ("--master", "local[1]"),
+            )
+        ),
     ],
 )
 def test_an_undo_needs_an_archive_and_topics(arguments: tuple[str, ...]) -> None:
