@@ -12,7 +12,7 @@ from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engine_choice import Work, WorkKind
 from sidecar.cli.engines import Engine, Master, embedded_spark, spark_flags, takes_spark
 from sidecar.cli.options import GlobalOptions
-from sidecar.errors import PartitionError, SettingsError, SidecarError, VerificationMismatch
+from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
 from sidecar.model import EngineName
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ JSON_VERSION = 1
 
 
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:
-    """Show what the archive holds, partition by partition; exit code 3 if one of them cannot be read.
+    """Show what the archive holds, partition by partition; exit code 3 if one of them cannot be read, 6 if the store
+    fails for all of them.
 
     `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`.
     """
@@ -75,6 +76,8 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
             remark(f"nothing is archived at {store.url}")
     if settings.broker.log_dirs:
         _show_cleaner(options, settings)
+    if rows and all(row.store_failed for row in rows):
+        return StoreError.exit_code
     return PartitionError.exit_code if any(row.problem for row in rows) else 0
 
 
@@ -112,7 +115,8 @@ def verify(
     engine: Engine = None,
     master: Master = None,
 ) -> int:
-    """Prove that the archive is whole: exit code 4 if it is not, 3 if a part of it cannot be read, 1 if it is empty.
+    """Prove that the archive is whole: exit code 4 if it is not, 3 if a part of it cannot be read, 6 if
+    the store fails for all of it, 1 if it is empty.
 
     A segment is FOUND if the store has what was committed; LOST if that is missing or damaged, or if its offsets were
     recorded as lost; UPLOADING if it is above the archive's end and at most 15 minutes old, DELAYED if it is older. Offsets that
@@ -142,6 +146,8 @@ def verify(
         table.show(store.url, colors=options.colors)
     if table.has_mismatch:
         return VerificationMismatch.exit_code
+    if table.store_failed:
+        return StoreError.exit_code
     return PartitionError.exit_code if table.has_unread else 0
 
 

@@ -23,6 +23,8 @@ class VerificationTable:
         self._of_objects = False
         self.has_mismatch = False
         self.has_unread = False
+        self.store_failed = True
+        """Whether the store gave nothing of any partition."""
 
     @property
     def is_empty(self) -> bool:
@@ -44,6 +46,7 @@ class VerificationTable:
             self._of_objects |= str(problem.kind) in _OF_OBJECTS
             self._problems.append(problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}")
         self.has_unread |= found.is_unread
+        self.store_failed &= row.store_failed
         self.has_mismatch |= not found.is_sound and not found.is_unread
 
     def show(self, url: str, *, colors: bool) -> None:

@@ -12,7 +12,7 @@ from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.replacement import newest_replacement, obstacle_in_commit
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import FROM_STORE, CorruptFile, PartitionError
+from sidecar.errors import FROM_STORE, CorruptFile, ObjectDamaged, ObjectMissing, PartitionError, SidecarError
 from sidecar.model import ObjectKey
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.lineages import find_all_lineages
@@ -45,7 +45,7 @@ class PartitionRow:
     with all that lies below, by `clean_strategy`; None where nothing was. `deleted_before_offset`: records below it were deleted
     on purpose on the broker, and a restore leaves them out; None where nothing is known of that. `undo_until_ms`: the newest
     compaction can be undone (`compact --undo`) until then, and after it as long as `gc` has not run; None where none can be,
-    and in a report of `verify`.
+    and in a report of `verify`. `store_failed`: the `problem` is that the store fails, not what it holds.
     """
 
     cluster_id: str
@@ -65,6 +65,7 @@ class PartitionRow:
     deleted_before_offset: int | None = None
     undo_until_ms: int | None = None
     problem: str | None = None
+    store_failed: bool = False
 
     @property
     def raw_bytes(self) -> int:
@@ -139,8 +140,8 @@ def _generations(state: PartitionState) -> tuple[GenerationBytes, ...]:
     return tuple(GenerationBytes(number, segments[number], size_bytes[number]) for number in sorted(segments))
 
 
-def unreadable_row(lineage: Lineage, problem: str) -> PartitionRow:
-    """The row of a lineage whose commit log could not be read."""
+def unreadable_row(lineage: Lineage, problem: str, error: SidecarError) -> PartitionRow:
+    """The row of a lineage whose commit log could not be read. `problem`: the error as a person is told it."""
     return PartitionRow(
         cluster_id=lineage.cluster_id,
         topic=lineage.topic_partition.topic,
@@ -154,6 +155,8 @@ def unreadable_row(lineage: Lineage, problem: str) -> PartitionRow:
         leader_epoch=-1,
         holes=(),
         problem=problem,
+        # What is lost or damaged is the partition's own trouble: the store works.
+        store_failed=isinstance(error, FROM_STORE) and not isinstance(error, ObjectMissing | ObjectDamaged),
     )
 
 
@@ -182,10 +185,10 @@ def archive_status(
             state = CommitLog(store, lineage.root, clock).read()
             until_ms = None if grace_period_ms is None else undo_until_ms(store, state, grace_period_ms)
         except PartitionError as error:
-            return unreadable_row(lineage, advised(error))
+            return unreadable_row(lineage, advised(error), error)
         except FROM_STORE as error:
             outage.failed(error)
-            return unreadable_row(lineage, str(error))
+            return unreadable_row(lineage, str(error), error)
         outage.answered()
         return row_of(state, until_ms) if state.next_number else None
 

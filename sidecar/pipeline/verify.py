@@ -168,7 +168,7 @@ def _or_unread(root: ObjectKey, outage: Outage, work: Callable[[], Found]) -> Fo
         done = work()
     except FROM_STORE as error:
         outage.failed(error)
-        return unread(root, str(error), Problem(ProblemKind.UNREADABLE, root, str(error)))
+        return unread(root, str(error), Problem(ProblemKind.UNREADABLE, root, str(error)), error)
     outage.answered()
     return done
 
@@ -178,7 +178,7 @@ def _plan(store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool) -> _
     try:
         state = log.read_whole_chain() if deep else log.read()
     except CorruptFile as error:
-        return unread(root, advised(error), Problem(ProblemKind.COMMIT_LOG, error.file or root, finding(error)))
+        return unread(root, advised(error), Problem(ProblemKind.COMMIT_LOG, error.file or root, finding(error)), error)
     missing = () if deep else _missing_commits(store, state)
     return _Planned(root, state, (*_check_checkpoints(log, state, deep=deep), *missing, *_check_coverage(state)))
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from sidecar.archive.keys import parse_root
+from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.pipeline.status import PartitionRow, unreadable_row
 from sidecar.pipeline.verify_segment import Problem, ProblemKind
@@ -81,9 +82,9 @@ class PartitionVerification:
         }
 
 
-def unread(root: ObjectKey, reason: str, problem: Problem) -> PartitionVerification:
+def unread(root: ObjectKey, reason: str, problem: Problem, error: SidecarError) -> PartitionVerification:
     """The finding about a lineage of which nothing can be said."""
-    return PartitionVerification(unreadable_row(parse_root(root), reason), (), (problem,), (), 0, None)
+    return PartitionVerification(unreadable_row(parse_root(root), reason, error), (), (problem,), (), 0, None)
 
 
 def segment_row(segment: ArchivedSegment, damaged: bool) -> SegmentVerification:

@@ -11,7 +11,9 @@ import pytest
 from sidecar.archive.replacement import NoUndo, Obstacle
 from sidecar.archive.state import RemovedSegment
 from sidecar.cli.archive_undo import reason_of
+from tests.cli import unprivileged
 from tests.cli.running import in_this_process
+from tests.cli.test_compaction_rules import Site
 from tests.golden import golden
 
 
@@ -207,6 +209,21 @@ def test_a_failed_undo_shows_no_figures(url: str) -> None:
     assert found.code == 3
     (row,) = [line for line in found.out.splitlines() if "orders-0" in line]
     assert row.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split() == ["orders-0", "-", "-", "-", "-", "failed"]
+
+
+@pytest.mark.parametrize("command", [("status",), ("verify",), ("verify", "--deep"), ("compact", "--topic", "hdr")])
+def test_a_store_that_lets_nothing_be_read_is_exit_code_6_everywhere(command: tuple[str, ...], tmp_path: Path) -> None:
+    """It lists its objects, and refuses to give any."""
+    site = Site(tmp_path)
+    engine = ("--engine", "local") if "--topic" in command else ()
+    objects = [path for path in site.archive.rglob("*") if path.is_file()]
+    for path in objects:
+        path.chmod(0)
+    found = unprivileged.tiered_sidecar(*command, "--archive", site.archive, *engine)
+    assert found.code == 6, found
+    for path in objects:
+        path.chmod(0o644)
+    assert unprivileged.tiered_sidecar(*command, "--archive", site.archive, *engine).code == 0
 
 
 def test_a_partition_goes_with_an_undo_only() -> None:

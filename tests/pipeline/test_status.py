@@ -33,6 +33,7 @@ def test_status_has_a_row_for_every_lineage_with_commits() -> None:
         ("orders", 3, LINEAGE.incarnation, 0, 9, 2),
         *[("orders", partition, LINEAGE.incarnation, 0, 5, 1) for partition in (10, 11, 12)],
     ]
+    assert not rows[0].store_failed
     assert str(rows[0].problem).count("00000000000000000001.json") == 1
     assert "restore it from a replica" in str(rows[0].problem)
     assert rows[1].to_json() == {
@@ -57,6 +58,7 @@ def test_status_has_a_row_for_every_lineage_with_commits() -> None:
         "raw_bytes": FIRST.segment.size_bytes + SECOND.segment.size_bytes,
         "compacted_bytes": 0,
         "problem": None,
+        "store_failed": False,
     }
     assert archive_status(store, store.clock, include=lambda topic: topic == "none") == []
     assert archive_status(MemoryStore(), store.clock) == []
@@ -75,6 +77,7 @@ def test_one_object_that_cannot_be_read_stops_only_its_own_partition(kind: Fault
     store.faults = [Fault("read", number, kind, "/orders/11/") for number in range(100)]
     rows = archive_status(store, store.clock)
     assert [row.problem is None for row in rows] == [True, True, False, True]
+    assert [row.store_failed for row in rows] == [False, False, True, False]
     findings = list(verify_archive(store, store.clock))
     assert [found.is_unread for found in findings] == [False, False, True, False]
     assert "/orders/11/" in findings[2].problems[0].key
