@@ -135,7 +135,7 @@ def test_what_an_entry_leaves_open_no_flag_contradicts() -> None:
     policy = found.policy
     assert (policy.strict, policy.exact_keys, policy.segment_bytes, policy.delete_retention_ms) == (True, True, 1000, 7)
     of_section = resolved(GivenRules(segment_bytes=1000), HDR, segment_bytes=2000)
-    assert len(of_section.contradictions) == 1
+    assert of_section.contradictions == ("--segment-bytes 1000 was given, but compaction says segment_bytes 2000",)
 
 
 def test_all_values_default_to_the_entry() -> None:

@@ -142,7 +142,9 @@ def command_rules(
         declared_value = getattr(found.policy, name)
         if pattern is not None and found.sources[name] != DEFAULT and value != declared_value and not is_forecast:
             says = f"--{flag} {value}" if not isinstance(value, bool) else f"--{'' if value else 'no-'}{flag}"
-            contradictions.append(f"{says} was given, but {ENTRY} {pattern} says {name} {str(declared_value).lower()}")
+            contradictions.append(
+                f"{says} was given, but {found.sources[name]} says {name} {str(declared_value).lower()}"
+            )
     if given.delete_retention_ms is not None:
         values["delete_retention_ms"] = given.delete_retention_ms
     given_too = {name: "flag" for name in DROPS_RECORDS if getattr(given, name, None) is not None}
