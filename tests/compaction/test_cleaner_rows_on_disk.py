@@ -55,12 +55,12 @@ def test_clean_segments_with_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     before = tree(path)
     third = LocalRun.third
 
-    def interrupted(run: LocalRun, function: Any, plans: Sequence[Any]) -> list[Any]:
+    def interrupted(run: LocalRun, function: Any, plans: Sequence[Any], *, uploads: bool = False) -> list[Any]:
         def writes_one(rows: Iterable[Row], plan: Any) -> Iterator[Any]:
             yield next(function(rows, plan))
             raise KeyboardInterrupt
 
-        return third(run, writes_one, plans)
+        return third(run, writes_one, plans, uploads=uploads)
 
     monkeypatch.setattr(LocalRun, "third", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -77,9 +77,9 @@ def test_clean_segments_with_concurrent_segment_deletion(
     path = partition(tmp_path)
     third = LocalRun.third
 
-    def after_deletion(run: LocalRun, function: Any, plans: Sequence[Any]) -> list[Any]:
+    def after_deletion(run: LocalRun, function: Any, plans: Sequence[Any], *, uploads: bool = False) -> list[Any]:
         (path / f"{gone:020d}.log").unlink(missing_ok=True)
-        return third(run, function, plans)
+        return third(run, function, plans, uploads=uploads)
 
     monkeypatch.setattr(LocalRun, "third", after_deletion)
     with pytest.raises(SegmentChanged, match=rf"{gone:020d}\.log: vanished"):
