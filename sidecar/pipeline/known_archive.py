@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.lineage import require_continuation
+from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.state import CommitId, PartitionState, newest_part
+from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import ObjectMissing
 from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
@@ -45,6 +47,8 @@ class KnownArchive:
         self._before: PartitionState | None = None
         self._newest: FileIdentity | None = None
         self._reached: FileIdentity | None = None
+        self._strategy: StrategyInUse | None = None
+        self._knows_strategy = False
         self.state: PartitionState | None = None
         self.last_end_offset: int | None = None
         self.adopt_topic_id: str | None = None
@@ -105,6 +109,17 @@ class KnownArchive:
             return self._newest_of(state)
         return known
 
+    def newest_strategy(self, files: PartitionFiles) -> StrategyInUse | None:
+        """By which strategy the archive's newest compaction decided, None if nothing is compacted.
+
+        Reads the archive where the newest part of it is all that was known. Raises LineageUnknown, CorruptFile, StoreError.
+        """
+        state = self.open(files)
+        if not (_tells_strategy(state) or self._knows_strategy):
+            self.forget()
+            state = self.open(files)
+        return newest_strategy(state) if _tells_strategy(state) else newest_strategy(state) or self._strategy
+
     def require_alone(self, files: PartitionFiles) -> None:
         """To be called before anything is appended. Raises LineageUnknown, CorruptFile, StoreError."""
         if not self._is_alone:
@@ -139,7 +154,7 @@ class KnownArchive:
         """Keep no more of the state than a process keeps that resumes it; that many segments of many partitions are much."""
         # Which attempts are committed only the segments tell.
         if len(state.segments) > SEGMENTS_KEPT and not self._tools.journal.attempts(state.lineage.root):
-            state = self.state = newest_part(state, state.segments[-SEGMENTS_KEPT].base_offset)
+            return self._cut(state, state.segments[-SEGMENTS_KEPT].base_offset)
         return state
 
     def remember(self) -> None:
@@ -164,12 +179,23 @@ class KnownArchive:
             if segment.end_offset <= known_end_offset:
                 break
             self._largest_archived_ms = max(self._largest_archived_ms, segment.max_timestamp_ms)
-        self.state = newest_part(state, files.first_offset or 0)
+        return self._cut(state, files.first_offset or 0)
+
+    def _cut(self, state: PartitionState, from_offset: int) -> PartitionState:
+        """Remember the newest part of this state, and by which strategy the rest was compacted."""
+        self.state = newest_part(state, from_offset)
+        if self.state is not state:
+            found = newest_strategy(state)
+            if _tells_strategy(state):
+                self._strategy, self._knows_strategy = found, True
+            else:
+                self._strategy = found or self._strategy
         return self.state
 
     def overtaken(self, state: PartitionState, files: PartitionFiles) -> None:
         """Another writer has committed, and this is the state now."""
         self._grow(ArchiveExtent(), state)
+        self._knows_strategy = False  # It may have undone a compaction.
         self.keep(state, files)
         self.position, self._reached = None, None
 
@@ -231,6 +257,11 @@ class KnownArchive:
         present = next((segment.log for segment in files.segments if segment.log.has_place_of(newest)), None)
         is_active = files.active_log is not None and files.active_log.has_place_of(newest)
         return is_active or present not in (None, newest)
+
+
+def _tells_strategy(state: PartitionState) -> bool:
+    """Whether older segments, which are left out, say nothing more of the newest compaction."""
+    return state.is_whole or state.clean is not None
 
 
 def _continues(active: FileIdentity | None, earlier: FileIdentity) -> bool:

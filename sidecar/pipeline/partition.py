@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 
+from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
@@ -160,8 +161,11 @@ class PartitionArchiver:
         def known() -> KnownState:
             return self._known.position_before(files, plan.segments[0].base_offset, state).known
 
+        def newest() -> StrategyInUse | None:
+            return self._known.newest_strategy(files)
+
         start_offset = effective_log_start(facts, state)
-        return self.before_upload.hold_back(plan, known, limit_ms, start_offset=start_offset)
+        return self.before_upload.hold_back(plan, known, limit_ms, start_offset=start_offset, newest=newest)
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
         now_ms, first_seen_ms = self._tools.clock.now_ms(), self._first_seen_ms

@@ -322,7 +322,8 @@ class PartitionTurn:
         if any(transfer.prepared.copy is not None for transfer in transfers):
             _require_none_deleted(self._plan.facts, now, state, entries[0].base_offset)
             if self._before_upload is not None and self._group is not None:
-                self._before_upload.require_rule(self._group)
+                newest = self._known.newest_strategy(self._outcome.files)
+                self._before_upload.require_rule(self._group, newest)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         lost = [

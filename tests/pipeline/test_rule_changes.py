@@ -82,7 +82,7 @@ def story(tmp_path: Path, told: TopicPolicy) -> Iterator[Story]:
         roll(held.log_dir, {0: (nine,), 1: (one,), 2: ()}, 2)
         found = Story(held, told, logs)
         settings = held.waiting.settings
-        held.waiting.policy_of = TopicRules(settings, found.policy).policy_of
+        held.waiting.rule_of = TopicRules(settings, found.policy).rule_of
         held.waiting.unknown = lambda topic: rule_unknown(settings, topic, found.told)
         yield found
 

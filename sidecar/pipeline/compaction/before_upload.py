@@ -11,19 +11,32 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, TypeAlias
 
+import structlog
+
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
+from sidecar.compaction_strategy import StrategyInUse
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.pipeline.compaction.odd_records import OF_COPIES, OddRecords
-from sidecar.pipeline.compaction.policy_rules import NOT_COMPACTED, require_rule, rule_change
+from sidecar.pipeline.compaction.policy_rules import (
+    NOT_COMPACTED,
+    require_rule,
+    rule_change,
+    rules_of,
+    strategy_change,
+    strategy_refusal,
+)
 from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
+from sidecar.pipeline.compaction.topic_rule import TopicRule, topic_rule
 from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
 from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
+
+_log = structlog.get_logger(__name__)
 
 AT_RISK_SHARE: Final = 0.5
 """A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
@@ -72,21 +85,22 @@ class _Held:
 class BeforeUpload:
     """What waits, and for what. Thread-safe: rounds hold segments back, another thread compacts them.
 
-    `wake`: called when segments that were held back may go. `policy_of`: what holds for a topic, None if it is not compacted;
-    default: as the settings say. `unknown`: why it is not known what holds for a topic, "" if it is. `raw`: told of each segment
-    that goes as it is without a compaction. `odd`: told of records without a key, and of malformed versions, in committed groups.
+    `wake`: called when segments that were held back may go. `rule_of`: what holds for a topic; default: as the settings say.
+    `unknown`: why it is not known what holds for a topic, "" if it is. `raw`: told of each segment that goes as it is without a
+    compaction. `odd`: told of records without a key, and of malformed versions, in committed groups.
     """
 
     settings: CompactionSettings
     clock: Clock
     wake: Callable[[], None] = lambda: None
-    policy_of: Callable[[str], CompactionPolicy | None] | None = None
+    rule_of: Callable[[str], TopicRule] | None = None
     unknown: Callable[[str], str] = lambda _: ""
     raw: RawUploads = field(default_factory=RawUploads)
     odd: OddRecords = field(default_factory=OddRecords)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
+    _changes: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
 
     def hold_back(
         self,
@@ -95,6 +109,7 @@ class BeforeUpload:
         local_limit_ms: int | None = None,
         *,
         start_offset: int = 0,
+        newest: Callable[[], StrategyInUse | None] = lambda: None,
     ) -> PartitionPlan:
         """The plan with those segments that may go; the others wait, and are offered for compaction.
 
@@ -102,9 +117,11 @@ class BeforeUpload:
             known: gives the producers at the base of the plan's first segment. May raise SidecarError.
             local_limit_ms: how long the broker keeps a segment, None if it is not known.
             start_offset: see `effective_log_start`. A segment that begins below goes as it is, and takes part in no decision.
+            newest: gives the strategy of the archive's newest compaction. May raise SidecarError.
         """
         topic_partition = plan.files.topic_partition
-        policy = self._policy(topic_partition.topic)
+        rule = self._rule(topic_partition.topic)
+        policy = rule.policy
         unknown = self.unknown(topic_partition.topic) if policy is None else ""
         if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
             self._let_go(topic_partition)
@@ -112,10 +129,12 @@ class BeforeUpload:
         if not plan.segments:
             return plan
         ready = 0
+        strategy = newest() if policy is not None else None
+        refusal = strategy_refusal(rule, strategy)
         with self._lock:
-            self._keep_only(plan, start_offset, policy)
+            self._keep_only(plan, start_offset, policy, refusal)
             while ready < len(plan.segments) and self._may_go(
-                plan.segments[ready], local_limit_ms, start_offset, unknown
+                plan.segments[ready], local_limit_ms, start_offset, unknown, refusal
             ):
                 ready += 1
         if ready == len(plan.segments):
@@ -130,6 +149,7 @@ class BeforeUpload:
             )
         group = None
         if policy is not None:
+            self._tell_change(topic_partition, strategy_change(rule, strategy), policy)
             group = RolledGroup(plan.files, plan.facts.stable_end_offset, plan.segments, known(), policy)
         with self._lock:
             self._groups.pop(topic_partition, None)
@@ -145,18 +165,32 @@ class BeforeUpload:
             is_on_purpose=True,
         )
 
-    def _policy(self, topic: str) -> CompactionPolicy | None:
-        return (self.policy_of or self.settings.of_topic)(topic)
+    def _rule(self, topic: str) -> TopicRule:
+        return topic_rule(self.settings, topic, TopicPolicy()) if self.rule_of is None else self.rule_of(topic)
+
+    def _tell_change(
+        self, topic_partition: TopicPartition, before: StrategyInUse | None, policy: CompactionPolicy
+    ) -> None:
+        """Log a declared change of the strategy, once while it lasts."""
+        if before is None:
+            self._changes.pop(topic_partition, None)
+            return
+        change = str(before), str(rules_of(policy, 0).in_use)
+        if self._changes.get(topic_partition) != change:
+            self._changes[topic_partition] = change
+            old, new = change
+            _log.warning("compaction_changes_strategy", partition=str(topic_partition), old=old, new=new)
 
     def _let_go(self, topic_partition: TopicPartition) -> None:
         """The topic is not compacted before the upload, or not any more: nothing of it waits, and no copy of it is committed."""
         with self._lock:
             self._groups.pop(topic_partition, None)
+            self._changes.pop(topic_partition, None)
             for group in {held.group for held in self._held.get(topic_partition, {}).values() if held.group}:
                 self._break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
             self._held.pop(topic_partition, None)
 
-    def _keep_only(self, plan: PartitionPlan, start_offset: int, policy: CompactionPolicy | None) -> None:
+    def _keep_only(self, plan: PartitionPlan, start_offset: int, policy: CompactionPolicy | None, refusal: str) -> None:
         """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
         before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
         now_ms = self.clock.now_ms()
@@ -171,25 +205,39 @@ class BeforeUpload:
                 broken[group] = RawReason.GROUP_CHANGED, deleted
             elif change := rule_change(group.policy, policy):
                 broken[group] = RawReason.RULE_CHANGED, change
+            elif refusal:
+                broken[group] = RawReason.STRATEGY_DIFFERS, refusal
         for group, (reason, detail) in broken.items():
             self._break_up(group, reason, detail)
 
     def _find(self, segment: SegmentFiles) -> _Held | None:
         return self._held.get(segment.topic_partition, {}).get(_name(segment))
 
-    def _may_go(self, segment: SegmentFiles, local_limit_ms: int | None, start_offset: int, unknown: str) -> bool:
+    def _may_go(
+        self, segment: SegmentFiles, local_limit_ms: int | None, start_offset: int, unknown: str, refusal: str
+    ) -> bool:
         held = self._find(segment)
         if held is None or held.group is not None or held.is_raw:
             return True
-        if (reason := self._cannot_wait(segment, held, local_limit_ms, start_offset, unknown)) is None:
+        reason = self._cannot_wait(segment, held, local_limit_ms, start_offset, unknown, refusal)
+        if reason is None:
             return False
         held.is_raw = True
-        self.raw.note([segment], reason, unknown if reason is RawReason.RULE_UNKNOWN else "")
+        details = {RawReason.RULE_UNKNOWN: unknown, RawReason.STRATEGY_DIFFERS: refusal}
+        self.raw.note([segment], reason, details.get(reason, ""))
         return True
 
     def _cannot_wait(
-        self, segment: SegmentFiles, held: _Held, local_limit_ms: int | None, start_offset: int, unknown: str
+        self,
+        segment: SegmentFiles,
+        held: _Held,
+        local_limit_ms: int | None,
+        start_offset: int,
+        unknown: str,
+        refusal: str,
     ) -> RawReason | None:
+        if refusal:
+            return RawReason.STRATEGY_DIFFERS
         if segment.start_position:
             return RawReason.PARTLY_ARCHIVED
         if segment.base_offset < start_offset:
@@ -227,7 +275,7 @@ class BeforeUpload:
 
     def compacted(self, group: CopyGroup) -> None:
         """All copies of a group are ready. They are of no use unless every segment still waits for its own, by the same rule."""
-        policy = self._policy(group.segments[0].topic_partition.topic)
+        policy = self._rule(group.segments[0].topic_partition.topic).policy
         with self._lock:
             if not all(map(self._still_waits, group.segments)):
                 gone = "one was archived, changed or removed meanwhile"
@@ -238,10 +286,14 @@ class BeforeUpload:
                 for held in filter(None, map(self._find, group.segments)):
                     held.group = group
 
-    def require_rule(self, group: CopyGroup) -> None:
-        """To be called right before the commit of the copies. Raises RuleChanged if the topic's rule is another one now."""
+    def require_rule(self, group: CopyGroup, newest: StrategyInUse | None) -> None:
+        """To be called right before the commit of the copies. Raises RuleChanged if the topic's rule is another one now.
+
+        `newest`: the strategy of the archive's newest compaction, which the rule may not be allowed to change.
+        """
         topic_partition = group.segments[0].topic_partition
-        require_rule(topic_partition, group.policy, self._policy(topic_partition.topic))
+        rule = self._rule(topic_partition.topic)
+        require_rule(topic_partition, group.policy, rule.policy, strategy_refusal(rule, newest))
 
     def unchanged(self, segments: Sequence[SegmentFiles]) -> None:
         """Compaction leaves these as they are: they go, unless one changed meanwhile."""

@@ -120,7 +120,7 @@ def compaction_in_run(
         settings.compaction,
         tools.clock,
         wake,
-        rules.policy_of,
+        rules.rule_of,
         lambda topic: rule_unknown(settings.compaction, topic, tools.facts.policy(topic)),
         raw,
         odd,

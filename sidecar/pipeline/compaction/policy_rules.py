@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import StrategyInUse
 from sidecar.config import CompactionPolicy
 from sidecar.errors import PartitionError
 from sidecar.model import TopicPartition
+from sidecar.pipeline.compaction.topic_rule import TopicRule
 from sidecar.topic_policy import OnUnkeyed
 
 
@@ -44,7 +46,29 @@ def rule_change(before: CompactionPolicy, now: CompactionPolicy | None) -> str:
     return f"the topic's compaction rule changed: {', '.join(changes)}"
 
 
-def require_rule(partition: TopicPartition, before: CompactionPolicy, now: CompactionPolicy | None) -> None:
-    """To be called right before the commit of what was compacted by a policy. Raises RuleChanged if another one holds now."""
-    if change := rule_change(before, now):
+def strategy_change(rule: TopicRule, newest: StrategyInUse | None) -> StrategyInUse | None:
+    """The strategy of a partition's newest compaction, if the rule's is another one; None if there is no change."""
+    if rule.policy is None or newest == rules_of(rule.policy, 0).in_use:
+        return None
+    return newest
+
+
+def strategy_refusal(rule: TopicRule, newest: StrategyInUse | None) -> str:
+    """Why nothing of a partition may be compacted by a rule, "" if it may: only a declared strategy may change that of its
+    newest compaction.
+    """
+    before = strategy_change(rule, newest)
+    if before is None or rule.policy is None or rule.is_declared:
+        return ""
+    return f"the newest compaction was by strategy {before}, this one would be by {rules_of(rule.policy, 0).in_use}"
+
+
+def require_rule(
+    partition: TopicPartition, before: CompactionPolicy, now: CompactionPolicy | None, refusal: str = ""
+) -> None:
+    """To be called right before the commit of what was compacted by a policy. Raises RuleChanged if another one holds now.
+
+    `refusal`: why nothing may be compacted by the policy now, though it is the same; "" if it may.
+    """
+    if change := rule_change(before, now) or refusal:
         raise RuleChanged(f"{partition}: {change}. What was compacted by the rule before is not committed")

@@ -35,6 +35,7 @@ class RawReason(StrEnum):
     GROUP_REFUSED = "group_refused"
     RULE_CHANGED = "rule_changed"
     RULE_UNKNOWN = "rule_unknown"
+    STRATEGY_DIFFERS = "strategy_differs"
 
 
 _TEXTS: Final = {
@@ -70,6 +71,10 @@ _TEXTS: Final = {
     RawReason.RULE_UNKNOWN: (
         "the sidecar does not know the topic's configs, so it does not know whether and how to compact it",
         "see the detail; give the sidecar DescribeConfigs on the topic, and check that it reaches the broker",
+    ),
+    RawReason.STRATEGY_DIFFERS: (
+        "the archive was compacted by another strategy, and neither the settings nor the topic's config give the strategy",
+        "set strategy (for header also header) in the topic's entry of compaction.topics",
     ),
 }
 

@@ -157,6 +157,10 @@ class TopicRules:
 
     def policy_of(self, topic: str) -> CompactionPolicy | None:
         """What holds for a topic, None if it is not compacted. Thread-safe."""
+        return self.rule_of(topic).policy
+
+    def rule_of(self, topic: str) -> TopicRule:
+        """The same, with where it comes from. Thread-safe."""
         rule = topic_rule(self._settings, topic, self._told(topic))
         if rule.policy is not None or rule.why_not == NOT_NAMED:
             self._left_alone.pop(topic, None)
@@ -166,4 +170,4 @@ class TopicRules:
         if rule.remark and self._remarked.get(topic) != rule.remark:
             _log.warning("compaction_header_not_named", topic=topic, reason=rule.remark)
         self._remarked[topic] = rule.remark
-        return rule.policy
+        return rule
