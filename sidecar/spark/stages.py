@@ -42,8 +42,8 @@ class SparkStages:
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
         with self._spark.context() as context, cancelled_at_the_end(context) as group:
-            shares = context.defaultParallelism + 1
             with failures(self._spark), group, shared_with(context.defaultParallelism, Moving.READS):
+                shares = context.defaultParallelism + 1
                 rows = (
                     context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
                     .flatMap(sealed(AsOneOf(stages.first, shares)))
@@ -74,10 +74,9 @@ class SparkRun:
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        workers = int(self._context.defaultParallelism)
         moving = (Moving.READS, Moving.UPLOADS) if uploads else (Moving.READS,)
-        with failures(self._spark), self._group, shared_with(workers, *moving):
-            work = AsOneOf(_Third(function, plans), workers + 1)
+        with failures(self._spark), self._group, shared_with(self._context.defaultParallelism, *moving):
+            work = AsOneOf(_Third(function, plans), self._context.defaultParallelism + 1)
             answers = self._rows.mapPartitionsWithIndex(sealed(work))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
 

@@ -91,7 +91,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         files = files_of(broker, "orders")
         found = facts.partition(files)
         assert (facts.state().away, facts.broker_id(), facts.cluster_id()) == (
-            "",
+            None,
             broker.node_id,
             cluster_id_of(broker),
         )

@@ -22,6 +22,7 @@ REMEDIES = {
     "ObjectDamaged": "Bytes changed on the way, or the store lost some: verify --deep tells which.",
     "OutcomeUnknown": "Nothing, if it passes: the next turn reads the commit log. Else do what the text says of the store.",
     "PartitionError": "Do what the text says: the other partitions go on, this one is tried again after a while.",
+    "RecordRefused": "Correct the producer of the record that the text names, or set compaction.on_unkeyed or compaction.strict.",
     "RightMissing": "Give the right with the command in the text; docs/broker.md lists all that are needed.",
     "RowsLost": "Nothing, if it passes: nothing was replaced, and compaction runs again. Else set spark.engine to local.",
     "OffsetsLost": "Find out why uploads were late, or who removed files. The archive goes on, and says what it lacks.",
