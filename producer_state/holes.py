@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from producer_state.digest import HAS_MARKER, HAS_OPERATIONS, UNIFORM_EPOCH, SegmentDigest, apply, merge
 from producer_state.facts import Int64Column
-from producer_state.partition_log import PartitionLog, Refused, SegmentUnreadable, trusted_table
 from producer_state.snapshot import Rows
-from producer_state.table import Expiration, ProducerTable
+from producer_state.table import ProducerTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,6 @@ def questions_of(
     return Questions(last_marker, np.array(asked, np.int64), np.array(epochs, np.int64))
 
 
-def markers_of(digests: Sequence[SegmentDigest]) -> frozenset[int]:
-    """Producers with a marker in these digests."""
-    return frozenset(producer_id for digest in digests for producer_id in _marked(digest.rows).tolist())
-
-
 def _marked(rows: Rows) -> Int64Column:
     marked: Int64Column = rows["producer_id"][rows["flags"] & HAS_MARKER != 0]
     return marked
@@ -104,6 +99,22 @@ def _marked(rows: Rows) -> Int64Column:
 
 def _empty() -> Int64Column:
     return np.empty(0, np.int64)
+
+
+class SegmentUnreadable(Exception):
+    """A segment cannot be digested, and nothing below it is to be read: what it would have told stays unknown."""
+
+
+class LogBelow(Protocol):
+    """The log below the start of a replay, read backwards, and the snapshots there."""
+
+    def table(self, offset: int) -> ProducerTable | None:
+        """The state by the snapshot at an offset, None if there is none that can be built on."""
+        ...
+
+    def next_digest(self) -> SegmentDigest | None:
+        """The digest of the next segment below, the topmost one first; None where the log begins. Raises SegmentUnreadable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,38 +129,29 @@ class Answer:
     unreadable_below: SegmentDigest | None = None
 
 
-def answer(
-    log: PartitionLog,
-    questions: Questions,
-    start_offset: int,
-    expiration: Expiration,
-    high_watermark: int | None,
-    known: ProducerTable | None = None,
-) -> Answer:
+def answer(log: LogBelow, questions: Questions, start_offset: int, known: ProducerTable | None = None) -> Answer:
     """What is known at `start_offset` of the producers asked for.
 
-    Reads segments backwards until everything is answered, a trusted snapshot tells the rest, or the log begins.
+    Reads segments backwards until everything is answered, a snapshot tells the rest, or the log begins.
     An empty snapshot tells nothing here: producers with a transaction open never expire, so one of a broker
     that knew them would not be empty.
     `known`: the state at an older segment's base, from an earlier replay; nothing below it is read.
     """
     found, exact = SegmentDigest.empty(start_offset, start_offset), True
     producer_ids = questions.producer_ids
-    unread = [segment for segment in log.segments if segment.base_offset < start_offset]
     while not questions.answered_by(found):
         offset = found.coverage.start_offset
         if known is not None and offset == known.end_offset:
             return Answer(apply(known.only(producer_ids), found), exact)
-        if offset in log.snapshot_offsets:
-            table = trusted_table(log, offset, expiration, high_watermark)
-            if not isinstance(table, Refused) and len(table):
-                return Answer(apply(table.only(producer_ids), found), exact)
-        if not unread:
-            break
+        table = log.table(offset)
+        if table is not None and len(table):
+            return Answer(apply(table.only(producer_ids), found), exact)
         try:
-            digest = log.digest(unread.pop())
+            digest = log.next_digest()
         except SegmentUnreadable:
-            return Answer(apply(ProducerTable.blank(found.coverage.start_offset), found), exact, found)
+            return Answer(apply(ProducerTable.blank(offset), found), exact, found)
+        if digest is None:
+            break
         exact = exact and digest.exact
         found = merge(digest.only(producer_ids), found)
     return Answer(apply(ProducerTable.blank(found.coverage.start_offset), found), exact)

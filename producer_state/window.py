@@ -10,10 +10,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
-from producer_state.partition_log import Segment
 from producer_state.table import Expiration
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment that begins at `base_offset` and ends where the next one begins.
+
+    `max_timestamp_ms`: the largest of any batch, as the last entry of a sound time index says; None if not known.
+    Never a file's modification time: it says nothing about what producers wrote.
+    """
+
+    base_offset: int
+    max_timestamp_ms: int | None = None
 
 
 def window_starts(

@@ -11,8 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from producer_state.digest import SegmentDigest, digest_batches
-from producer_state.partition_log import Segment
 from producer_state.table import Expiration, ProducerTable
+from producer_state.window import Segment
 from sidecar.model import TopicPartition
 from sidecar.pipeline.snapshots.jobs import Event, Forgetting, PartitionJob, StateAt, Stopped
 from sidecar.pipeline.snapshots.partition_fold import PartitionFold
@@ -69,7 +69,7 @@ class LogInMemory:
         return
 
     def spans(self) -> Sequence[Segment]:
-        return [Segment(base, end, self._newest_ms(base, end)) for base, end in self.log.segments()]
+        return [Segment(base, self._newest_ms(base, end)) for base, end in self.log.segments()]
 
     def _newest_ms(self, base: int, end: int) -> int | None:
         newest_ms = int(self.log.between(base, end).max_timestamp_ms.max(initial=-1))
@@ -100,8 +100,8 @@ def events_of(log: LogInMemory, job: PartitionJob) -> list[Event]:
     return [*events, *folding.finish()]
 
 
-def window_states(log: LogInMemory, wanted: Sequence[int], forgetting: Forgetting = BY_LOG_TIME) -> list[StateAt]:
-    events = events_of(log, plan_job(log, wanted, Replay.WINDOW, forgetting))
+def states_of(log: LogInMemory, wanted: Sequence[int], replay: Replay, forgetting: Forgetting) -> list[StateAt]:
+    events = events_of(log, plan_job(log, wanted, replay, forgetting))
     return [event for event in events if isinstance(event, StateAt)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
 
-from producer_state.partition_log import Segment
+from producer_state.window import Segment
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
@@ -142,7 +142,7 @@ class ArchivedPartition:
 
     def spans(self) -> Sequence[Segment]:
         """See `PartitionLog`: the commits name the newest timestamps."""
-        return [Segment(each.base_offset, each.end_offset, each.max_timestamp_ms) for each in self.segments]
+        return [Segment(each.base_offset, each.max_timestamp_ms) for each in self.segments]
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         """See `PartitionLog`."""

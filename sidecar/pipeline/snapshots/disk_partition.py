@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from producer_state.partition_log import Segment
+from producer_state.window import Segment
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
@@ -150,11 +150,9 @@ class DiskPartition:
 
     def spans(self) -> Sequence[Segment]:
         """See `PartitionLog`. Timestamps are those of the time indexes: files that a broker wrote, and seldom lacks."""
-        rolled = [
-            Segment(each.base_offset, each.end_offset, _newest_timestamp_ms(each)) for each in self.files.segments
-        ]
+        rolled = [Segment(each.base_offset, _newest_timestamp_ms(each)) for each in self.files.segments]
         active = self.files.active_base_offset
-        return rolled if active is None else [*rolled, Segment(active, active)]
+        return rolled if active is None else [*rolled, Segment(active)]
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         """See `PartitionLog`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -10,10 +10,9 @@ import numpy as np
 
 from producer_state.digest import SegmentDigest, apply, merge
 from producer_state.facts import Int64Column
-from producer_state.holes import answer, questions_of
-from producer_state.partition_log import Segment, SegmentUnreadable
+from producer_state.holes import SegmentUnreadable, answer, questions_of
 from producer_state.snapshot import ProducerEntry, Rows, rows_of
-from producer_state.table import Expiration, ProducerTable
+from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.pipeline.snapshots.gaps import describe_gap, has_gap
 from sidecar.pipeline.snapshots.jobs import Ended, Event, Misplaced, PartitionJob, StateAt, Stopped
@@ -21,8 +20,6 @@ from sidecar.pipeline.snapshots.starts import Start, StartKind
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask
 
 ReadBelow = Callable[[SegmentTask], DigestedSegment]
-
-_NEVER = Expiration(0, None)
 
 
 class PartitionFold:
@@ -192,7 +189,7 @@ class PartitionFold:
         questions = questions_of(window.digests, start.offset, wanted, older["producer_id"].tolist())
         below = _Below(self._job, start.offset, self._damaged, self._read_unless_read)
         known = self._known
-        found = answer(below, questions, start.offset, _NEVER, None, None if known is None else known.table)
+        found = answer(below, questions, start.offset, None if known is None else known.table)
         state = StateAt(found.table, start.log_time_ms, start, cleaned=not found.uncleaned)
         if known is not None and below.lowest_read <= known.table.end_offset:
             state = replace(state, cleaned=state.cleaned or known.cleaned)
@@ -236,40 +233,30 @@ class _Window:
 
 
 class _Below:
-    """The log below a window as a `producer_state.PartitionLog`. Each segment is read once, and only if it is asked for."""
+    """The log below a window as a `producer_state.holes.LogBelow`. Each segment is read once, and only if it is asked for."""
 
     def __init__(self, job: PartitionJob, end_offset: int, damaged: Collection[int], read_below: ReadBelow) -> None:
-        self._tasks = {task.base_offset: task for task in job.older if task.base_offset < end_offset}
         self._job = job
-        self._compacted = job.compacted
+        self._unread = [task for task in job.older if task.base_offset < end_offset]
         self._damaged = damaged
         self._read_below = read_below
         self.lowest_read = end_offset
 
-    @property
-    def segments(self) -> Sequence[Segment]:
-        return [Segment(task.base_offset, task.end_offset or task.base_offset) for task in self._tasks.values()]
+    def table(self, offset: int) -> ProducerTable | None:
+        return self._job.table_at(offset) if offset in self._job.trusted else None
 
-    @property
-    def snapshot_offsets(self) -> Sequence[int]:
-        return list(self._job.trusted)
-
-    def snapshot(self, offset: int) -> bytes:
-        table = self._job.table_at(offset)
-        return b"" if table is None else table.to_snapshot()
-
-    def digest(self, segment: Segment) -> SegmentDigest:
-        self.lowest_read = segment.base_offset
-        if segment.base_offset in self._damaged:
+    def next_digest(self) -> SegmentDigest | None:
+        if not self._unread:
+            return None
+        task = self._unread.pop()
+        self.lowest_read = task.base_offset
+        if task.base_offset in self._damaged:
             raise SegmentUnreadable
-        task = self._tasks[segment.base_offset]
         result = self._read_below(replace(task, cuts=()))
         if result.problem or not result.pieces:
             raise SegmentUnreadable(result.problem)
-        whole = result.pieces[0]
-        for piece in result.pieces[1:]:
-            whole = merge(whole, piece)
-        if has_gap(whole) and not self._compacted:
+        whole = reduce(merge, result.pieces)
+        if has_gap(whole) and not self._job.compacted:
             raise SegmentUnreadable(f"{task.source.name}: offsets are missing")
         return whole
 

@@ -8,10 +8,9 @@ from itertools import accumulate
 from typing import Protocol
 
 from producer_state.exactness import knows_below
-from producer_state.partition_log import Segment
 from producer_state.snapshot import CorruptSnapshot, read_rows
 from producer_state.table import ProducerTable
-from producer_state.window import newest_timestamps, window_starts
+from producer_state.window import Segment, newest_timestamps, window_starts
 from sidecar.errors import SegmentChanged
 from sidecar.model import TopicPartition
 from sidecar.pipeline.snapshots.jobs import Forgetting, PartitionJob
@@ -85,10 +84,7 @@ class PartitionLog(Protocol):
         ...
 
     def spans(self) -> Sequence[Segment]:
-        """All segments with their newest timestamps, ascending and adjacent; the active one last, if there is one.
-
-        The active one's newest timestamp is not known, and its end is any offset at or above its base.
-        """
+        """All segments with their newest timestamps, ascending; the active one last, if there is one, and its is not known."""
         ...
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
