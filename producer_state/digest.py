@@ -145,16 +145,6 @@ class SegmentDigest:
         return cls(COVERAGE.read(data, _HEADER.size_bytes), rows)
 
 
-def digest_batches(facts: BatchFacts, start_offset: int, end_offset: int) -> SegmentDigest:
-    """Digest of the batches of `[start_offset, end_offset)`. Raises BatchProblem.
-
-    For a segment, these are its base and the next segment's base: gaps at the ends count as signs of cleaning.
-    """
-    builder = DigestBuilder(start_offset)
-    builder.add(facts)
-    return builder.finish(end_offset)
-
-
 class DigestBuilder:
     """Takes the batches of a stretch chunk by chunk; memory depends on the number of producers only."""
 
@@ -183,7 +173,10 @@ class DigestBuilder:
                 kernels_slots.index_rows(self._slots, self._rows, self._used)
 
     def finish(self, end_offset: int) -> SegmentDigest:
-        """The digest of everything added, covering up to `end_offset`. Raises ValueError if a batch reaches it."""
+        """The digest of everything added, covering up to `end_offset`. Raises ValueError if a batch reaches it.
+
+        For a segment, that is the next segment's base: a gap at the end counts as a sign of cleaning.
+        """
         covered = Coverage(*self._coverage[0].tolist())
         if covered.end_offset > end_offset:
             raise ValueError(f"batches reach offset {covered.last_offset}, beyond the end {end_offset}")

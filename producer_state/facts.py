@@ -127,7 +127,6 @@ class OffsetsNotAscending(BatchProblem):
             producer_id=producer_id,
             offset=offset,
         )
-        self.expected_offset = expected_offset
 
 
 def problem_at(facts: BatchFacts, row: int, problem: int, expected_offset: int) -> BatchProblem:

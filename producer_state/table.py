@@ -19,7 +19,8 @@ from producer_state.snapshot import (
     write_rows,
 )
 
-DEFAULT_SKEW_MARGIN_MS = 5 * 60 * 1000
+SKEW_MARGIN_MS = 5 * 60 * 1000
+"""How far clocks may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +35,15 @@ class Expiration:
     window_ms: int | None
 
     @classmethod
-    def with_margins(
-        cls, now_ms: int, producer_id_expiration_ms: int | None, *, skew_margin_ms: int = DEFAULT_SKEW_MARGIN_MS
-    ) -> Expiration:
+    def with_margins(cls, now_ms: int, producer_id_expiration_ms: int | None) -> Expiration:
         """An expiration that forgets no one whom a broker would still know.
 
         Args:
             now_ms: our wall clock; taken back by the margin, as the broker's clock may be behind.
             producer_id_expiration_ms: the largest `producer.id.expiration.ms` of any broker; the margin is added.
-            skew_margin_ms: how far clocks may be apart.
         """
-        window_ms = None if producer_id_expiration_ms is None else producer_id_expiration_ms + skew_margin_ms
-        return cls(now_ms - skew_margin_ms, window_ms)
+        window_ms = None if producer_id_expiration_ms is None else producer_id_expiration_ms + SKEW_MARGIN_MS
+        return cls(now_ms - SKEW_MARGIN_MS, window_ms)
 
     @property
     def last_expired_ms(self) -> int | None:

@@ -8,7 +8,6 @@ from enum import StrEnum
 from itertools import pairwise
 
 from sidecar.archive.coverage import Hole
-from sidecar.archive.state import PartitionState
 from sidecar.model import ArchivedSegment, SnapshotOrigin
 
 RUNS_MAX = 64
@@ -64,11 +63,6 @@ class ArchiveExtent:
             + sum(segment.snapshot.origin is SnapshotOrigin.REBUILT for segment in added),
             runs=_bounded(_joined([*self.runs, *_runs(added, (h for h in holes if h.end_offset > end_offset))])),
         )
-
-
-def extent_of(state: PartitionState) -> ArchiveExtent:
-    """What a state with all its live segments covers."""
-    return ArchiveExtent().grown(state.segments, state.holes)
 
 
 def _runs(segments: Iterable[ArchivedSegment], holes: Iterable[Hole]) -> list[Run]:

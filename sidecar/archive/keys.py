@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 
 from sidecar.errors import SettingsError
@@ -53,11 +53,6 @@ def is_id(text: str) -> bool:
 def id_of(sixteen_bytes: bytes) -> str:
     """The 22-character form of 16 bytes."""
     return urlsafe_b64encode(sixteen_bytes).decode("ascii").rstrip("=")
-
-
-def id_bytes(text: str) -> bytes:
-    """The 16 bytes of an id for which `is_id` holds."""
-    return urlsafe_b64decode(text + "==")
 
 
 def fresh_id(randomness: Randomness) -> str:

@@ -65,9 +65,9 @@ class JsonObject:
             self.refuse(name, f"a string of at most {max_chars} characters")
         return value
 
-    def optional_text(self, name: str, max_chars: int = 4096) -> str | None:
+    def optional_text(self, name: str) -> str | None:
         """The same, or null; absent means null."""
-        return None if self._values.get(name) is None else self.text(name, max_chars)
+        return None if self._values.get(name) is None else self.text(name)
 
     def flag(self, name: str) -> bool:
         """true or false."""

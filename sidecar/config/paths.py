@@ -23,7 +23,6 @@ class Setting:
 
     path: str
     field: FieldInfo
-    section: type[BaseModel]
 
     @property
     def is_secret(self) -> bool:
@@ -97,7 +96,7 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
         if section is not None:
             yield from walk(section, f"{prefix}{name}.")
         else:
-            yield Setting(f"{prefix}{name}", field, model)
+            yield Setting(f"{prefix}{name}", field)
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -32,7 +32,7 @@ class Hint:
     """A thread that sets `wake` when files come into a partition directory of the log dirs, or such a directory comes.
 
     A context manager. Where watching is impossible (the system's limit of watches, a log dir that is gone, a file system
-    without events) it is logged once and `watching` becomes False: the periodic scan alone remains.
+    without events) that is logged once and the thread ends: the periodic scan alone remains.
     """
 
     def __init__(self, log_dirs: Sequence[Path], wake: threading.Event) -> None:
@@ -41,7 +41,6 @@ class Hint:
         self._stop = threading.Event()
         self._names: NewNames | None = None
         self._thread = threading.Thread(target=self._watch, name="log-dir-watch", daemon=True)
-        self.watching = True
 
     def start(self) -> None:
         """Begin to watch: what comes from now on wakes."""
@@ -118,7 +117,6 @@ class Hint:
         return True  # Its first files may have come before it was watched.
 
     def _give_up(self, error: Exception) -> None:
-        self.watching = False
         _log.warning(
             "log_dirs_not_watched", reason=str(error), remedy="none needed: the periodic scan finds everything"
         )

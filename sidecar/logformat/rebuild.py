@@ -43,7 +43,6 @@ class BuiltIndexes:
     leader_epochs: LeaderEpochs
     epochs_unknown: bool
     max_timestamp_ms: int
-    max_timestamp_offset: int
     last_offset: int | None
     batch_count: int
     size_bytes: int
@@ -160,7 +159,6 @@ class IndexBuilder:
             leader_epochs=epochs_of(self._epochs),
             epochs_unknown=self._epochs_unknown,
             max_timestamp_ms=max_timestamp_ms,
-            max_timestamp_offset=max_timestamp_offset,
             last_offset=self._last_offset,
             batch_count=self._batch_count,
             size_bytes=self._size_bytes,

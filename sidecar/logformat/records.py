@@ -45,7 +45,7 @@ CONTROL_NAMES = {0: "abort", 1: "commit"}
 
 
 def read_records(
-    batch: bytes | memoryview, position: int = 0, *, limit_bytes: int = DEFAULT_LIMIT_BYTES, check_crc: bool = True
+    batch: bytes | memoryview, position: int = 0, *, limit_bytes: int = DEFAULT_LIMIT_BYTES
 ) -> Iterator[Record]:
     """The records of one whole batch, legacy message or wrapper, in offset order; none of a batch that was emptied.
 
@@ -58,10 +58,10 @@ def read_records(
     data = bytes(batch)
     magic = _checked_magic(data, position)
     if magic < CURRENT_MAGIC:
-        yield from legacy.read_messages(data, position, limit_bytes=limit_bytes, check_crc=check_crc)
+        yield from legacy.read_messages(data, position, limit_bytes=limit_bytes)
         return
     header = BATCH_HEADER.read(data)
-    if check_crc and (computed := crc32c.crc32c(data[CRC_FROM[CURRENT_MAGIC] :])) != header.crc:
+    if (computed := crc32c.crc32c(data[CRC_FROM[CURRENT_MAGIC] :])) != header.crc:
         what = f"checksum {computed:08x}, the batch says {header.crc:08x}"
         raise CorruptFile(what, position=position, offset=header.base_offset)
     if header.record_count == 0:

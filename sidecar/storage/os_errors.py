@@ -41,20 +41,21 @@ _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
 
 
 @contextmanager
-def translating_os_errors(
-    operation: str, key: str, where: str, otherwise: type[SidecarError] = StoreUnavailable
-) -> Iterator[None]:
-    """Raises ours instead of OSError; `otherwise` for what the table does not know, such as a lost connection."""
+def translating_os_errors(operation: str, key: str, where: str) -> Iterator[None]:
+    """Raises ours instead of OSError."""
     try:
         yield
     except OSError as error:
-        raise os_error(error, operation, key, where, otherwise) from error
+        raise os_error(error, operation, key, where) from error
 
 
 def os_error(
     error: OSError, operation: str, key: str, where: str, otherwise: type[SidecarError] = StoreUnavailable
 ) -> SidecarError:
-    """Our error for one of the operating system's (or of an fsspec file system that raises like it)."""
+    """Our error for one of the operating system's (or of an fsspec file system that raises like it).
+
+    `otherwise`: for what the table does not know, such as a lost connection.
+    """
     kind, advice = _ADVICE.get(_number(error), (otherwise, "look at the file system's own messages"))
     if advice == _WRITE_RIGHTS and operation in _READING:
         advice = _READ_RIGHTS

@@ -59,11 +59,6 @@ class ProbeReport:
     url: str
     checks: tuple[ProbeCheck, ...]
 
-    @property
-    def safe(self) -> bool:
-        """Whether nothing required is missing."""
-        return all(check.passed for check in self.checks if check.required)
-
 
 def probe_store(
     store: ObjectStore, *, single_writer: bool = False, clock: Clock | None = None, patience_s: float = 0.0

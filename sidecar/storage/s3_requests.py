@@ -47,9 +47,9 @@ class S3Requests:
         with self._answers.asked(), translating(StoreRequest(operation, key, self._where, creates)):
             return call()
 
-    def repeat(self, operation: str, key: str, call: Callable[[], Answer], *, creates: bool = False) -> Answer:
+    def repeat(self, operation: str, key: str, call: Callable[[], Answer]) -> Answer:
         """Attempts until one succeeds or fails for good."""
-        return self.retrier.run(lambda: self.send(operation, key, call, creates=creates))
+        return self.retrier.run(lambda: self.send(operation, key, call))
 
     def address(self, key: ObjectKey) -> dict[str, Any]:
         """Bucket and full name."""

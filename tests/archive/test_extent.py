@@ -9,23 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.archive.coverage import Hole
-from sidecar.archive.extent import RUNS_MAX, ArchiveExtent, Coverage, Run, extent_of
-from sidecar.archive.state import empty_state
+from sidecar.archive.extent import RUNS_MAX, ArchiveExtent, Coverage, Run
 from sidecar.model import ArchivedSegment, SnapshotOrigin, SnapshotProvenance
-from tests.archive.builders import LINEAGE
 from tests.pipeline.archived import segment
 
 RAW, COMPACTED, LOST = Coverage.RAW, Coverage.COMPACTED, Coverage.LOST
 
 
 def test_nothing_is_archived_before_the_first_segment() -> None:
-    found = extent_of(empty_state(LINEAGE))
+    found = ArchiveExtent().grown((), ())
     assert (found.start_offset, found.end_offset, found.segments, found.runs) == (None, None, 0, ())
 
 
 def test_adjacent_segments_of_one_kind_are_one_run_and_losses_stand_between() -> None:
     segments = (segment(0, 10, generation=1), segment(10, 20), segment(20, 25), segment(30, 40))
-    found = extent_of(replace(empty_state(LINEAGE), segments=segments, holes=(Hole(25, 30, "gone"),)))
+    found = ArchiveExtent().grown(segments, (Hole(25, 30, "gone"),))
     assert found.runs == (Run(0, 10, COMPACTED), Run(10, 25, RAW), Run(25, 30, LOST), Run(30, 40, RAW))
     assert (found.start_offset, found.end_offset, found.segments) == (0, 40, 4)
     assert found.size_bytes == sum(one.size_bytes for one in segments)

@@ -44,7 +44,7 @@ def test_a_new_segment_wakes_also_in_a_partition_that_came_later(tmp_path: Path)
         wake.clear()
         _touch(tmp_path / "new-0", 7)
         assert wake.wait(PATIENCE_S)
-        assert hint.watching
+        assert hint._thread.is_alive()
     assert not hint._thread.is_alive()
 
 
@@ -75,7 +75,7 @@ def test_appends_and_other_files_do_not_wake(tmp_path: Path) -> None:
 
 def test_where_watching_is_impossible_the_hint_gives_up(tmp_path: Path) -> None:
     with Hint([tmp_path / "absent"], threading.Event()) as hint:
-        assert not hint.watching
+        assert not hint._thread.is_alive()
 
 
 def test_too_few_watches_are_logged_and_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_too_few_watches_are_logged_and_end_it(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(NewNames, "add", none_left)
     monkeypatch.setattr(watch, "_log", _Recorder(warnings))
     with Hint([tmp_path], threading.Event()) as hint:
-        assert not hint.watching
+        assert not hint._thread.is_alive()
     assert [(entry["event"], entry["reason"]) for entry in warnings] == [
         ("log_dirs_not_watched", f"{tmp_path} cannot be watched: ENOSPC")
     ]
@@ -115,7 +115,7 @@ def test_a_partition_that_vanishes_while_it_is_added_does_not_keep_the_rest_from
         (tmp_path / name).mkdir()
     monkeypatch.setattr(NewNames, "add", vanishing)
     with Hint([tmp_path], wake) as hint:
-        assert hint.watching
+        assert hint._thread.is_alive()
         _touch(tmp_path / "old-0", 7)
         assert wake.wait(PATIENCE_S)
 

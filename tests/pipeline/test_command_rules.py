@@ -34,12 +34,12 @@ def resolved(
 
 
 @pytest.mark.parametrize(
-    ("given", "entries", "told", "in_use", "declared_by"),
+    ("given", "entries", "told", "in_use", "chosen_by"),
     [
-        (GivenRules(), [], None, "offset", ""),
+        (GivenRules(), [], None, "offset", "default"),
         (GivenRules(), [HDR], None, "header 'v'", OF_HDR),
-        (GivenRules(), ["hdr"], None, "offset", ""),
-        (GivenRules(Strategy.HEADER, "v"), ["hdr"], None, "header 'v'", ""),
+        (GivenRules(), ["hdr"], None, "offset", "default"),
+        (GivenRules(Strategy.HEADER, "v"), ["hdr"], None, "header 'v'", "flag"),
         (GivenRules(), [], TOLD, "header 'w'", "its config compaction.strategy (topic)"),
         (GivenRules(), [HDR], TOLD, "header 'v'", OF_HDR),
         (GivenRules(), ["hdr"], TOLD, "header 'w'", "compaction.topics, entry hdr (strategy: topic)"),
@@ -53,14 +53,14 @@ def resolved(
         ),
         (GivenRules(Strategy.HEADER), [HDR], None, "header 'v'", OF_HDR),
         (GivenRules(None, " v "), [HDR], None, "header 'v'", OF_HDR),
-        (GivenRules(Strategy.HEADER, "x"), [], None, "header 'x'", ""),
+        (GivenRules(Strategy.HEADER, "x"), [], None, "header 'x'", "flag"),
     ],
 )
 def test_what_counts_where_no_flag_contradicts(
-    given: GivenRules, entries: list[Any], told: TopicPolicy | None, in_use: str, declared_by: str
+    given: GivenRules, entries: list[Any], told: TopicPolicy | None, in_use: str, chosen_by: str
 ) -> None:
     found = resolved(given, *entries, told=told)
-    assert (str(found.in_use), found.declared_by, found.contradictions) == (in_use, declared_by, ())
+    assert (str(found.in_use), found.chosen_by, found.contradictions) == (in_use, chosen_by, ())
 
 
 @pytest.mark.parametrize(

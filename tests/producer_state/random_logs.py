@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 
+from producer_state.digest import DigestBuilder, SegmentDigest
 from producer_state.facts import (
     CONTROL,
     DELETE_HORIZON,
@@ -90,6 +91,13 @@ def facts_of(batches: Sequence[Batch]) -> BatchFacts:
     """The batches as columns."""
     columns = list(zip(*(batch.row() for batch in batches), strict=True)) or [()] * len(_TYPES)
     return BatchFacts(*(np.array(column, dtype) for column, dtype in zip(columns, _TYPES, strict=True)))
+
+
+def digest_batches(facts: BatchFacts, start_offset: int, end_offset: int) -> SegmentDigest:
+    """Digest of the batches of `[start_offset, end_offset)`: a segment's base and the next segment's base."""
+    builder = DigestBuilder(start_offset)
+    builder.add(facts)
+    return builder.finish(end_offset)
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from producer_state.digest import SegmentDigest, apply, digest_batches
+from producer_state.digest import SegmentDigest, apply
 from producer_state.holes import answer, questions_of
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from tests.producer_state.logs_in_memory import EXPIRATION, FRESH, OLD, a_log, full_replay
-from tests.producer_state.random_logs import RandomLog, data, marker
+from tests.producer_state.random_logs import RandomLog, data, digest_batches, marker
 
 
 @dataclass

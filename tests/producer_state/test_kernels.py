@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer_state.digest import DigestBuilder, SegmentDigest, apply, digest_batches, merge
+from producer_state.digest import DigestBuilder, SegmentDigest, apply, merge
 from producer_state.facts import BatchFacts, InvalidTxnState, MalformedMarker, OffsetsNotAscending
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from tests.producer_state.plain_rules import State, apply_all
-from tests.producer_state.random_logs import Batch, RandomLog, data, facts_of, marker, random_log
+from tests.producer_state.random_logs import Batch, RandomLog, data, digest_batches, facts_of, marker, random_log
 
 SEEDS = st.integers(0, 2**32)
 MANY = settings(max_examples=150, deadline=None)
@@ -148,9 +148,8 @@ def test_many_producers_make_the_tables_grow() -> None:
 
 
 def test_batches_out_of_order_are_refused() -> None:
-    with pytest.raises(OffsetsNotAscending, match=r"offset 3, producer 1: .*expected offset 5 or above") as found:
+    with pytest.raises(OffsetsNotAscending, match=r"offset 3, producer 1: .*expected offset 5 or above"):
         digest_batches(facts_of([data(4, 1), data(3, 1)]), 0, 9)
-    assert found.value.expected_offset == 5
 
 
 def test_a_batch_below_the_segments_base_is_refused() -> None:

@@ -11,15 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer_state.digest import (
-    COVERAGE,
-    DIGEST_DTYPE,
-    PRODUCER_DIGEST,
-    CorruptDigest,
-    SegmentDigest,
-    digest_batches,
-)
-from tests.producer_state.random_logs import data, facts_of, marker
+from producer_state.digest import COVERAGE, DIGEST_DTYPE, PRODUCER_DIGEST, CorruptDigest, SegmentDigest
+from tests.producer_state.random_logs import data, digest_batches, facts_of, marker
 
 STORED = digest_batches(facts_of([data(3, 7, count=2, txn=True), marker(5, 8, ts=4)]), 3, 9).to_bytes()
 

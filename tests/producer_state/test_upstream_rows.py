@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from producer_state.digest import SegmentDigest, apply, digest_batches
+from producer_state.digest import SegmentDigest, apply
 from producer_state.facts import InvalidTxnState
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import Expiration, ProducerTable
-from tests.producer_state.random_logs import SEQUENCES, Batch, data, empty_control, facts_of, marker
+from tests.producer_state.random_logs import SEQUENCES, Batch, data, digest_batches, empty_control, facts_of, marker
 
 PID = 1
 MAX = SEQUENCES - 1

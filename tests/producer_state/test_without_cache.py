@@ -20,10 +20,10 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 """
 
 PROGRAM = """
-from producer_state.digest import digest_batches, merge
+from producer_state.digest import merge
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
-from tests.producer_state.random_logs import random_log
+from tests.producer_state.random_logs import digest_batches, random_log
 log = random_log(7)
 (start, middle), end = log.segments()[0], log.boundaries[-1]
 whole = digest_batches(log.facts, start, end)

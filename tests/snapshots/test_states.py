@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from producer_state.replay import replay
 from producer_state.snapshot import ProducerEntry
-from producer_state.table import DEFAULT_SKEW_MARGIN_MS, Expiration
+from producer_state.table import SKEW_MARGIN_MS, Expiration
 from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt, Stopped
 from sidecar.pipeline.snapshots.planning import plan_job
 from sidecar.pipeline.snapshots.replay_mode import Replay
@@ -123,7 +123,7 @@ def test_expired_producers_are_left_out_unless_a_transaction_is_open(window_ms: 
 
 def test_margins_only_ever_keep_more() -> None:
     expiration = Forgetting(NOW_MS, WINDOW_MS).expiration(NOW_MS + 1)
-    assert expiration == Expiration(NOW_MS - DEFAULT_SKEW_MARGIN_MS, WINDOW_MS + DEFAULT_SKEW_MARGIN_MS)
+    assert expiration == Expiration(NOW_MS - SKEW_MARGIN_MS, WINDOW_MS + SKEW_MARGIN_MS)
     assert Forgetting(NOW_MS, None).expiration(NOW_MS).keeps(-1)
 
 

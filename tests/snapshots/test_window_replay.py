@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from producer_state.digest import SegmentDigest, digest_batches
+from producer_state.digest import SegmentDigest
 from producer_state.table import Expiration, ProducerTable
 from producer_state.window import Segment
 from sidecar.model import TopicPartition
@@ -22,7 +22,7 @@ from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.starts import StartKind
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask
 from tests.producer_state.logs_in_memory import full_replay
-from tests.producer_state.random_logs import NOW_MS, WINDOW_MS, RandomLog, facts_of, random_log
+from tests.producer_state.random_logs import NOW_MS, WINDOW_MS, RandomLog, digest_batches, facts_of, random_log
 
 SCALE = 1000
 """Makes the margins of `Expiration.with_margins` small against the window of the random logs."""

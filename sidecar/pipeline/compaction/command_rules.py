@@ -60,9 +60,8 @@ class CommandRules:
     """What holds for a topic.
 
     `policy`: None if the topic is left alone, and `why_not` says why; its strategy and header are those in use.
-    `entry`: the pattern of its entry in `compaction.topics`, None without one. `declared_by`: what declares its strategy, "" if
-    nothing does. `chosen_by`: what has the last word on it. `contradictions`: a sentence for each flag that says something else
-    than what is declared.
+    `entry`: the pattern of its entry in `compaction.topics`, None without one. `chosen_by`: what has the last word on its
+    strategy. `contradictions`: a sentence for each flag that says something else than what is declared.
     `may_change_strategy`: whether the newest compaction may have been by another strategy.
     `candidate_header`: the header's name whatever the strategy, for a forecast of every strategy.
     """
@@ -71,7 +70,6 @@ class CommandRules:
     policy: CompactionPolicy | None
     why_not: str = ""
     entry: str | None = None
-    declared_by: str = ""
     may_change_strategy: bool = False
     contradictions: tuple[str, ...] = ()
     chosen_by: str = ""
@@ -156,7 +154,6 @@ def command_rules(
         topic,
         found.policy.model_copy(update=values),
         entry=pattern,
-        declared_by=declared_by,
         may_change_strategy=bool(declared_by) and found.is_declared,
         contradictions=tuple(contradictions),
         chosen_by="flag"

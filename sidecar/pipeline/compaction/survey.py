@@ -208,8 +208,3 @@ def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
     current = columns.magic == 2
     inside = columns.record_count != columns.last_offset - columns.base_offset + 1
     return bool((current & (inside | (columns.base_offset != follows)) | (columns.delete_horizon_ms >= 0)).any())
-
-
-def aborted(completed: Iterable[CompletedTransaction]) -> tuple[CompletedTransaction, ...]:
-    """Those of which no record may stay."""
-    return tuple(found for found in completed if found.aborted)

@@ -37,7 +37,7 @@ class RestoreStopped(SidecarError):
 
 @dataclass(frozen=True, slots=True)
 class RestoredSegment:
-    """The range that a restored file stands for. `resumed`: an earlier run fetched it. `has_gaps`: offsets are missing.
+    """The range that a restored file stands for. `has_gaps`: offsets are missing.
 
     `batches_end_offset`: behind its last batch, 0 where it has none.
     """
@@ -45,7 +45,6 @@ class RestoredSegment:
     base_offset: int
     end_offset: int
     batches_end_offset: int
-    resumed: bool = False
     has_gaps: bool = False
 
 
@@ -102,7 +101,7 @@ class PartitionRestore:
         if plan.note_name in present:
             return _read_note(self.staged, plan)
         base_offset, end_offset = plan.segment.base_offset, plan.segment.end_offset
-        return RestoredSegment(base_offset, end_offset, end_offset, resumed=True)
+        return RestoredSegment(base_offset, end_offset, end_offset)
 
 
 def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
@@ -226,4 +225,4 @@ def _read_note(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | 
         base, end, batches_end = int(base_offset), int(end_offset), int(batches_end_offset)
     except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         return None  # It is fetched again.
-    return RestoredSegment(base, end, batches_end, resumed=True, has_gaps=bool(has_gaps))
+    return RestoredSegment(base, end, batches_end, has_gaps=bool(has_gaps))
