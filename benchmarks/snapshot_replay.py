@@ -32,8 +32,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks.segments import MIB, TOPIC, write_log_dir
+from sidecar.pipeline.snapshots.folding import parts_of
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
-from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_group, unpacked
 
 _HEADER = struct.Struct(">qiibI")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sidecar.broker.topic_policy import resolve_policy
 from sidecar.cli.compaction_rules import Wanted, tell_rules
@@ -14,9 +14,8 @@ from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.pipeline.compaction.directory import compact_directory, forecast, named_partition
+from sidecar.pipeline.compaction.directory import Compaction, compact_directory, forecast, named_partition
 from sidecar.pipeline.compaction.job import HASH_KEY_BYTES
-from sidecar.pipeline.compaction.report import as_json
 from sidecar.pipeline.compaction.what_if import write_others
 from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.randomness import SystemRandomness
@@ -52,7 +51,7 @@ def compact_partition(
             include_active=include_active,
         )
     if options.json:
-        print_json({"kind": "compaction", "version": JSON_VERSION, **as_json(compaction, rules), "entry": found.entry})
+        print_json({"kind": "compaction", "version": JSON_VERSION, **_as_json(compaction, rules), "entry": found.entry})
     else:
         show_compaction(compaction, rules, colors=options.colors)
     return 0
@@ -111,3 +110,33 @@ def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:
 def _work_on(files: PartitionFiles) -> Work:
     sizes = [segment.size_bytes for segment in files.segments]
     return Work(WorkKind.COMPACTION, sum(sizes), len(sizes), on_this_machine=True)
+
+
+def _as_json(compaction: Compaction, rules: CompactionRules) -> dict[str, Any]:
+    """A compaction as plain values, for programs. Names are stable. `out` is null if nothing was written."""
+    files = compaction.survey.files
+    return {
+        "topic": files.topic_partition.topic,
+        "partition": files.topic_partition.partition,
+        "directory": str(files.directory),
+        "out": None if compaction.out is None else str(compaction.out),
+        "strategy": str(rules.effective_strategy),
+        "header": rules.in_use.header or None,
+        "now_ms": rules.now_ms,
+        "last_stable_offset": compaction.survey.last_stable_offset,
+        "log_end_offset": compaction.survey.log_end_offset,
+        **compaction.figures_as_json(),
+        "segments": [
+            {
+                **output.to_json(),
+                "records": output.counts.kept_records,
+                "batches_kept": output.counts.verbatim,
+                "batches_rebuilt": output.counts.rebuilt,
+                "batches_emptied": output.counts.emptied,
+                "batches_dropped": output.counts.dropped,
+            }
+            for output in compaction.outputs
+        ],
+        "left_alone": [file.base_offset for file in compaction.left_alone],
+        "remarks": list(compaction.survey.remarks),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,6 @@ from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.producer_snapshot import KnownState, state_at_log_start
 from sidecar.pipeline.seen_offsets import SeenOffsets
-from sidecar.pipeline.taken_segments import below, is_active, stands, taken
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
@@ -126,9 +126,9 @@ class HeldLog:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
-        gone = tuple(with_snapshot(segment, files) for segment in taken(wanted, files))
+        gone = tuple(with_snapshot(segment, files) for segment in _taken(wanted, files))
         tail = None if self.tail is None else self.tail[1]
-        self._keep((*gone, *(s for s in wanted if stands(s, files) or (s.log == tail and is_active(s, files)))))
+        self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
         self._gone = gone
 
     def look(self, files: PartitionFiles) -> None:
@@ -140,7 +140,7 @@ class HeldLog:
 
     def see_beside(self, files: PartitionFiles) -> None:
         """What retention has taken while a turn of the partition lasts. For another thread than the turn's."""
-        self._gone = taken((*self._segments, *self.beside.segments), files)
+        self._gone = _taken((*self._segments, *self.beside.segments), files)
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that can be told.
@@ -181,7 +181,7 @@ class HeldLog:
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
         held = self.gone
-        found = below(self._start_offset(facts), held, archived_end_offset) if held else ()
+        found = _below_start(self._start_offset(facts), held, archived_end_offset) if held else ()
         self._doubts = self._doubts + 1 if len(found) < len(held) else 0
         if not self.in_doubt:
             self._remember_start(None if found or archived_end_offset is not None else files)
@@ -245,3 +245,46 @@ class HeldLog:
         self._held.let_go(segment.log for segment in self._segments if segment.log not in logs)
         self._segments = kept
         self._gone = tuple(segment for segment in self._gone if segment.log in logs)
+
+
+def _taken(segments: Iterable[SegmentFiles], files: PartitionFiles) -> tuple[SegmentFiles, ...]:
+    """Those that lie below the log's beginning in its directory. What is gone from above it was truncated or compacted."""
+    start_offset = files.first_offset or 0
+    return tuple(found for found in segments if found.end_offset <= start_offset and not _stands(found, files))
+
+
+def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file lies in the directory as it was planned."""
+    row = bisect_right(files.segments, segment.base_offset, key=lambda listed: listed.end_offset)
+    return row < len(files.segments) and files.segments[row].log == segment.log
+
+
+def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file is the active one, as it was; also where it went while it was listed: the next listing tells.
+
+    Trap: a rolled segment may be the active one again, after a truncation.
+    """
+    active = files.active_log
+    return active == segment.log or (active is None and files.active_base_offset == segment.base_offset)
+
+
+def _below_start(
+    log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
+) -> tuple[SegmentFiles, ...]:
+    """Those of them below the log start that the leader tells, each above the one before it.
+
+    Args:
+        log_start_offset: None where it is not known.
+        archived_end_offset: what they are to continue, None where nothing is archived.
+    """
+    end_offset = -1 if archived_end_offset is None else archived_end_offset
+    found: list[SegmentFiles] = []
+    for segment in gone:
+        if (
+            log_start_offset is not None
+            and end_offset <= segment.base_offset
+            and segment.end_offset <= log_start_offset
+        ):
+            found.append(segment)
+            end_offset = segment.end_offset
+    return tuple(found)

@@ -23,7 +23,6 @@ from sidecar.partition.domain_events import (
 )
 from sidecar.partition.wait_reason import render
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.last_listed import LastListed
 from sidecar.pipeline.long_waits import LongWaits
 from sidecar.pipeline.meanwhile import NOBODY, Busy, ended_turns
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
@@ -62,7 +61,7 @@ class Rounds:
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._resting: dict[TopicPartition, _Rest] = {}
         self._number = NEVER
-        self._waits, self._last_listed = LongWaits(tools.clock), LastListed()
+        self._waits, self._last_listed = LongWaits(tools.clock), _LastListed()
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """Between rounds: look elsewhere from now on, or hold back by other rules. What is known of archives stays."""
@@ -218,3 +217,31 @@ class Rounds:
             self._tools.emit(PartitionFailed(outcome.files.topic_partition, outcome.error))
         elif outcome.reason is not None:
             _log.debug("partition_waits", partition=str(outcome.files.topic_partition), reason=render(outcome.reason))
+
+
+class _LastListed:
+    """Every partition as the last listing of its log dir that worked has found it: a failed one does not say that they are gone."""
+
+    def __init__(self) -> None:
+        self._files: dict[TopicPartition, PartitionFiles] = {}
+
+    def left_alone(
+        self, found: ScanResult, present: dict[TopicPartition, PartitionFiles]
+    ) -> dict[TopicPartition, PartitionOutcome]:
+        """Partitions that were last seen in a log dir which this look could not list, and why they wait.
+
+        Args:
+            found: what the look found. present: the files of all partitions in it that could be listed.
+        """
+        failed = {problem.path: problem.error for problem in found.problems if problem.topic_partition is None}
+        unreadable = {problem.topic_partition for problem in found.problems}
+        left = {
+            topic_partition: PartitionOutcome(files, error=failed[files.log_dir])
+            for topic_partition, files in (self._files.items() if failed else ())
+            if files.log_dir in failed and topic_partition not in present and topic_partition not in unreadable
+        }
+        kept = {topic_partition: outcome.files for topic_partition, outcome in left.items()}
+        # Its log dir may be the next that fails.
+        kept |= {partition: files for partition, files in self._files.items() if partition in unreadable}
+        self._files = kept | present
+        return left

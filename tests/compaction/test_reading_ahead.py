@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import CorruptFile
-from sidecar.pipeline.compaction import reading_ahead
+from sidecar.pipeline.compaction import survey as surveying
 from sidecar.pipeline.compaction.directory import named_partition
 from sidecar.pipeline.compaction.survey import survey
 from sidecar.pipeline.snapshots.jobs import Forgetting
@@ -21,7 +21,7 @@ def test_a_survey_is_the_same(version: str, tmp_path: Path, monkeypatch: pytest.
     for path in partitions(version):
         found = []
         for worth_bytes in (1 << 40, 0):
-            monkeypatch.setattr(reading_ahead, "_WORTH_BYTES", worth_bytes)
+            monkeypatch.setattr(surveying, "_WORTH_BYTES", worth_bytes)
             staging = tmp_path / path.name / str(worth_bytes)
             staging.mkdir(parents=True)
             surveyed = survey(named_partition(path), Forgetting(0, None), staging, split_bytes=2000)
@@ -35,7 +35,7 @@ def test_a_survey_is_the_same(version: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_first_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_ahead, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(surveying, "_WORTH_BYTES", 0)
     source = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
     path = broken(source, tmp_path / "logs" / source.name)
     logs = sorted(path.glob("*.log"))

@@ -411,7 +411,7 @@ class World:
             problem = "raised" if report is None else str([found.problem for found in report.outcomes])
             gap = NARROW_GAP.search(problem)
             if gap and self.checker.is_too_narrow(*map(int, gap.groups())):
-                return  # It says what to do. See narrow_holes.py.
+                return  # It says what to do. See transactions_first.py.
             raise Finding("restore-refused", f"{problem}, unreadable {report and report.unreadable}")
         (outcome,) = report.outcomes
         assert outcome.log is not None

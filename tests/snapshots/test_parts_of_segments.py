@@ -14,11 +14,11 @@ from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.pipeline.backfill import Progress
 from sidecar.pipeline.snapshots import folding
+from sidecar.pipeline.snapshots.folding import parts_of
 from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
 from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
-from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.targets import find_targets
 from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_segment, unpacked
 from tests.snapshots.log_dirs import NOW_MS, log_dir_of

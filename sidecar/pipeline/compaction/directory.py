@@ -13,7 +13,8 @@ from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import SettingsError
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -27,7 +28,6 @@ from sidecar.logformat.names import (
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.figures import CompactionFigures
 from sidecar.pipeline.compaction.job import CompactionJob
-from sidecar.pipeline.compaction.log_dir_checkpoints import offset_in
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import bytes_of, cannot_be_written, sync_directory, sync_file, write_file
 from sidecar.pipeline.compaction.parts import LocalParts
@@ -138,8 +138,8 @@ def compaction_job(
         rules,
         producers,
         hash_key,
-        start_offset=offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
-        first_dirty_offset=offset_in(CLEANER_CHECKPOINT, surveyed.files),
+        start_offset=_offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
+        first_dirty_offset=_offset_in(CLEANER_CHECKPOINT, surveyed.files),
     )
 
 
@@ -206,3 +206,17 @@ def _copy_if_there(path: Path, directory: Path) -> bool:
         _copy(path, directory)
         return True
     return False
+
+
+def _offset_in(checkpoint: str, files: PartitionFiles) -> int | None:
+    """The partition's offset in a checkpoint file of its log dir; None where there is none, as beside a copy.
+
+    Raises CorruptFile, PartitionError.
+    """
+    path = files.directory.parent / checkpoint
+    try:
+        return read_offset_checkpoint(path.read_bytes(), str(path)).get(files.topic_partition)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error

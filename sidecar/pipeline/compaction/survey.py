@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -24,9 +27,14 @@ from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
-from sidecar.pipeline.compaction.reading_ahead import read_ahead
 from sidecar.pipeline.producer_snapshot import state_at_log_start
 from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
+
+_Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
+"""A segment, what will know how it ended, and its headers."""
+
+_THREADS: Final = 2
+_WORTH_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ class _Surveying:
         self.log_start_offset = logs[0].base_offset
         known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
-        segments = tuple(self._segment(*scan) for scan in read_ahead(logs))
+        segments = tuple(self._segment(*scan) for scan in _read_ahead(logs))
         open_offset = self.table.first_open_transaction_offset()
         end_offset = segments[-1].file.end_offset
         return Survey(
@@ -208,3 +216,36 @@ def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
     current = columns.magic == 2
     inside = columns.record_count != columns.last_offset - columns.base_offset + 1
     return bool((current & (inside | (columns.base_offset != follows)) | (columns.delete_horizon_ms >= 0)).any())
+
+
+def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:
+    """The scans of the segments in order; of large logs the first headers of the next segments are read meanwhile.
+
+    Memory: a window and a chunk of headers for each thread and for the reader. Errors are raised where the scan they belong to is
+    iterated.
+    """
+    if sum(log.size_bytes for log in logs) < _WORTH_BYTES:
+        for log in logs:
+            scanner = _scanner(log)
+            yield log, scanner, scanner
+        return
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="survey") as pool:
+        under_way: deque[tuple[SegmentScanner, Iterator[BatchColumns], Future[BatchColumns | None]]] = deque()
+        for number, log in enumerate(logs):
+            for following in logs[number + len(under_way) : number + _THREADS + 1]:
+                scanner = _scanner(following)
+                batches = iter(scanner)
+                under_way.append((scanner, batches, pool.submit(next, batches, None)))
+            scanner, batches, first = under_way.popleft()
+            yield log, scanner, chain(_first(first), batches)
+
+
+def _first(future: Future[BatchColumns | None]) -> Iterator[BatchColumns]:
+    chunk = future.result()
+    if chunk is not None:
+        yield chunk
+
+
+def _scanner(log: LogFile) -> SegmentScanner:
+    # The stages check checksums of what they read; only the active segment is never read again.
+    return scan_file(log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,9 +26,8 @@ from sidecar.pipeline.compaction.compacting import (
 from sidecar.pipeline.compaction.odd_records import OF_ARCHIVE, OddRecords
 from sidecar.pipeline.compaction.policy import Assessment, one_job
 from sidecar.pipeline.compaction.policy_rules import RuleChanged
-from sidecar.pipeline.compaction.quarantine import Quarantine
+from sidecar.pipeline.compaction.quarantine import Quarantine, Quarantined
 from sidecar.pipeline.compaction.waiting_list import LedPartition, Waiting, WaitingList
-from sidecar.pipeline.compaction.worker_status import status_rows
 from sidecar.pipeline.put_once import proves_not_committed
 
 _log = structlog.get_logger(__name__)
@@ -259,5 +258,38 @@ class CompactionWorker:
             )
         )
         names = {compacting.led.topic_partition for compacting in running}
-        rows = status_rows(self._list, self._quarantine, names)
+        rows = _status_rows(self._list, self._quarantine, names)
         self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": self._odd.status()})
+
+
+def _status_rows(
+    waiting: WaitingList, quarantine: Quarantine, running: Collection[TopicPartition]
+) -> list[dict[str, Any]]:
+    """What `/status` shows: one row for each partition, ascending. `running`: those that are being compacted now."""
+    return [
+        _row(name, waiting.of(name), quarantine.of(name), running=name in running)
+        for name in sorted(waiting.partitions())
+    ]
+
+
+def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, *, running: bool) -> dict[str, Any]:
+    assessment = entry.assessment if entry is not None else None
+    row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": running}
+    if entry is not None and assessment is not None:
+        row |= {
+            "clean_end_offset": assessment.first_dirty_offset,
+            "cleanable_bytes": assessment.cleanable_bytes,
+            "dirty_ratio": round(assessment.dirty_ratio, 4),
+            "due": assessment.trigger,
+            "due_since_ms": entry.due_since_ms,
+        }
+    if entry is not None and entry.led.waits_because:
+        row["waiting"] = entry.led.waits_because
+    if held is not None:
+        row["quarantined"] = {
+            "error": held.error,
+            "reason": held.reason,
+            "failures": held.failures,
+            "failed_at_ms": held.failed_at_ms,
+        }
+    return row

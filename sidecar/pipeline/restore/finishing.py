@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
-from sidecar.logformat.leader_epochs import LeaderEpochs
+from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
-from sidecar.model import LeaderEpoch, PartName
+from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
 from sidecar.pipeline import dropped_producers
 from sidecar.pipeline.restore.bridging import bridge_holes, bridged_offsets
-from sidecar.pipeline.restore.epoch_history import epoch_history
 from sidecar.pipeline.restore.fetching import PartitionRestore, RestoredSegment
 from sidecar.pipeline.restore.flattening import FLAT_EPOCH
 from sidecar.pipeline.restore.over_holes import UnsettledTransaction
@@ -21,9 +20,11 @@ from sidecar.pipeline.restore.own_batches import (
     place_markers,
     place_snapshot,
 )
+from sidecar.pipeline.restore.plan import PartitionPlan
 from sidecar.pipeline.restore.producers_at_end import kept_producers
 from sidecar.pipeline.restore.request import OpenTransactionMode
 from sidecar.pipeline.restore.segment_check import fetch_parts
+from sidecar.ports import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,39 @@ def _state_at_end(work: PartitionRestore, last: RestoredSegment, archived: bytes
 
 def _epochs(work: PartitionRestore, latest: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:
     """The checkpoint's entries: they begin at the log's start, also where the log is empty, for markers may follow."""
-    epochs = epoch_history(work.store, work.plan, latest, start_offset)
+    epochs = _epoch_history(work.store, work.plan, latest, start_offset)
     if work.flattens:
         return LeaderEpochs((LeaderEpoch(FLAT_EPOCH, start_offset),)) if epochs.entries else epochs
     return epochs.truncate_from_end(end_offset).truncate_from_start(start_offset)
+
+
+def _epoch_history(store: ObjectStore, plan: PartitionPlan, latest: bytes, start_offset: int) -> LeaderEpochs:
+    """The epochs from the restored log's start on, as far as the last segment knows them. Raises CorruptFile, StoreError.
+
+    A broker cuts its checkpoint at its log's start. What it had below was noted with the segments when they were archived.
+    Message formats below v2 have no epoch, and none is made up for them.
+
+    Args:
+        latest: the last segment's checkpoint. From where it begins on, it alone tells.
+        start_offset: of the restored log.
+    """
+    checkpoint = read_leader_epochs(latest)
+    if checkpoint.covers(start_offset):
+        return checkpoint
+    earlier: list[LeaderEpoch] = []
+    archived_to = start_offset
+    for segment in (found.segment for found in plan.segments):
+        if archived_to < segment.base_offset and not checkpoint.covers(archived_to):
+            earlier += _in_hole(store, plan, segment, archived_to)
+        earlier += segment.leader_epochs
+        archived_to = segment.end_offset
+    below = [entry for entry in earlier if not checkpoint.covers(entry.start_offset)]
+    return epochs_of((entry.epoch, entry.start_offset) for entry in (*below, *checkpoint.entries))
+
+
+def _in_hole(
+    store: ObjectStore, plan: PartitionPlan, segment: ArchivedSegment, hole_offset: int
+) -> tuple[LeaderEpoch, ...]:
+    """The epochs of the offsets that are lost below a segment: its own map begins at its base, its checkpoint may know more."""
+    parts = fetch_parts(store, plan.state.lineage.root, segment)
+    return read_leader_epochs(parts[PartName.LEADER_EPOCHS]).in_range(hole_offset, segment.base_offset).entries

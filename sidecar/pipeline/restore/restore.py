@@ -14,7 +14,6 @@ from sidecar.pipeline.restore.checkpoint_files import require_readable
 from sidecar.pipeline.restore.decisions import decide
 from sidecar.pipeline.restore.first_batch import plan_in_time, refuse_time_before_all
 from sidecar.pipeline.restore.histories import read_histories
-from sidecar.pipeline.restore.narrow_holes import tell_narrow_holes
 from sidecar.pipeline.restore.outcome import PartitionOutcome, Unreadable
 from sidecar.pipeline.restore.request import RestoreRequest
 from sidecar.pipeline.restore.retention import foretold
@@ -22,7 +21,7 @@ from sidecar.pipeline.restore.running import WORKERS, Run
 from sidecar.pipeline.restore.seal import decided_before
 from sidecar.pipeline.restore.staging import StagedPartition, translating, unfinished
 from sidecar.pipeline.restore.target import Target, place_of, read_target, within
-from sidecar.pipeline.restore.undecided import refuse_open_transactions
+from sidecar.pipeline.restore.transactions_first import refuse_open_transactions, tell_narrow_holes
 from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock
 from sidecar.pipeline.snapshots.placing import sync_directory
 from sidecar.ports import ObjectStore

@@ -1,25 +1,36 @@
-"""The states of many partitions at many offsets, from one pass over their segments."""
+"""The states of many partitions at many offsets, from one pass over their segments.
+
+Large segments are split at batches that their offset index names, so that one segment keeps several cores busy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import chain, islice
+from pathlib import Path
 from typing import Final, TypeAlias
+
+import numpy as np
 
 from producer_state.digest import merge
 from producer_state.wire import ProducerStateError
 from sidecar.engine_ports import TaskEngine
+from sidecar.logformat.regular_file import read_regular
 from sidecar.pipeline.snapshots.jobs import Event, PartitionJob
 from sidecar.pipeline.snapshots.partition_fold import PartitionFold
-from sidecar.pipeline.snapshots.splitting import parts_of
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment, unpacked
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_TASKS: Final = 64
 """Small segments go to a worker many at a time: up to this much, and this many."""
 
+PART_BYTES: Final = 128 * 1024 * 1024
+"""Segments of twice this size and more are split. Handing out a smaller part costs two busy cores more than it evens out."""
+
+_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 Digested: TypeAlias = Callable[[PartitionJob, SegmentTask], None]
 
@@ -91,3 +102,29 @@ def _joined(task: SegmentTask, results: list[DigestedSegment]) -> DigestedSegmen
         return digest_segment(task)
     # A damaged batch, or an index that does not point at batches: only a walk from the start can tell, and say where.
     return digest_segment(task)
+
+
+def parts_of(task: SegmentTask, part_bytes: int = PART_BYTES) -> tuple[SegmentTask, ...]:
+    """The task, or parts of it of about `part_bytes` each.
+
+    The index may be wrong: each part is checked to end where the next begins, and if one does not the segment is read whole.
+    """
+    index = task.source.offset_index
+    if index is None or task.cuts or task.end_offset is None or task.size_bytes < 2 * part_bytes:
+        return (task,)
+    starts = [0, *_positions(index, task.size_bytes, part_bytes)]
+    ends: Sequence[int | None] = [*starts[1:], None]
+    return tuple(replace(task, start_position=start, end_position=end) for start, end in zip(starts, ends, strict=True))
+
+
+def _positions(index: Path, size_bytes: int, part_bytes: int) -> list[int]:
+    """Positions of batches at or above each multiple of `part_bytes`, as far as the index knows any."""
+    try:
+        data = read_regular(index)
+    except OSError:
+        return []
+    positions = np.frombuffer(data, _ENTRY, count=len(data) // _ENTRY.itemsize)["position"].astype(np.int64)
+    positions = positions[: int(np.argmax(positions)) + 1] if len(positions) else positions
+    at = np.searchsorted(positions, np.arange(part_bytes, size_bytes - part_bytes // 2, part_bytes))
+    found = np.unique(positions[at[at < len(positions)]])
+    return [int(position) for position in found if 0 < position < size_bytes]
