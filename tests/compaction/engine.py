@@ -17,11 +17,11 @@ from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.pipeline.compaction.checked_log import checked_log
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
-from sidecar.pipeline.compaction.joining import joined
 from sidecar.pipeline.compaction.local_stages import LocalRun, LocalStages
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
 from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from sidecar.pipeline.compaction.segment_files import joined
 from sidecar.pipeline.compaction.sources import input_of
 from sidecar.pipeline.compaction.stages import JobShare
 from tests.compaction.partitions import Partition

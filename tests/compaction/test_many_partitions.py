@@ -16,12 +16,12 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
 from sidecar.pipeline.compaction.directory import compaction_job, named_partition
 from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
-from sidecar.pipeline.compaction.joining import joined
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.packing import placed, scan_tasks
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.run import rewritten, scanned
+from sidecar.pipeline.compaction.segment_files import joined
 from sidecar.pipeline.compaction.sources import CompactionSource
 from sidecar.pipeline.compaction.survey import survey
 from sidecar.pipeline.snapshots.jobs import Forgetting

@@ -27,7 +27,7 @@ from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Tur
 from sidecar.pipeline.compaction.compacting import Compacted, Compacting
 from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.compaction.work_files import WorkFiles
+from sidecar.pipeline.compaction.workplace import WorkFiles
 from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
@@ -269,7 +269,7 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
 
 
 def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_use_stay(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from sidecar.pipeline.compaction.work_files import WorkFiles\n"
+    program = "import os, sys; from pathlib import Path; from sidecar.pipeline.compaction.workplace import WorkFiles\n"
     program += "for kind in ('copies', 'compaction'):\n"
     program += "    files = WorkFiles(Path(sys.argv[1]), kind); (files.directory() / 'x').write_bytes(b'x')\n"
     program += "    globals()[kind] = files\n"

@@ -33,7 +33,7 @@ from sidecar.pipeline.compaction.parts import LocalParts, Parts
 from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.staging import SegmentNeed, Step, require_room, steps
 from sidecar.pipeline.compaction.stored_parts import StoredParts
-from sidecar.pipeline.compaction.work_files import WorkFiles
+from sidecar.pipeline.compaction.workplace import WorkFiles
 from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.store_settings import StoreSettings

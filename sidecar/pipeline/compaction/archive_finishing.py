@@ -23,9 +23,9 @@ from sidecar.pipeline.compaction.archive_bundle import small_parts
 from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.pipeline.compaction.checked_log import checked_log
 from sidecar.pipeline.compaction.job import CompactedOutput
-from sidecar.pipeline.compaction.joining import joined
 from sidecar.pipeline.compaction.output_files import cannot_be_written, write_all
 from sidecar.pipeline.compaction.parts import Parts
+from sidecar.pipeline.compaction.segment_files import joined
 from sidecar.pipeline.compaction.tasks import on_engine
 from sidecar.pipeline.log_check import unreadable_parts
 from sidecar.ports import ObjectStore

@@ -22,8 +22,8 @@ from sidecar.pipeline.compaction.odd_records import OddRecords
 from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.compaction.work_files import WorkFiles
 from sidecar.pipeline.compaction.worker import CompactionWorker
+from sidecar.pipeline.compaction.workplace import WorkFiles
 from sidecar.pipeline.tools import Tools
 from sidecar.spark.scratch import sweep
 

@@ -1,17 +1,42 @@
-"""The files of one output segment: its batches joined or copied, checked, and indexes built from them."""
+"""The files of one output segment: its batches joined or copied, checked, and indexes built from them.
+
+The one place where parts and whole sources are joined.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from sidecar.compaction.segments import pieces_of
 from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.pipeline.compaction.checked_log import CheckedLog, checked_log
-from sidecar.pipeline.compaction.job import CompactedOutput
-from sidecar.pipeline.compaction.joining import forget_parts, joined
+from sidecar.pipeline.compaction.job import CompactedOutput, RewrittenPiece
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.parts import Parts
+from sidecar.pipeline.compaction.sources import CompactionSource
+
+
+def joined(output: CompactedOutput[CompactionSource], parts: Parts) -> Iterator[memoryview]:
+    """All bytes of the output in order; each piece is void when the next is asked for.
+
+    Raises SegmentChanged if a source has changed, StoreError, PartitionError.
+    """
+    for piece in output.pieces:
+        if isinstance(piece, RewrittenPiece):
+            yield from parts.pieces(piece.number, piece.size_bytes)
+        else:
+            with piece.opened() as segment:
+                yield from pieces_of(segment)
+
+
+def forget_parts(output: CompactedOutput[CompactionSource], parts: Parts) -> None:
+    """Delete the parts of an output that has been joined. Raises StoreError."""
+    for piece in output.pieces:
+        if isinstance(piece, RewrittenPiece):
+            parts.forget(piece.number)
 
 
 def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:

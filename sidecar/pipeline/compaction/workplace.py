@@ -1,4 +1,4 @@
-"""Where a compacted directory is made: beside the place that it will have, which must be free and no broker's."""
+"""Where compactions have their files: a directory that is compacted into another place, and work files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from sidecar.errors import SettingsError
 from sidecar.logformat.names import META_PROPERTIES
@@ -40,6 +42,36 @@ def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
         scratch = Scratch(above, kind)
     with scratch as directory:
         yield directory
+
+
+class WorkFiles:
+    """A context manager around a directory that is there from the first time it is asked for.
+
+    It is locked: what a killed process left is removed by the next one that has work files at the same place.
+    """
+
+    def __init__(self, place: Path, kind: str) -> None:
+        """Args: place: made if need be; kind: what they are for, "compaction" or "copies"."""
+        self._place = place
+        self._kind = kind
+        self._scratch: Scratch | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._scratch is not None:
+            self._scratch.remove()
+
+    def directory(self) -> Path:
+        """The same one each time, anew where somebody has cleared it away. Raises StagingFull."""
+        if self._scratch is not None and not self._scratch.path.is_dir():
+            self._scratch.remove()
+            self._scratch = None
+        if self._scratch is None:
+            with cannot_be_written(self._place):
+                self._scratch = Scratch(self._place, self._kind)
+        return self._scratch.path
 
 
 def _require_free(files: PartitionFiles, out: Path) -> None:
