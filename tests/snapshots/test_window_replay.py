@@ -21,8 +21,17 @@ from sidecar.pipeline.snapshots.replay_mode import Replay
 from sidecar.pipeline.snapshots.segment_source import LocalSegment
 from sidecar.pipeline.snapshots.starts import StartKind
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask
-from tests.producer_state.logs_in_memory import full_replay
-from tests.producer_state.random_logs import NOW_MS, WINDOW_MS, RandomLog, digest_batches, facts_of, random_log
+from tests.producer_state.logs_in_memory import a_log, full_replay
+from tests.producer_state.random_logs import (
+    NOW_MS,
+    WINDOW_MS,
+    RandomLog,
+    data,
+    digest_batches,
+    facts_of,
+    marker,
+    random_log,
+)
 
 SCALE = 1000
 """Makes the margins of `Expiration.with_margins` small against the window of the random logs."""
@@ -185,3 +194,22 @@ def test_what_may_be_written_is_the_filtered_full_replay(
 
 def _snapshot_starts(job: PartitionJob) -> list[int]:
     return [start.offset for start in job.starts if start.kind is StartKind.SNAPSHOT]
+
+
+def test_a_trusted_snapshot_tells_what_damage_below_it_hides_from_a_later_window() -> None:
+    """At 3 and 4 the last batch of producer 8 is not known. At 6 that of producer 7 is: the snapshot at 4 names it."""
+    earlier, later = NOW - 2 * WINDOW, NOW
+    log = a_log(
+        [data(0, 7, ts=1, txn=True), data(1, 8, ts=1, txn=True)],
+        [marker(2, 8, ts=earlier)],
+        [data(3, 9, ts=earlier)],
+        [data(4, 10, ts=earlier)],
+        [marker(5, 7, ts=later)],
+    )
+    snapshots = {offset: full_replay(log, offset).to_snapshot() for offset in (4, 6)}
+    source = LogInMemory(log, snapshots, damaged=0)
+    below, above = states_of(source, [3, 6], Replay.WINDOW, BY_LOG_TIME)
+    assert (below.table.end_offset, bool(below.refused)) == (3, True)
+    assert (above.table.end_offset, above.refused) == (6, "")
+    assert BY_LOG_TIME.snapshot_table(above) == full_replay(log, 6).unexpired(BY_LOG_TIME.expiration(later))
+    assert sorted(source.read) == list(log.boundaries[:-1])
