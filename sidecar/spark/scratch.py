@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,8 +35,10 @@ class Scratch:
         # Under its own name only when it is locked: else the sweep of another process could take it away.
         nascent = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}-{kind}-", dir=above))
         # Not inherited: the JVM must not keep it when we are killed.
-        self._lock = os.open(nascent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock = os.open(nascent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self._lock: int | None = lock
+        self._guard = threading.Lock()
         self.path = nascent.rename(above / nascent.name.removeprefix("."))
 
     def __enter__(self) -> Path:
@@ -45,11 +48,16 @@ class Scratch:
         self.remove()
 
     def remove(self) -> None:
-        """With all that is in it."""
-        # Twice: workers of a JVM that was killed may still write for a moment.
-        for _ in range(2):
-            shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        """With all that is in it. Once it is removed, nothing happens. Thread-safe."""
+        with self._guard:
+            if self._lock is None:
+                return
+            # Twice: workers of a JVM that was killed may still write for a moment.
+            for _ in range(2):
+                shutil.rmtree(self.path, ignore_errors=True)
+            # Trap: a second close would hit whoever has the number by then.
+            lock, self._lock = self._lock, None
+            os.close(lock)
 
 
 def sweep(above: Path) -> None:

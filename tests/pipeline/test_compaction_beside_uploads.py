@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,10 +23,12 @@ from sidecar.clock import ManualClock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting
+from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCutOff
 from sidecar.pipeline.compaction.engines import LocalEngines
+from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.pipeline.compaction.workplace import WorkFiles
 from sidecar.pipeline.rounds import Rounds
@@ -286,4 +289,67 @@ def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_us
         used = other.directory()
         with compaction_in_run(settings, running, LocalEngines(), lambda _: None):
             assert list(staging.iterdir()) == [used]
+    assert list(staging.iterdir()) == []
+
+
+def test_work_files_that_are_asked_for_after_their_end_touch_no_file_of_others(tmp_path: Path) -> None:
+    files = WorkFiles(tmp_path / "staging", "copies")
+    with files:
+        files.directory()
+    with (tmp_path / "another").open("wb") as another:
+        with pytest.raises(CompactionCutOff):
+            files.directory()
+        assert os.fstat(another.fileno()).st_ino == (tmp_path / "another").stat().st_ino
+    assert list((tmp_path / "staging").iterdir()) == []
+
+
+class LateEngines(LocalEngines):
+    """Counts who asks for an engine."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
+        self.asked += 1
+        return super().for_bytes(size_bytes, local_files=local_files)
+
+
+def test_a_group_that_a_reload_cut_off_closes_no_file_of_others_and_starts_no_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = tmp_path / "staging"
+    parameters = {"when": "before_upload", "topics": [".*"], "staging_dir": str(staging)}
+    settings = settings_for(tmp_path, compaction=parameters)
+    log_dir, store, engines = copy_partitions(tmp_path, "orders-0", "compacted-0"), MemoryStore(), LateEngines()
+    looking, goes_on, waits = threading.Event(), threading.Event(), threading.Event()
+    look_at = GroupCompactor._look_at
+
+    def blocked(self: GroupCompactor, *arguments: Any) -> Any:
+        if waits.is_set():
+            looking.set()
+            assert goes_on.wait(WAIT_S)
+        return look_at(self, *arguments)
+
+    monkeypatch.setattr(GroupCompactor, "_look_at", blocked)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        running = replace(tools, clock=SystemClock())
+        woken = threading.Event()
+        with compaction_in_run(settings, running, engines, lambda _: None, wake=woken.set) as compaction:
+            scan = partial(scan_log_dirs, [log_dir], TopicFilter(("compacted",)))
+            Rounds(tools, scan, compaction.before_upload).run_once()
+            assert woken.wait(WAIT_S)
+            assert len(list(staging.iterdir())) == 1
+            waits.set()
+            scan = partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
+            Rounds(tools, scan, compaction.before_upload).run_once()
+            assert looking.wait(WAIT_S)
+            asked = engines.asked
+        assert compaction.thread is not None
+        assert compaction.thread.is_alive()
+        with (tmp_path / "another").open("wb") as another:
+            goes_on.set()
+            eventually(lambda: not compaction.thread.is_alive())
+            assert os.fstat(another.fileno()).st_ino == (tmp_path / "another").stat().st_ino
+        compaction.require_sound()
+    assert engines.asked == asked
     assert list(staging.iterdir()) == []

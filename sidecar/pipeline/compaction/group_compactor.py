@@ -73,7 +73,8 @@ class GroupCompactor:
 
         Args:
             staging: gives an existing directory of ours. May raise StagingFull.
-            is_stopping: nothing is to be begun, and errors are of the end.
+            is_stopping: nobody waits for copies any more. Asked before each read and each step: what is begun ends there, and
+                errors are of the end.
         """
         self._is_stopping = is_stopping
         self._waiting = waiting
@@ -115,9 +116,17 @@ class GroupCompactor:
             yield
 
     def _turn(self, device: int, *, goes_on: bool) -> AbstractContextManager[None]:
-        """Our turn at a disk, for one split or less: uploads go on between two of them, and urgent ones at once."""
+        """Our turn at a disk, for one split or less: uploads go on between two of them, and urgent ones at once.
+
+        Raises CompactionCutOff.
+        """
+        self._require_going_on()
         beat = self._tools.beat
         return self._tools.turns.reading(device, beat=beat, is_urgent=False, gives_way=True, goes_on=goes_on)
+
+    def _require_going_on(self) -> None:
+        if self._is_stopping():
+            raise CompactionCutOff
 
     def _in_turns(self, device: int, scanner: Iterable[BatchColumns]) -> Iterator[BatchColumns]:
         """What the scanner yields, each read in its turn. The limit for reads is waited for between them."""
@@ -230,8 +239,10 @@ class GroupCompactor:
             parts.directory.mkdir()
         try:
             engine = self._engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
+            self._require_going_on()  # A JVM that was ended must not start again.
             _ = engine.cores  # A JVM starts before the turn at the disks, not after it.
             with self._taking_turns([group for group, _ in looked]):
+                self._require_going_on()
                 with scanned(jobs, engine) as run:
                     results = rewritten(run, parts)
                 self._take(looked, jobs, run.results, results, parts)
@@ -256,6 +267,7 @@ class GroupCompactor:
                 self._give_up([group], result)
                 continue
             try:
+                self._require_going_on()
                 self._stage(group, scan, result, job, parts)
             except SidecarError as error:
                 self._give_up([group], error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Self
 from sidecar.errors import SettingsError
 from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
+from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.output_files import cannot_be_written
 from sidecar.spark.scratch import Scratch
 
@@ -47,7 +49,8 @@ def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
 class WorkFiles:
     """A context manager around a directory that is there from the first time it is asked for.
 
-    It is locked: what a killed process left is removed by the next one that has work files at the same place.
+    It is locked: what a killed process left is removed by the next one that has work files at the same place. Thread-safe: a
+    thread that was cut off may ask after the end of the context.
     """
 
     def __init__(self, place: Path, kind: str) -> None:
@@ -55,23 +58,33 @@ class WorkFiles:
         self._place = place
         self._kind = kind
         self._scratch: Scratch | None = None
+        self._is_over = False
+        self._guard = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._scratch is not None:
-            self._scratch.remove()
+        with self._guard:
+            self._is_over = True
+            if self._scratch is not None:
+                self._scratch.remove()
 
     def directory(self) -> Path:
-        """The same one each time, anew where somebody has cleared it away. Raises StagingFull."""
-        if self._scratch is not None and not self._scratch.path.is_dir():
-            self._scratch.remove()
-            self._scratch = None
-        if self._scratch is None:
-            with cannot_be_written(self._place):
-                self._scratch = Scratch(self._place, self._kind)
-        return self._scratch.path
+        """The same one each time, anew where somebody has cleared it away.
+
+        Raises StagingFull, and CompactionCutOff after the end of the context.
+        """
+        with self._guard:
+            if self._is_over:
+                raise CompactionCutOff
+            if self._scratch is not None and not self._scratch.path.is_dir():
+                self._scratch.remove()
+                self._scratch = None
+            if self._scratch is None:
+                with cannot_be_written(self._place):
+                    self._scratch = Scratch(self._place, self._kind)
+            return self._scratch.path
 
 
 def _require_free(files: PartitionFiles, out: Path) -> None:
