@@ -125,7 +125,7 @@ class RoundLoop:
             beside = resources.enter_context(ExitStack())
             clocks = ClockWatch(tools.store, self._clock)
             clocks.look()
-            compaction, earlier = self._compaction(beside, tools, clocks), None
+            compaction = self._compaction(beside, tools, clocks)
             rounds = Rounds(tools, scanner(self._settings, self._clock), compaction.before_upload)
             broker = self._settings.broker
             cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
@@ -142,8 +142,7 @@ class RoundLoop:
                     cleaner.adopt(self._settings.broker.cleaner_stalled_after_s)
                     if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
                         beside.close()
-                        earlier = compaction.thread or earlier
-                        compaction = self._compaction(beside, tools, clocks, earlier)
+                        compaction = self._compaction(beside, tools, clocks, compaction.thread)
                     rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
                 report = self._round(rounds, tools)

@@ -147,6 +147,79 @@ def test_a_reload_waits_a_moment_and_no_longer_and_what_runs_commits_nothing_mor
         assert not thread.is_alive()
 
 
+def test_groups_do_not_wait_for_a_compaction_of_the_archive_that_a_reload_cut_off() -> None:
+    archiving, groups = Turns(), Turns()
+    archiving.hold = hold = threading.Event()
+    with beside(archiving) as old:
+        assert archiving.begun.wait(WAIT_S)
+    new, parameters = Turns(), {"stop": threading.Event(), "ending": threading.Event(), "cut_off": threading.Event()}
+    with BesideUploads(
+        {"compaction": new, "before-upload": groups},
+        SystemClock(),
+        **parameters,
+        interval_s=3000.0,
+        drain_s=0.3,
+        give_up=lambda: None,
+        beat=lambda: None,
+        earlier=old,
+    ):
+        assert groups.begun.wait(WAIT_S)
+        assert new.count == 0
+        hold.set()
+        assert new.begun.wait(WAIT_S)
+
+
+def test_the_end_waits_for_a_thread_of_settings_before_without_turning_round() -> None:
+    turns, stop, beats = Turns(), threading.Event(), []
+    turns.hold = hold = threading.Event()
+    with beside(turns) as old:
+        assert turns.begun.wait(WAIT_S)
+    timer = threading.Timer(0.5, hold.set)
+    with beside(Turns(), stop, earlier=old, beat=lambda: beats.append(True)):
+        stop.set()
+        timer.start()
+    assert not old.is_alive()
+    assert 0 < len(beats) < 20
+
+
+def test_a_thousand_reloads_keep_no_threads_that_have_ended() -> None:
+    old = None
+    for _ in range(1100):
+        old = BesideUploads(
+            {"compaction": Turns()},
+            SystemClock(),
+            stop=threading.Event(),
+            ending=threading.Event(),
+            cut_off=threading.Event(),
+            interval_s=3000.0,
+            drain_s=0.3,
+            give_up=lambda: None,
+            beat=lambda: None,
+            earlier=old,
+        )
+    assert old is not None
+    assert not old.is_alive()
+
+
+def test_a_fault_of_a_thread_that_a_reload_cut_off_is_handed_to_the_loop() -> None:
+    turns = Turns()
+    turns.hold = hold = threading.Event()
+
+    def turn() -> bool:
+        Turns.turn(turns)
+        raise ZeroDivisionError("a bug")
+
+    turns.turn = turn  # type: ignore[method-assign]
+    with beside(turns) as old:
+        assert turns.begun.wait(WAIT_S)
+    with beside(Turns(), earlier=old) as thread:
+        thread.require_sound()
+        hold.set()
+        eventually(lambda: not old.is_alive())
+        with pytest.raises(ZeroDivisionError):
+            thread.require_sound()
+
+
 def test_a_process_that_stops_gives_work_its_time_and_then_no_commit() -> None:
     turns, cut_off, stop = Turns(), threading.Event(), threading.Event()
     turns.hold = hold = threading.Event()

@@ -92,18 +92,19 @@ class BesideUploads:
                 goes on, with other settings, it is cut off at once.
             give_up: ends what workers wait for; called in any case at the end.
             beat: called while the end is waited for.
-            earlier: threads of settings before. Workers begin when these have ended.
+            earlier: threads of settings before. A worker begins when those of its name have ended.
         """
         self._clock = clock
         self._stop = stop
         self._ending = ending
         self._cut_off = cut_off
-        self._earlier = earlier
+        # Not the object: each would keep all that were there before it.
+        self._earlier = () if earlier is None else earlier.living()
         self._interval_s = interval_s
         self._drain_s = drain_s
         self._give_up = give_up
         self._beat = beat
-        self._failure: BaseException | None = None
+        self._failures: list[BaseException] = [] if earlier is None else earlier._failures  # noqa: SLF001 - of our own kind
         # Daemon threads: where one cannot be ended the process ends all the same.
         self._threads = [
             threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
@@ -143,27 +144,39 @@ class BesideUploads:
 
     def is_alive(self) -> bool:
         """Whether a thread is at work still, also one of settings before."""
-        is_earlier = self._earlier is not None and self._earlier.is_alive()
-        return is_earlier or any(thread.is_alive() for thread in self._threads)
+        return bool(self.living())
+
+    def living(self) -> tuple[threading.Thread, ...]:
+        """The threads that are at work still, also those of settings before."""
+        return tuple(thread for thread in (*self._earlier, *self._threads) if thread.is_alive())
 
     def _join(self) -> None:
         self._beat()
-        next((thread for thread in self._threads if thread.is_alive()), self._threads[0]).join(JOIN_S)
+        for thread in self.living()[:1]:
+            thread.join(JOIN_S)
 
     def require_sound(self) -> None:
-        """Raise what ended a thread, if anything did: a fault of our own ends the process, here as elsewhere."""
-        if self._failure is not None:
-            raise self._failure
+        """Raise what ended a thread, if anything did: a fault of our own ends the process, here as elsewhere.
+
+        Also one of settings before.
+        """
+        for failure in self._failures:
+            raise failure
 
     def _run(self, worker: Turning) -> None:
         try:
-            while self._earlier is not None and self._earlier.is_alive() and not self._is_ending():
+            while self._waits_for_earlier() and not self._is_ending():
                 self._ending_within(JOIN_S)
             while not self._is_ending():
                 if not worker.turn() and not self._is_ending():
                     self._ending_within(self._interval_s)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends the process with it
-            self._failure = error
+            self._failures.append(error)
+
+    def _waits_for_earlier(self) -> bool:
+        """Groups do not wait for a long compaction of the archive."""
+        name = threading.current_thread().name
+        return any(thread.is_alive() and thread.name == name for thread in self._earlier)
 
     def _is_ending(self) -> bool:
         return self._stop.is_set() or self._ending.is_set()

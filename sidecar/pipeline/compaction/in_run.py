@@ -35,7 +35,10 @@ Compact = Callable[[Sequence[Compacting]], Iterable[Compacted]]
 
 @dataclass(frozen=True, slots=True)
 class CompactionInRun:
-    """What the loop of uploads sees of it: all calls return at once."""
+    """What the loop of uploads sees of it: all calls return at once.
+
+    `thread`: None where there is none; those of settings before where there are only these.
+    """
 
     worker: CompactionWorker
     before_upload: BeforeUpload
@@ -143,7 +146,7 @@ def compaction_in_run(
     if clocks is not None and (chores or settings.compaction.is_active):
         chores += (Chore("clock", CHECK_S, clocks.look, tools.clock),)
     if not settings.compaction.is_active and not chores:
-        yield CompactionInRun(worker, waiting, clearing, None)
+        yield CompactionInRun(worker, waiting, clearing, earlier)
         return
 
     def groups(copies: Callable[[], Path]) -> Turning:
