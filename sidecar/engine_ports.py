@@ -33,7 +33,7 @@ class Stages:
 
     `first(task)` yields rows numbered by bucket, in `[0, buckets)`; `second(bucket, values)` is called for each bucket that has
     some, with all its values in any order, and yields rows numbered by item. Both may yield rows `TO_DRIVER`. All rows of an
-    item meet in one of `third_tasks` tasks.
+    item meet in one of `third_tasks` tasks. `uploads`: these two also write to the store; all stages read.
     """
 
     first: Callable[[Any], Iterator[Row]]
@@ -41,6 +41,7 @@ class Stages:
     buckets: int
     second_tasks: int
     third_tasks: int
+    uploads: bool = False
 
     def second_task_of(self, bucket: int) -> int:
         """Adjacent buckets go to one task, which holds one bucket's values at a time."""

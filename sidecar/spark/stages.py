@@ -42,7 +42,7 @@ class SparkStages:
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
         with self._spark.context() as context, cancelled_at_the_end(context) as group:
-            with failures(self._spark), group, shared_with(context.defaultParallelism, Moving.READS):
+            with failures(self._spark), group, shared_with(context.defaultParallelism, *_moving(stages.uploads)):
                 shares = context.defaultParallelism + 1
                 rows = (
                     context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
@@ -74,11 +74,14 @@ class SparkRun:
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        moving = (Moving.READS, Moving.UPLOADS) if uploads else (Moving.READS,)
-        with failures(self._spark), self._group, shared_with(self._context.defaultParallelism, *moving):
+        with failures(self._spark), self._group, shared_with(self._context.defaultParallelism, *_moving(uploads)):
             work = AsOneOf(_Third(function, plans), self._context.defaultParallelism + 1)
             answers = self._rows.mapPartitionsWithIndex(sealed(work))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
+
+
+def _moving(uploads: bool) -> tuple[Moving, ...]:
+    return (Moving.READS, Moving.UPLOADS) if uploads else (Moving.READS,)
 
 
 def _nothing(_number: int) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from sidecar.config import SparkSettings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
 from sidecar.io_share import Moving, io_shares
+from sidecar.pipeline.compaction import archive_finishing
+from sidecar.pipeline.compaction.archive_finishing import finish_all
 from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.pipeline.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.pipeline.snapshots.rebuild import rebuild
@@ -167,3 +170,22 @@ def test_uploads_of_this_process_are_limited_further_only_while_tasks_upload(
         monkeypatch.setattr(run._context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
         run.third(rewritten_here, [None], uploads=uploads)
     assert seen == [expected]
+
+
+def uploaded_here(_task: object) -> Iterator[Row]:
+    yield TO_DRIVER, shares()
+
+
+def test_a_finish_divides_the_limit_for_uploads_with_this_process(
+    spark: EmbeddedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks upload compacted segments in the first stage, while the process uploads as ever."""
+    seen: list[tuple[int, int]] = []
+    with spark.context() as context:
+        run_job = context.runJob
+        monkeypatch.setattr(context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
+        monkeypatch.setattr(archive_finishing, "finish", uploaded_here)
+        task: Any = 0
+        assert finish_all([task], SparkStages(spark)) == ((3, 3),)
+    assert seen == [(3, 3)]
+    assert shares() == (1, 1)

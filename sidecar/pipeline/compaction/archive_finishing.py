@@ -61,7 +61,7 @@ class Finished:
 
 def finish_all(tasks: Sequence[FinishTask], engine: StageEngine) -> tuple[Finished, ...]:
     """All answers, in any order. Raises what the engine raises."""
-    return tuple(on_engine(finish, tasks, engine))
+    return tuple(on_engine(finish, tasks, engine, uploads=True))
 
 
 def finish(task: FinishTask) -> Iterator[Row]:
