@@ -105,6 +105,11 @@ class CommitLog:
                 damaged checkpoint is passed over. A valid one is not: without its commit the next commits would begin another
                 history.
         """
+        state = self._read()
+        self._unreadable = None
+        return state
+
+    def _read(self) -> PartitionState:
         self.passed_over = []
         numbers, commits = self._stored.listed_together()
         self._newest_seen = max(self._newest_seen, *numbers, -1)  # A checkpoint is written after its commit.
@@ -303,8 +308,8 @@ class CommitLog:
     def _checkpoint_if_due(self, number: int, every: int, state: PartitionState) -> None:
         """Write a checkpoint where one is due. It spares readers time and nothing else: a failure of the store is only noted.
 
-        Damage is kept for `_require_readable`. After a commit it must not be raised: it would look like proof that nothing was
-        committed.
+        Damage is kept for `_require_readable` until the archive can be read again. After a commit it must not be raised: it would
+        look like proof that nothing was committed.
         """
         if number < max(self._newest_checkpoint + every, self._next_checkpoint_try):
             return

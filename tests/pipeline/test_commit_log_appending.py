@@ -351,6 +351,19 @@ def test_an_archive_that_cannot_be_read_for_a_checkpoint_ends_its_writer(at_rest
     assert key_of(10) not in store.objects
 
 
+def test_a_writer_goes_on_when_the_archive_can_be_read_again() -> None:
+    store = MemoryStore()
+    whole = filled(store, 9)
+    log = a_log(store, checkpoint_every=10)
+    state = newest_part(whole, 850)
+    log.resume(state, -1)
+    lost = store.objects.pop(key_of(3))
+    state = log.append([Add(a_segment(900))], WRITER, state)
+    store.objects[key_of(3)] = lost
+    log.leave_checkpoint(state)
+    assert log.append([Add(a_segment(1000))], WRITER, state).next_number == 11
+
+
 def test_a_delayed_put_that_replaces_a_later_commit_stops_the_next_one() -> None:
     """A store without conditions. A proxy holds the first put of commit 1 until the same writer has committed another one."""
     store = MemoryStore()
