@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 from sidecar.archive.keys import below
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StoreUnavailable
+from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.commit_window import COMMIT_WITHIN_MS
 from sidecar.pipeline.compaction import archive_compactor
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
@@ -163,4 +165,44 @@ def test_a_compaction_that_is_cut_off_while_it_uploads_is_not_committed(story: S
     assert cut_off
     assert [type(found.error) for found in results] == [CompactionCutOff] * 2
     assert archived_states(story.store) == story.before
+    assert story.unnamed() == set()
+
+
+def test_a_fault_at_one_commit_does_not_hide_the_commits_of_others(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.bound = 2**40
+    commit, first = archive_compactor.commit, story.requests[0].root
+    is_committed = threading.Event()
+
+    def odd(log: Any, request: CompactionRequest, *arguments: Any) -> Any:
+        if request.root == first:
+            assert is_committed.wait(60)
+            raise ZeroDivisionError
+        number = commit(log, request, *arguments)
+        is_committed.set()
+        return number
+
+    monkeypatch.setattr(archive_compactor, "commit", odd)
+    with pytest.raises(ZeroDivisionError):
+        story.compact()
+    assert [found.request.root for found in story.committed] == [story.requests[1].root]
+
+
+@pytest.mark.parametrize(("seconds", "is_committed"), [(50, True), (70, False)])
+def test_a_store_that_does_not_answer_before_a_commit_is_asked_for_a_minute(
+    seconds: int, is_committed: bool, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, require_newest = story.store.clock, CommitLog._require_newest
+    silent_since: dict[CommitLog, float] = {}
+
+    def silent(log: CommitLog, expected: Any) -> None:
+        if clock.monotonic_s() < silent_since.setdefault(log, clock.monotonic_s()) + seconds:
+            raise StoreUnavailable("no answer")
+        require_newest(log, expected)
+
+    monkeypatch.setattr(CommitLog, "_require_newest", silent)
+    story.requests = story.requests[:1]
+    (found,) = story.compact()
+    assert (found.error is None) is is_committed
     assert story.unnamed() == set()

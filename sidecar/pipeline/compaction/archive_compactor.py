@@ -16,7 +16,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import SidecarError, StagingTooSmall
+from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
 from sidecar.pipeline import process_store
 from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.commit_window import CommitWindow
@@ -34,7 +34,7 @@ from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.staging import SegmentNeed, Step, require_room, steps
 from sidecar.pipeline.compaction.stored_parts import StoredParts
 from sidecar.pipeline.compaction.workplace import WorkFiles
-from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
+from sidecar.pipeline.put_once import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.store_settings import StoreSettings
 
@@ -152,12 +152,14 @@ class ArchiveCompactor:
         if not ready:
             return
         tell_once = cache(partial(self._tell, "committing"))
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
-            for _ in pool.map(partial(self._commit, before_put=tell_once), ready):
-                continue
-        for found in ready:
-            if found.result is not None and found.result.error is None:
-                done(found.result)
+        try:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
+                for _ in pool.map(partial(self._commit, before_put=tell_once), ready):
+                    continue
+        finally:  # A fault of our own at one of them does not undo the others' commits.
+            for found in ready:
+                if found.result is not None and found.result.error is None:
+                    done(found.result)
 
     def job_of(self, request: CompactionRequest) -> Job | None:
         """What would be compacted; None where nothing may. Raises what `compact` has as that partition's error."""
@@ -271,11 +273,12 @@ class ArchiveCompactor:
             known=request.newest_commit,
         )
         gone = [output for output in found.outputs if not output.unchanged]
-        try:
+
+        def attempt() -> int | None:
             self._require_going_on()
             self._confirm(request, plan.state)
             found.is_committing = True
-            number = commit(
+            return commit(
                 log,
                 request,
                 plan.state,
@@ -286,6 +289,9 @@ class ArchiveCompactor:
                 found.window or self._window(),
                 before_put,
             )
+
+        try:
+            number = self._patiently(attempt)
         except SidecarError as error:
             found.fail(error)
             if proves_not_committed(error):
@@ -300,6 +306,18 @@ class ArchiveCompactor:
                     new=str(request.rules.in_use),
                     first_dirty_offset=plan.state.clean_end_offset,
                 )
+
+    def _patiently(self, attempt: Callable[[], int | None]) -> int | None:
+        """A store that does not answer before a commit is put must not cost hours of work. After the put, `put_once` repeats."""
+        left_s, wait_s = SETTLE_S_PATIENT, WAIT_S_FIRST
+        while True:
+            try:
+                return attempt()
+            except StoreUnavailable:
+                if left_s <= 0:
+                    raise
+            self._clock.sleep_s(min(wait_s, left_s))
+            left_s, wait_s = left_s - wait_s, min(2 * wait_s, WAIT_S_MAX)
 
     def _discard(self, found: PartitionInWork) -> None:
         store = process_store.store_of(self._settings)
