@@ -16,6 +16,8 @@ from sidecar.store_settings import StoreSettings
 SMALL_BYTES: Final = 64 * 1024
 """Reads up to this size count and do not wait: a commit must not queue behind a compaction."""
 
+COUNTED_S_MAX: Final = 1.0
+"""What is counted makes the queue no longer than this."""
 _LOOK_AGAIN_S: Final = 0.5
 """Those who wait notice within this time that the limit, or this process's share of it, has changed."""
 _WAIT_S_MIN: Final = 0.001
@@ -87,8 +89,16 @@ class BandwidthLimit:
         return bytes_per_s / io_shares(self._moving)
 
     def count(self, size_bytes: int) -> None:
-        """Take without waiting: others wait for it. For what many others wait for, such as plans."""
-        self.take(size_bytes, waits=False)
+        """Take without waiting: others wait for it. For what many others wait for, such as plans.
+
+        At most so much that the queue is no longer than `COUNTED_S_MAX`: else gigabytes would stop all other reads.
+        """
+        with self._lock:
+            self._move()
+            if self._bytes_per_s is not None:
+                room = COUNTED_S_MAX * self._rate(self._bytes_per_s) - (self._taken - self._moved)
+                self._taken += min(size_bytes, max(0.0, room))
+        self.note(size_bytes, 0.0)
 
     def take_read(self, content: bytes) -> bytes:
         """The same bytes, once they had their turn."""

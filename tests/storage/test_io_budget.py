@@ -49,6 +49,20 @@ def test_workers_that_only_read_leave_uploads_the_whole_limit() -> None:
     assert clock.monotonic_s() == pytest.approx(4.0)
 
 
+def test_what_nobody_waits_for_keeps_others_waiting_for_a_second_at_most() -> None:
+    clock, noted = ManualClock(), list[int]()
+    limit = BandwidthLimit(1000, clock)
+    limit.note = lambda size_bytes, _waited_s: noted.append(size_bytes)
+    for _ in range(4):
+        limit.count(10**9)  # behind an open transaction
+    limit.take(500)
+    assert clock.monotonic_s() == pytest.approx(1.0)
+    limit.count(10**9)
+    limit.take(0)
+    assert clock.monotonic_s() == pytest.approx(2.0)
+    assert sum(noted) == 5 * 10**9 + 500, "metrics tell all of it"
+
+
 class Reloading(ManualClock):
     """Something happens while somebody waits, the first time that the clock is past this moment."""
 
