@@ -323,6 +323,10 @@ class PartitionTurn:
             _require_none_deleted(self._plan.facts, now, state, entries[0].base_offset)
             if self._before_upload is not None and self._group is not None:
                 newest = self._known.newest_strategy(self._outcome.files)
+                before = state.last_commit
+                state, commits = self._known.opened()  # Telling the strategy may have read the archive anew.
+                if state.last_commit != before:
+                    raise CommitConflict(f"{state.lineage.root}: another writer has committed meanwhile", state)
                 self._before_upload.require_rule(self._group, newest)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []

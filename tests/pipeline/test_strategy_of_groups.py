@@ -16,11 +16,14 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
 from sidecar.config import CompactionSettings
 from sidecar.logformat.records import Record, build_batch
+from sidecar.model import PartitionFiles
 from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.policy_rules import strategy_refusal
 from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.compaction.topic_rule import TopicRule, TopicRules, topic_rule
+from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.pipeline.archives import compactor, only_state, sound, use
@@ -147,6 +150,52 @@ def test_a_default_does_not_change_the_strategy_of_the_archive(
         assert told.wave() == {4, 5}
         assert list(told.held.copies.iterdir()) == []
         assert told.held.tools.journal.count() == 0
+    sound(told.held.store)
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_a_group_is_committed_to_the_archive_as_it_was_read_last(
+    is_overtaken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Telling the strategy may read the archive anew, right before the commit of a group."""
+    opened: list[KnownArchive] = []
+    newest_strategy, append = KnownArchive.newest_strategy, CommitLog.append
+    appended: list[tuple[CommitLog, CommitLog]] = []
+
+    def anew(known: KnownArchive, files: PartitionFiles) -> Any:
+        known.forget()
+        opened.append(known)
+        return newest_strategy(known, files)
+
+    def noted(log: CommitLog, *arguments: Any) -> Any:
+        if opened:
+            appended.append((log, opened[-1].opened()[1]))
+        return append(log, *arguments)
+
+    with story(tmp_path, BY_HEADER) as told:
+        use(monkeypatch, told.held.store)
+        told.wave()
+        uploads: list[str] = []
+
+        def at_last(operation: str, key: str) -> None:
+            if operation == "upload" and "/segments/" in key:
+                uploads.append(key)
+                if len(uploads) == 1:
+                    monkeypatch.setattr(KnownArchive, "newest_strategy", anew)
+                    monkeypatch.setattr(CommitLog, "append", noted)
+                    if is_overtaken:
+                        told.compact_archive()
+                        appended.clear()
+
+        def between(now: str) -> None:
+            if now == "before the commit":
+                told.held.store.before = at_last
+
+        assert told.wave(between) in ({2}, {2, 3})
+        assert opened
+        assert all(log is known for log, known in appended)
+        assert told.held.tools.journal.count() == 0
+        assert list(told.held.copies.iterdir()) == []
     sound(told.held.store)
 
 
