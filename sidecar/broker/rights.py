@@ -27,6 +27,11 @@ def problem_words(name: str, operation: str, topic: str = CLUSTER) -> str:
     )
 
 
+def is_denied(words: str) -> bool:
+    """Whether these `problem_words` say that a right is missing."""
+    return words.partition(":")[0] in DENIED
+
+
 def missing_right(problems: Iterable[str], effect: str) -> tuple[str, ...]:
     """One sentence for all topics that lack the same right, with one of them as an example; none if none does.
 
@@ -34,7 +39,7 @@ def missing_right(problems: Iterable[str], effect: str) -> tuple[str, ...]:
         problems: of `problem_words`, all of one operation.
         effect: what follows.
     """
-    denied = sorted(words for words in problems if words.partition(":")[0] in DENIED)
+    denied = sorted(filter(is_denied, problems))
     if not denied:
         return ()
     more = f", and on {len(denied) - 1} more" if len(denied) > 1 else ""

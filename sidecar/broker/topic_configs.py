@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sidecar.broker.cluster_view import BROKER_RESOURCE, TOPIC_RESOURCE, DescribedConfigs, ask_configs
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.rights import missing_right
+from sidecar.broker.rights import is_denied, missing_right
 from sidecar.broker.topic_policy import (
     BROKER_CONFIGS,
     INTERNAL_SEGMENT_BYTES,
@@ -36,11 +36,16 @@ class TopicConfigs:
         self._problems: dict[str, str] = {}
         self._broker_problem = ""
         self._asked: frozenset[str] = frozenset()
+        self._kept: frozenset[str] = frozenset()
         self._asked_s: float | None = None
         self._policies: dict[str, TopicPolicy] = {}
 
     def refresh(self, broker_id: int, topics: frozenset[str]) -> None:
-        """Ask for what is missing or old. Raises BrokerUnavailable."""
+        """Ask for what is missing or old. Raises BrokerUnavailable.
+
+        A broker that restarts may say for a moment that it does not know a topic. Its answer of before counts then, for one more
+        `max_age_s` at most, and it is asked again with the next refresh.
+        """
         now_s = self._clock.monotonic_s()
         is_old = self._asked_s is None or now_s - self._asked_s >= self._max_age_s
         wanted = topics if is_old else topics - self._asked
@@ -48,11 +53,16 @@ class TopicConfigs:
             self._ask_broker(broker_id)
         if wanted:
             found = ask_topics(self._connection, sorted(wanted), broker_id)
-            self._of_topics = ({} if is_old else self._of_topics) | dict(found.values)
-            self._problems = ({} if is_old else self._problems) | dict(found.problems)
+            passing = {topic for topic, words in found.problems.items() if not is_denied(words)}
+            kept = passing & (self._of_topics.keys() - self._kept if is_old else self._of_topics.keys())
+            of_before = {topic: told for topic, told in self._of_topics.items() if topic in kept or not is_old}
+            problems = {topic: words for topic, words in self._problems.items() if not is_old and topic not in wanted}
+            self._of_topics = of_before | dict(found.values)
+            self._problems = problems | dict(found.problems)
+            self._kept = frozenset(kept)
         if is_old or wanted:
             self._policies = {}
-        self._asked = topics
+        self._asked = topics - self._kept
         self._asked_s = now_s if is_old else self._asked_s
 
     def _ask_broker(self, broker_id: int) -> None:

@@ -26,7 +26,7 @@ from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.copies import CopyGroup
-from sidecar.pipeline.compaction.policy_rules import RuleChanged
+from sidecar.pipeline.compaction.policy_rules import RuleChanged, RuleUnknown
 from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
@@ -248,9 +248,7 @@ class PartitionTurn:
                 self._commit_next()
         except PartitionError as error:
             if self._before_upload is not None and not isinstance(error, CommitConflict):
-                is_rule = isinstance(error, RuleChanged)
-                reason = RawReason.RULE_CHANGED if is_rule else RawReason.GROUP_REFUSED
-                self._before_upload.break_up(group, reason, str(error))
+                self._before_upload.break_up(group, _raw_reason(error), str(error))
             raise
         finally:
             self._group = None
@@ -354,6 +352,12 @@ class PartitionTurn:
         finally:
             for transfer in transfers:
                 transfer.prepared.close()
+
+
+def _raw_reason(error: PartitionError) -> RawReason:
+    if isinstance(error, RuleUnknown):
+        return RawReason.RULE_UNKNOWN
+    return RawReason.RULE_CHANGED if isinstance(error, RuleChanged) else RawReason.GROUP_REFUSED
 
 
 def _require_none_deleted(

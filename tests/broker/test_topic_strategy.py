@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from sidecar.broker.cluster_view import TOPIC_RESOURCE
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.topic_configs import ask_topics
+from sidecar.broker.topic_configs import TopicConfigs, ask_topics
 from sidecar.broker.topic_policy import resolve_policy
 from sidecar.clock import ManualClock
 from sidecar.config import CompactionSettings, load_settings
@@ -103,3 +104,63 @@ def test_the_effective_policy_names_what_wins(
     assert values["compaction_strategy"] == {"value": "header", "source": "topic"}
     for name, (value, source) in (("strategy", strategy), ("header", header)):
         assert values[f"compaction.{name}"] == {"value": value, "source": source}
+
+
+class Restarting(Fork):
+    """Says of topics what it is told to say instead of an answer, and counts how often it is asked for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error_code = 0
+        self.asked = 0
+
+    def send(self, request: Any, _node_id: int | None = None) -> Any:
+        answer = super().send(request)
+        if request.resources[0].resource_type == TOPIC_RESOURCE:
+            self.asked += 1
+            for result in answer.results:
+                result.error_code = self.error_code
+        return answer
+
+
+UNKNOWN_TOPIC, TOPIC_DENIED = 3, 29
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_moment_keeps_its_rule_and_is_asked_for_again() -> None:
+    broker, clock, topics = Restarting(), ManualClock(), frozenset({"orders"})
+    configs = TopicConfigs(cast("BrokerConnection", broker), [], 300, clock)
+    configs.refresh(1, topics)
+    known = configs.policy("orders")
+    assert known.compaction_strategy == "header"
+    broker.error_code = UNKNOWN_TOPIC
+    clock.advance_ms(300_000)
+    configs.refresh(1, topics)
+    assert configs.policy("orders") == known
+    configs.refresh(1, topics)
+    assert (configs.policy("orders"), broker.asked) == (known, 3)
+    broker.error_code = 0
+    configs.refresh(1, topics)
+    configs.refresh(1, topics)
+    assert (configs.policy("orders"), broker.asked) == (known, 4)
+
+
+def test_an_answer_is_kept_for_twice_its_age_at_most_and_not_where_the_right_to_it_is_gone() -> None:
+    broker, clock, topics = Restarting(), ManualClock(), frozenset({"orders"})
+    configs = TopicConfigs(cast("BrokerConnection", broker), [], 300, clock)
+    configs.refresh(1, topics)
+    broker.error_code = UNKNOWN_TOPIC
+    for _ in range(2):
+        assert configs.policy("orders").unanswered == ""
+        clock.advance_ms(300_000)
+        configs.refresh(1, topics)
+        configs.refresh(1, topics)
+    assert configs.policy("orders").unanswered == "UNKNOWN_TOPIC_OR_PARTITION"
+    broker.error_code = 0
+    clock.advance_ms(300_000)
+    configs.refresh(1, topics)
+    assert configs.policy("orders").unanswered == ""
+    broker.error_code = TOPIC_DENIED
+    clock.advance_ms(300_000)
+    configs.refresh(1, topics)
+    assert configs.policy("orders").unanswered.startswith("TOPIC_AUTHORIZATION_FAILED")
+    assert len(configs.missing_rights(lambda _topic: True)) == 1

@@ -23,6 +23,7 @@ from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.pipeline.compaction.odd_records import OF_COPIES, OddRecords
 from sidecar.pipeline.compaction.policy_rules import (
     NOT_COMPACTED,
+    RuleUnknown,
     require_rule,
     rule_change,
     rules_of,
@@ -132,7 +133,7 @@ class BeforeUpload:
         strategy = newest() if policy is not None else None
         refusal = strategy_refusal(rule, strategy)
         with self._lock:
-            self._keep_only(plan, start_offset, policy, refusal)
+            self._keep_only(plan, start_offset, policy, unknown, refusal)
             while ready < len(plan.segments) and self._may_go(
                 plan.segments[ready], local_limit_ms, start_offset, unknown, refusal
             ):
@@ -190,7 +191,9 @@ class BeforeUpload:
                 self._break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
             self._held.pop(topic_partition, None)
 
-    def _keep_only(self, plan: PartitionPlan, start_offset: int, policy: CompactionPolicy | None, refusal: str) -> None:
+    def _keep_only(
+        self, plan: PartitionPlan, start_offset: int, policy: CompactionPolicy | None, unknown: str, refusal: str
+    ) -> None:
         """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
         before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
         now_ms = self.clock.now_ms()
@@ -203,8 +206,8 @@ class BeforeUpload:
             if group.base_offset < start_offset:
                 deleted = f"records below offset {start_offset} were deleted since it was compacted"
                 broken[group] = RawReason.GROUP_CHANGED, deleted
-            elif change := rule_change(group.policy, policy):
-                broken[group] = RawReason.RULE_CHANGED, change
+            elif change := _change(group, policy, unknown):
+                broken[group] = change
             elif refusal:
                 broken[group] = RawReason.STRATEGY_DIFFERS, refusal
         for group, (reason, detail) in broken.items():
@@ -275,24 +278,29 @@ class BeforeUpload:
 
     def compacted(self, group: CopyGroup) -> None:
         """All copies of a group are ready. They are of no use unless every segment still waits for its own, by the same rule."""
-        policy = self._rule(group.segments[0].topic_partition.topic).policy
+        topic = group.segments[0].topic_partition.topic
+        policy = self._rule(topic).policy
+        unknown = self.unknown(topic) if policy is None else ""
         with self._lock:
             if not all(map(self._still_waits, group.segments)):
                 gone = "one was archived, changed or removed meanwhile"
                 self._break_up(group, RawReason.GROUP_CHANGED, gone)
-            elif change := rule_change(group.policy, policy):
-                self._break_up(group, RawReason.RULE_CHANGED, change)
+            elif change := _change(group, policy, unknown):
+                self._break_up(group, *change)
             else:
                 for held in filter(None, map(self._find, group.segments)):
                     held.group = group
 
     def require_rule(self, group: CopyGroup, newest: StrategyInUse | None) -> None:
-        """To be called right before the commit of the copies. Raises RuleChanged if the topic's rule is another one now.
+        """To be called right before the commit of the copies. Raises RuleChanged if the topic's rule is another one now,
+        RuleUnknown if it is not known.
 
         `newest`: the strategy of the archive's newest compaction, which the rule may not be allowed to change.
         """
         topic_partition = group.segments[0].topic_partition
         rule = self._rule(topic_partition.topic)
+        if rule.policy is None and (unknown := self.unknown(topic_partition.topic)):
+            raise RuleUnknown(f"{topic_partition}: {unknown}. What was compacted is not committed")
         require_rule(topic_partition, group.policy, rule.policy, strategy_refusal(rule, newest))
 
     def unchanged(self, segments: Sequence[SegmentFiles]) -> None:
@@ -362,6 +370,14 @@ def rule_unknown(settings: CompactionSettings, topic: str, told: TopicPolicy) ->
         return ""
     keeps_all = told.cleanup_policy is not None and not told.is_compacted and not policy.ignore_cleanup_policy
     return "" if keeps_all else told.unanswered
+
+
+def _change(group: CopyGroup, policy: CompactionPolicy | None, unknown: str) -> tuple[RawReason, str] | None:
+    """Why a group's copies must not be committed under the rule that holds now, None if they may."""
+    if unknown:
+        return RawReason.RULE_UNKNOWN, unknown
+    change = rule_change(group.policy, policy)
+    return (RawReason.RULE_CHANGED, change) if change else None
 
 
 def _first_of(group: RolledGroup, size_bytes_max: int) -> RolledGroup:

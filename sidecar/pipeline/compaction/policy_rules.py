@@ -34,6 +34,10 @@ class RuleChanged(PartitionError):
     """The topic's compaction rule is another one now than that of a compaction. Nothing was committed."""
 
 
+class RuleUnknown(RuleChanged):
+    """The broker does not tell the topic's configs now. Nothing was committed."""
+
+
 def rule_change(before: CompactionPolicy, now: CompactionPolicy | None) -> str:
     """Why what was compacted by one policy must not be committed under another, "" if the same records stay by both."""
     if now is None:
