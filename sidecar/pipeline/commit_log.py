@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import ClassVar
 
 import structlog
@@ -53,6 +54,19 @@ class CommitConflict(PartitionError):
         self.state = state
 
 
+@dataclass(frozen=True, slots=True)
+class StateId:
+    """What tells a state from all others: the number of its last commit, and the SHA-256 of what a checkpoint says of it."""
+
+    number: int
+    sha256: str
+
+
+def state_id(state: PartitionState) -> StateId:
+    """Only of a whole state, after a commit."""
+    return StateId(state.next_number - 1, digest(encode_checkpoint(state)))
+
+
 class CommitLog:
     """The commit log of one lineage. Not for use by two threads at once; any number of processes may race.
 
@@ -70,6 +84,7 @@ class CommitLog:
         checkpoint_every: int = CHECKPOINT_EVERY,
         settle_s: float = SETTLE_S,
         known: Callable[[], CommitId | None] = lambda: None,
+        require_going_on: Callable[[], None] = lambda: None,
     ) -> None:
         """Build it; sends nothing.
 
@@ -77,6 +92,7 @@ class CommitLog:
             randomness: of the nonces, the machine's by default.
             settle_s: see `put_once`.
             known: the newest commit that this process knows by other means, asked at each reading. It must be in the store.
+            require_going_on: called before each commit of a chain; what it raises ends the reading.
         """
         self.lineage = parse_root(root)
         self._store = store
@@ -87,6 +103,7 @@ class CommitLog:
         self._checkpoint_every = checkpoint_every
         self._settle_s = settle_s
         self._known = known
+        self._require_going_on = require_going_on
         self._newest_seen = -1
         self._lost_in_a_row = 0
         self._newest_checkpoint = -1
@@ -134,6 +151,26 @@ class CommitLog:
         if below_number is not None:
             commits = {number: facts for number, facts in commits.items() if number < below_number}
         return self._followed(empty_state(self.lineage), commits)
+
+    def read_above(self, verified: StateId) -> PartitionState | None:
+        """The same, but of the commits that an earlier reading of all of them had, only those behind a checkpoint.
+
+        Args:
+            verified: `state_id` of what that reading gave.
+
+        None unless checkpoint and commits give that very state. Raises CorruptFile for damage above it.
+        """
+        checkpoints = self._stored.listed(CHECKPOINTS)
+        number = max((found for found in checkpoints if found <= verified.number), default=-1)
+        if number < 0:
+            return None
+        commits = self._stored_from(number)
+        try:
+            state = self._stored.checkpoint(number, checkpoints[number])
+            state = self._fold(state, {n: facts for n, facts in commits.items() if number < n <= verified.number})
+        except (CorruptFile, CommitRefused, CoverageHole, Fenced):
+            return None
+        return self._followed(state, commits) if state_id(state) == verified else None
 
     def resume(self, state: PartitionState, newest_checkpoint: int, mark: str = "") -> PartitionState:
         """The state after the newest commit, given the newest part of one that an earlier process knew.
@@ -197,7 +234,7 @@ class CommitLog:
         self._newest_listed = (newest, mark_of(listed[newest]) if listed else "")
         tail = {number: facts for number, facts in listed.items() if number >= state.next_number}
         try:
-            state = fold(state, self._stored.commits(state.next_number, tail))
+            state = self._fold(state, tail)
             # An archive that seems empty is asked for its first commit: a stale listing would hide all of it, and what is lost.
             if state.next_number <= max(self._newest_seen, 0):
                 state = fold(state, self._stored.commits_by_key(state.next_number))
@@ -209,6 +246,14 @@ class CommitLog:
             self.require_commit(known.number, known.sha256)
         self._newest_seen = state.next_number - 1
         return state
+
+    def _fold(self, state: PartitionState, listed: Mapping[int, ObjectFacts]) -> PartitionState:
+        def going_on() -> Iterator[tuple[Commit, str]]:
+            for found in self._stored.commits(state.next_number, listed):
+                self._require_going_on()
+                yield found
+
+        return fold(state, going_on())
 
     def append(self, actions: Sequence[Action], writer: Writer, expected: PartitionState) -> PartitionState:
         """Commit `actions` on top of `expected`, with one create-only put.

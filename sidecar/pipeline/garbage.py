@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -24,8 +24,9 @@ from sidecar.archive.state import CommitId, PartitionState, RemovedSegment
 from sidecar.clock import Clock
 from sidecar.errors import ObjectExists
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.pipeline.commit_log import CommitConflict, CommitLog, StateId, state_id
 from sidecar.pipeline.commit_window import ORPHAN_MS
+from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.stored_parts import STAGING, is_staged_part
 from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.ports import ObjectStore, UnfinishedUpload
@@ -63,6 +64,8 @@ def collect_garbage(
     known: Callable[[], CommitId | None] = lambda: None,
     randomness: Randomness | None = None,
     dry_run: bool = False,
+    verified: MutableMapping[ObjectKey, StateId] | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Collected:
     """Delete what no commit has named for the grace period.
 
@@ -77,33 +80,53 @@ def collect_garbage(
         in_progress: ids of segments whose upload may go on.
         known: see `CommitLog`.
         dry_run: delete nothing, and commit nothing.
+        verified: by root, up to where all commits were read; read and written. Those are not all read again.
+        is_stopping: asked before anything is deleted, and for each commit that is read before.
 
-    Raises CorruptFile, StoreError, Fenced.
+    Raises CorruptFile, StoreError, Fenced, CompactionCutOff.
     """
-    log = CommitLog(store, root, clock, randomness=randomness, known=known)
+
+    def require_going_on() -> None:
+        if is_stopping():
+            raise CompactionCutOff
+
+    log = CommitLog(store, root, clock, randomness=randomness, known=known, require_going_on=require_going_on)
     state = log.read()
     if not state.next_number:
         return Collected()
     orphans = list(_orphans(store, root, state, orphaned_until_ms(store_now_ms, grace_period_ms), in_progress))
     due = _due(store, root, state, store_now_ms - grace_period_ms)
     if orphans or due:
+        if not dry_run:
+            _try_to_delete(store, root)
         # A checkpoint may be wrong: commits may name what it leaves out or calls removed. This also reads what was committed since.
-        state = log.read_whole_chain()
+        state = _read_all(log, root, {} if verified is None else verified)
         named = _named(state)
         orphans = [key for key in orphans if _segment_id(root, key) not in named]
         due = _due(store, root, state, store_now_ms - grace_period_ms)
     if dry_run:
         return Collected(len(due), len(orphans))
+    require_going_on()
     store.delete(orphans)
     removed = 0
-    if due:
-        _try_to_delete(store, root)
     for first in range(0, len(due), PURGED_AT_ONCE):
+        if is_stopping():
+            break
         some = due[first : first + PURGED_AT_ONCE]
         state, purged = _purge(log, state, some, writer)
         store.delete([key for found in purged for key in _keys(root, found)])
         removed += len(purged)
     return Collected(removed, len(orphans))
+
+
+def _read_all(log: CommitLog, root: ObjectKey, verified: MutableMapping[ObjectKey, StateId]) -> PartitionState:
+    """What all commits say. Of those that were read before, the state is taken from a checkpoint if it says the same."""
+    before = verified.get(root)
+    state = None if before is None else log.read_above(before)
+    if state is None:
+        state = log.read_whole_chain()
+    verified[root] = state_id(state)
+    return state
 
 
 def orphaned_until_ms(store_now_ms: int, grace_period_ms: int) -> int:

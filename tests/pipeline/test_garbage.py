@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sidecar.archive.actions import Add, Lost
-from sidecar.archive.keys import below, indexes_key, log_key
+from sidecar.archive.checkpoint import encode_checkpoint
+from sidecar.archive.coverage import Hole
+from sidecar.archive.keys import below, checkpoint_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.pipeline import garbage
-from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline.commit_log import CommitLog, StateId, state_id
 from sidecar.pipeline.commit_window import ORPHAN_MS
+from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.stored_parts import STAGING
 from sidecar.pipeline.garbage import (
     Collected,
@@ -31,9 +35,10 @@ from sidecar.ports import UnfinishedUpload
 from sidecar.storage.probe_folder import remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.storage.unfinished import list_uploads
-from tests.archive.builders import an_id
+from tests.archive.builders import a_segment, an_id
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, only_state, use
+from tests.pipeline.commit_logs import ROOT, a_log, filled
 
 LATER_MS = NOW_MS + ORPHAN_MS
 
@@ -304,3 +309,82 @@ def test_what_probes_left_goes_after_a_day_and_a_probe_that_goes_on_stays() -> N
     assert len(store.objects) == 2
     assert remove_leftovers(store, until_ms) == 2
     assert (set(store.objects), store.unfinished) == ({"_probe/going-on/small"}, [young, unknown])
+
+
+class Reads(MemoryStore):
+    """Counts commits that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[str] = []
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        if "/commits/" in key:
+            self.commits.append(key)
+        return super().read(key, position, size_bytes, whole=whole)
+
+
+def with_orphan(store: MemoryStore, name: str) -> ObjectKey:
+    key = below(ROOT, log_key(0, an_id(name)))
+    store.put_if_absent(key, b"half")
+    store.modified_ms[key] = NOW_MS
+    return key
+
+
+def collect(store: MemoryStore, verified: dict[ObjectKey, StateId], **parameters: Any) -> Collected:
+    times = {"store_now_ms": LATER_MS, "grace_period_ms": 0}
+    return collect_garbage(store, ROOT, store.clock, WRITER, verified=verified, **times, **parameters)
+
+
+def test_commits_that_were_all_read_once_are_not_all_read_again() -> None:
+    store, verified = Reads(), dict[ObjectKey, StateId]()
+    filled(store, 205)
+    with_orphan(store, "first")
+    store.commits.clear()
+    assert collect(store, verified).orphans == 1
+    assert len(set(store.commits)) == 205
+    log = a_log(store)
+    state = log.read()
+    for _ in range(3):
+        state = log.append([Add(a_segment(state.end_offset or 0))], WRITER, state)
+    with_orphan(store, "second")
+    store.commits.clear()
+    assert collect(store, verified).orphans == 1
+    assert len(set(store.commits)) < 10
+    assert verified[ROOT] == state_id(state) == state_id(a_log(store).read_whole_chain())
+
+
+@pytest.mark.leaves_damage("missing_object", "checkpoint", "size_mismatch")
+@pytest.mark.parametrize("at", [99, 199])
+def test_a_checkpoint_that_leaves_a_live_segment_out_deletes_nothing_also_where_all_was_read_before(at: int) -> None:
+    store, verified = Reads(), dict[ObjectKey, StateId]()
+    whole = filled(store, 205)
+    with_orphan(store, "first")
+    collect(store, verified)
+    segment = whole.segments[50]
+    live = below(ROOT, segment.log_key)
+    store.put_if_absent(live, b"records")
+    store.modified_ms[live] = NOW_MS
+    for number in (99, 199):
+        below_it = CommitLog(store, ROOT, store.clock).read_whole_chain(below_number=number + 1)
+        hole = Hole(segment.base_offset, segment.end_offset, "not on disk")
+        segments = tuple(found for found in below_it.segments if found != segment)
+        if number >= at:
+            wrong = replace(below_it, segments=segments, holes=(hole,))
+            store.objects[below(ROOT, checkpoint_key(number))] = encode_checkpoint(wrong)
+    assert len(a_log(store).read().segments) == 204, "readers take the checkpoint"
+    with_orphan(store, "second")
+    assert collect(store, verified).orphans == 1
+    assert live in store.objects
+
+
+@pytest.mark.leaves_damage("missing_object")
+def test_a_gc_that_is_to_stop_reads_no_further_and_deletes_nothing() -> None:
+    store, answers = Reads(), iter([False] * 20)
+    filled(store, 60)
+    orphan = with_orphan(store, "first")
+    store.commits.clear()
+    with pytest.raises(CompactionCutOff):
+        collect(store, {}, is_stopping=lambda: next(answers, True))
+    assert len(store.commits) < 60
+    assert orphan in store.objects

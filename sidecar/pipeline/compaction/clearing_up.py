@@ -9,6 +9,9 @@ import structlog
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.errors import Fenced, PartitionError, StoreUnsupported
+from sidecar.model import ObjectKey
+from sidecar.pipeline.commit_log import StateId
+from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts, orphaned_until_ms
 from sidecar.pipeline.tools import Tools
@@ -29,6 +32,7 @@ class ClearingUp:
         self._is_stopping = is_stopping
         self._led: Sequence[LedPartition] = ()
         self._reported: set[str] = set()
+        self._verified: dict[ObjectKey, StateId] = {}
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now."""
@@ -45,11 +49,15 @@ class ClearingUp:
         until_ms = orphaned_until_ms(store_now_ms, self._grace_period_ms)
         objects = collect_parts(tools.store, until_ms) + remove_leftovers(tools.store, until_ms)
         self._abort_uploads(until_ms)
+        roots = {led.root for led in self._led}
+        self._verified = {root: found for root, found in self._verified.items() if root in roots}
         for led in self._led:
             if self._is_stopping():
                 return
             try:
                 objects += self._clear(led, store_now_ms)
+            except CompactionCutOff:
+                return
             except (PartitionError, Fenced) as error:
                 tools.metrics.failed(type(error).__name__)
                 _log.error("garbage_not_removed", partition=str(led.topic_partition), error=str(error))
@@ -88,6 +96,8 @@ class ClearingUp:
             randomness=tools.randomness,
             in_progress={attempt.segment_id for attempt in tools.journal.attempts(led.root)},
             known=led.newest_commit,
+            verified=self._verified,
+            is_stopping=self._is_stopping,
         )
         if found.objects:
             _log.info(
