@@ -92,6 +92,11 @@ def questions_of(
     return Questions(last_marker, np.array(asked, np.int64), np.array(epochs, np.int64))
 
 
+def markers_of(digests: Sequence[SegmentDigest]) -> frozenset[int]:
+    """Producers with a marker in these digests."""
+    return frozenset(producer_id for digest in digests for producer_id in _marked(digest.rows).tolist())
+
+
 def _marked(rows: Rows) -> Int64Column:
     marked: Int64Column = rows["producer_id"][rows["flags"] & HAS_MARKER != 0]
     return marked

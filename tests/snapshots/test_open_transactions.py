@@ -139,6 +139,24 @@ def test_above_damage_the_snapshots_are_made_in_which_the_producer_has_expired(l
     assert {offset: snapshot_of(log_dir, offset).read_bytes() for offset in right} == right
 
 
+def test_above_damage_the_coordinator_of_a_transaction_that_began_in_the_window_is_known(tmp_path: Path) -> None:
+    """Its producer's last marker lies below the damage. A zombie of an older coordinator must stay fenced."""
+    log_dir = daily_log(tmp_path)
+    marker = build_marker(
+        3, producer_id=UNDECIDED, producer_epoch=0, coordinator_epoch=7, commit=True, timestamp_ms=time_of(2)
+    )
+    log_of(log_dir, 2).write_bytes(transactional(2, 1) + marker)
+    log_of(log_dir, 12).write_bytes(transactional(12))
+    healed(log_dir)
+    right = {offset: snapshot_of(log_dir, offset).read_bytes() for offset in range(10, 22, 2)}
+    assert open_at(log_dir, 20) == [(UNDECIDED, 12)]
+    drop(log_dir, *range(2, 22, 2))
+    damage(log_dir, 4)
+    (healing,) = by_window(log_dir).healings
+    assert (sorted(healing.created), healing.verified, healing.exact) == ([2, 4, *right], [22], True)
+    assert {offset: snapshot_of(log_dir, offset).read_bytes() for offset in right} == right
+
+
 def test_rebuild_does_not_write_what_may_lack_a_transaction(log_dir: Path, tmp_path: Path) -> None:
     ended_at_15(log_dir)
     healed(log_dir)

@@ -8,16 +8,17 @@ from functools import reduce
 
 import numpy as np
 
-from producer_state.digest import SegmentDigest, apply, merge
+from producer_state.digest import HAS_OPERATIONS, SegmentDigest, apply, merge
 from producer_state.facts import Int64Column
-from producer_state.holes import SegmentUnreadable, answer, questions_of
-from producer_state.snapshot import ProducerEntry, Rows, rows_of
+from producer_state.holes import SegmentUnreadable, answer, markers_of, questions_of
+from producer_state.snapshot import Rows
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.pipeline.snapshots.gaps import describe_gap, has_gap
 from sidecar.pipeline.snapshots.jobs import Ended, Event, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.pipeline.snapshots.starts import Start, StartKind
 from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask
+from sidecar.pipeline.snapshots.witnesses import OpenBelow, with_rows, without_batch
 
 ReadBelow = Callable[[SegmentTask], DigestedSegment]
 
@@ -176,7 +177,8 @@ class PartitionFold:
         """The state at a window's start with what older segments tell, and the boundaries at which something is still unknown.
 
         The trusted snapshot at the window's end names the transactions that are open there. What was open at a boundary
-        below is open there too, or has a marker between.
+        below is open there too, or has a marker between. It names the last marker's coordinator epoch as well, for no marker
+        comes after a transaction's beginning.
         """
         start = window.start
         witness = self._job.table_at(window.end_offset) if window.end_offset in self._job.trusted else None
@@ -184,9 +186,8 @@ class PartitionFold:
         wanted = [offset for offset in ends if offset in self._job.boundaries and self._reaches(start, offset)]
         if witness is None or not wanted:
             return _knowing_nothing(start), ()
-        undecided = witness.in_transaction().rows
-        older = undecided[undecided["current_txn_first_offset"] < start.offset]
-        questions = questions_of(window.digests, start.offset, wanted, older["producer_id"].tolist())
+        undecided, older = witness.in_transaction().rows, OpenBelow.of(witness, start.offset)
+        questions = questions_of(window.digests, start.offset, wanted, older.rows["producer_id"].tolist())
         below = _Below(self._job, start.offset, self._damaged, self._read_unless_read)
         known = self._known
         found = answer(below, questions, start.offset, None if known is None else known.table)
@@ -195,13 +196,14 @@ class PartitionFold:
             state = replace(state, cleaned=state.cleaned or known.cleaned)
         if found.unreadable_below is None:
             return state, ()
-        # A producer that has written since the start: of its last batch below it the witness tells nothing.
-        late = older["last_offset"] >= start.offset
-        older[late] = _without_batch(older[late])
-        state = replace(state, table=_with_rows(state.table, older))
+        begun = undecided[undecided["current_txn_first_offset"] >= start.offset]
+        marked = markers_of([found.unreadable_below, *window.digests])
+        # What the witness names is the coordinator epoch of a marker below the start.
+        silent = without_batch(begun[~np.isin(begun["producer_id"], sorted(marked))])
+        silent["current_txn_first_offset"] = -1
+        state = replace(state, table=with_rows(state.table, np.concatenate([older.rows, silent])))
         ends_told = {*wanted, window.end_offset}
-        late_ids = older["producer_id"][late]
-        told = (end for end in ends_told if self._is_told(window, end, found.unreadable_below, undecided, late_ids))
+        told = (end for end in ends_told if self._is_told(window, end, found.unreadable_below, undecided, older.late))
         return state, ends_told.difference(told)
 
     def _is_told(
@@ -218,7 +220,8 @@ class PartitionFold:
         after = window.digests[len(before) :]
         open_there = undecided["producer_id"][undecided["current_txn_first_offset"] < boundary]
         asked = questions_of(after, begin, [boundary], ()).but(open_there)
-        heard = [digest.rows["producer_id"] for digest in window.digests if digest.coverage.end_offset <= boundary]
+        rows = [digest.rows for digest in window.digests if digest.coverage.end_offset <= boundary]
+        heard = [each["producer_id"][each["flags"] & HAS_OPERATIONS != 0] for each in rows]
         return asked.answered_by(reduce(merge, before, below)) and bool(np.isin(late, np.concatenate(heard)).all())
 
 
@@ -264,20 +267,6 @@ class _Below:
 def _knowing_nothing(start: Start) -> StateAt:
     """Where nothing tells which transactions are open."""
     return StateAt(ProducerTable.blank(start.offset), start.log_time_ms, start, transactions_known=False)
-
-
-def _without_batch(rows: Rows) -> Rows:
-    blank = rows_of([ProducerEntry(0)])[0]
-    for name in ("last_sequence", "last_offset", "offset_delta", "last_timestamp_ms"):
-        rows[name] = blank[name]
-    return rows
-
-
-def _with_rows(table: ProducerTable, rows: Rows) -> ProducerTable:
-    """The table with these producers in the place of what it says of them."""
-    others = table.rows[~np.isin(table.rows["producer_id"], rows["producer_id"])]
-    both = np.concatenate([others, rows])
-    return ProducerTable(table.end_offset, both[np.argsort(both["producer_id"])])
 
 
 def _after(state: StateAt, piece: SegmentDigest) -> StateAt:
