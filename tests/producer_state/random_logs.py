@@ -130,13 +130,21 @@ class RandomLog:
 
 
 def random_log(
-    seed: int, *, batches: int = 60, producers: int = 6, segments: int = 6, mixed: bool = False, cleaned: bool = False
+    seed: int,
+    *,
+    batches: int = 60,
+    producers: int = 6,
+    segments: int = 6,
+    mixed: bool = False,
+    cleaned: bool = False,
+    untouched: bool = False,
 ) -> RandomLog:
     """A log that a broker can have. Timestamps are around NOW_MS, and about WINDOW_MS apart from start to end.
 
     Args:
         mixed: producers may write inside and outside of transactions, which no client does.
         cleaned: with traces of a cleaner: offset gaps, batches with fewer records, empty control batches.
+        untouched: without any such trace. Else there are empty control batches in any case.
     """
     random = Random(seed)
     pool = [_a_producer(random, number, mixed) for number in random.sample(range(4000), random.randint(1, producers))]
@@ -147,7 +155,7 @@ def random_log(
         if cleaned and random.random() < 0.1:
             offset += random.randint(1, 5)
         progress = index / batches
-        batch = _a_batch(random, random.choice(pool), offset, progress, cleaned)
+        batch = _a_batch(random, random.choice(pool), offset, progress, cleaned=cleaned, untouched=untouched)
         found.append(batch)
         offset = batch.last_offset + 1
     end = offset + (random.randint(0, 3) if cleaned else 0)
@@ -162,7 +170,9 @@ def _a_producer(random: Random, producer_id: int, mixed: bool) -> _Producer:
     return _Producer(producer_id, random.random() < 0.6, mixed, random.choice((0, 3, 32767)), sequence)
 
 
-def _a_batch(random: Random, producer: _Producer, offset: int, progress: float, cleaned: bool) -> Batch:
+def _a_batch(
+    random: Random, producer: _Producer, offset: int, progress: float, *, cleaned: bool, untouched: bool
+) -> Batch:
     timestamp_ms = _a_timestamp(random, progress)
     if random.random() < 0.1:
         count = random.randint(1, 3)
@@ -170,7 +180,7 @@ def _a_batch(random: Random, producer: _Producer, offset: int, progress: float, 
     if random.random() < 0.12:
         producer.epoch = max(0, min(32767, producer.epoch + random.choice((1, 1, 1, -1))))
         producer.next_sequence = 0
-    if random.random() < 0.05:
+    if not untouched and random.random() < 0.05:
         return empty_control(offset, producer.producer_id, producer.epoch, ts=timestamp_ms)
     transactional = random.random() < 0.5 if producer.mixed and not producer.open else producer.transactional
     transactional = transactional or producer.open

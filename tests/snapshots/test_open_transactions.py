@@ -171,30 +171,117 @@ def test_rebuild_does_not_write_what_may_lack_a_transaction(log_dir: Path, tmp_p
     assert "a transaction that began below it may be open there" in rebuilt.problem
 
 
-@pytest.mark.parametrize(("replay", "above"), [(Replay.WINDOW, [24]), (Replay.FULL, [])])
-def test_a_witness_does_not_confirm_what_lacks_its_transaction(log_dir: Path, replay: Replay, above: list[int]) -> None:
-    """The transaction began in a segment that retention has deleted: only the broker's snapshots name it."""
-    healed(log_dir)
-    drop(log_dir, *range(2, 22, 2), 24)
+def right_at(log_dir: Path, *offsets: int) -> dict[int, bytes]:
+    return {offset: snapshot_of(log_dir, offset).read_bytes() for offset in offsets}
+
+
+def delete_first_segments(log_dir: Path) -> None:
+    """As retention does: the one in which the transaction began is gone."""
     for base in (0, 2):
         log_of(log_dir, base).unlink()
+
+
+@pytest.mark.parametrize("replay", Replay)
+def test_a_transaction_of_which_only_a_snapshot_above_tells_is_in_all_below_it(log_dir: Path, replay: Replay) -> None:
+    healed(log_dir)
+    made = [*range(6, 22, 2), 24]
+    right = right_at(log_dir, *made)
+    drop(log_dir, *range(2, 22, 2), 24)
+    delete_first_segments(log_dir)
     report = healed(log_dir, replay=replay)
     (healing,) = report.healings
-    assert (report.exit_code, healing.created, healing.verified, healing.mismatches) == (3, above, [], [])
-    assert healing.withheld == [*range(6, 22, 2), *({24} - set(above))]
-    assert "22: names open transactions that began below the log's start (producers 500)" in healing.problem
-    assert all(open_at(log_dir, offset) == [(UNDECIDED, 2)] for offset in above)
+    assert (report.exit_code, sorted(healing.created), healing.withheld, healing.verified) == (0, made, [], [22])
+    assert right_at(log_dir, *made) == right
+    assert (healing.exact, "log's start 4" in healing.note) == (False, True)
+
+
+@pytest.mark.parametrize("replay", Replay)
+def test_the_last_batch_of_such_a_transaction_is_known_once_it_is_in_the_log(log_dir: Path, replay: Replay) -> None:
+    log_of(log_dir, 12).write_bytes(transactional(12))
+    healed(log_dir)
+    right = right_at(log_dir, *range(14, 22, 2))
+    drop(log_dir, *range(2, 22, 2))
+    delete_first_segments(log_dir)
+    (healing,) = healed(log_dir, replay=replay).healings
+    assert (sorted(healing.created), healing.withheld, healing.mismatches) == (list(range(6, 22, 2)), [], [])
+    assert all(open_at(log_dir, offset) == [(UNDECIDED, 2)] for offset in healing.created)
+    assert right_at(log_dir, *right) == right
+
+
+def test_damage_does_not_hide_a_transaction_of_which_only_a_snapshot_above_it_tells(log_dir: Path) -> None:
+    healed(log_dir)
+    right = right_at(log_dir, *range(6, 14, 2))
+    drop(log_dir, *range(2, 22, 2))
+    delete_first_segments(log_dir)
+    damage(log_dir, 12)
+    report = by_window(log_dir)
+    assert (report.exit_code, right_at(log_dir, *right)) == (3, right)
+
+
+@pytest.mark.parametrize("replay", Replay)
+def test_rebuild_knows_a_transaction_of_which_only_a_snapshot_tells(
+    log_dir: Path, tmp_path: Path, replay: Replay
+) -> None:
+    healed(log_dir)
+    right = right_at(log_dir, *range(6, 26, 2))
+    drop(log_dir, *range(2, 22, 2))
+    delete_first_segments(log_dir)
+    targets = find_targets([log_dir / "t-0"], TopicFilter())
+    report = rebuild(targets, tmp_path / "out", LocalEngine(1), Forgetting(NOW_MS, DAY_MS), replay=replay)
+    (rebuilt,) = report.partitions
+    assert {snapshot.offset: snapshot.path.read_bytes() for snapshot in rebuilt.snapshots} == right
+    assert {(snapshot.exact, snapshot.open_transactions) for snapshot in rebuilt.snapshots} == {(False, 1)}
+
+
+@pytest.mark.parametrize(
+    ("survives", "made", "exit_code"),
+    [(None, [], 3), (12, [*range(6, 20, 2), 24], 4)],
+    ids=["none", "one of its batches"],
+)
+def test_an_untrusted_witness_does_not_confirm_what_lacks_its_transaction(
+    log_dir: Path, survives: int | None, made: list[int], exit_code: int
+) -> None:
+    """An empty snapshot stands below the one that names it. What is left of the transaction in the log is open there."""
+    if survives is not None:
+        log_of(log_dir, survives).write_bytes(transactional(survives))
+    healed(log_dir)
+    drop(log_dir, *range(2, 20, 2), 24)
+    snapshot_of(log_dir, 20).write_bytes(EMPTY)
+    delete_first_segments(log_dir)
+    report = healed(log_dir)
+    (healing,) = report.healings
+    assert (report.exit_code, sorted(healing.created), healing.mismatches) == (exit_code, made, [])
+    assert healing.withheld == [offset for offset in (*range(6, 20, 2), 24) if offset not in made]
+    named = "22: names open transactions that began below the log's start (producers 500)"
+    assert (named in healing.problem) == (survives is None)
 
 
 def test_a_transaction_that_has_ended_keeps_nothing_above_from_being_made(log_dir: Path) -> None:
     """The snapshot at 20 does not know its producer any more."""
     ended_at_15(log_dir)
     healed(log_dir)
-    drop(log_dir, 4, 6, 8, 18, 22, 24)
-    for base in (0, 2):
-        log_of(log_dir, base).unlink()
+    right = right_at(log_dir, 6, 8, 18, 22, 24)
+    drop(log_dir, 4, *right)
+    delete_first_segments(log_dir)
     (healing,) = by_window(log_dir).healings
-    assert (sorted(healing.created), healing.withheld) == ([18, 22, 24], [6, 8])
+    assert (sorted(healing.created), healing.withheld) == (list(right), [])
+    assert right_at(log_dir, *right) == right
+
+
+def test_the_snapshot_at_the_logs_start_tells_what_was_open_below_a_window(log_dir: Path) -> None:
+    marker = build_marker(
+        21, producer_id=UNDECIDED, producer_epoch=0, coordinator_epoch=1, commit=True, timestamp_ms=time_of(20)
+    )
+    log_of(log_dir, 20).write_bytes(data(20, producer_id=110, timestamp_ms=time_of(20)) + marker)
+    healed(log_dir)
+    right = right_at(log_dir, 20)
+    delete_first_segments(log_dir)
+    for offset in range(6, 20, 2):
+        snapshot_of(log_dir, offset).write_bytes(b"\0" * 64)
+    drop(log_dir, 2, 20)
+    (healing,) = by_window(log_dir).healings
+    assert (healing.created, open_at(log_dir, 20), healing.exact) == ([20], [(UNDECIDED, 2)], True)
+    assert right_at(log_dir, 20) == right
 
 
 def test_on_an_idle_topic_empty_snapshots_are_told_and_replaced(log_dir: Path) -> None:

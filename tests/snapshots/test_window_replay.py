@@ -25,6 +25,7 @@ from tests.producer_state.logs_in_memory import a_log, full_replay
 from tests.producer_state.random_logs import (
     NOW_MS,
     WINDOW_MS,
+    Batch,
     RandomLog,
     data,
     digest_batches,
@@ -48,11 +49,11 @@ class LogInMemory:
     snapshots: dict[int, bytes] = field(default_factory=dict)
     unindexed: frozenset[int] = frozenset()
     damaged: int | None = None
+    compacted: bool = True
     read: list[int] = field(default_factory=list)
 
     topic_partition = TopicPartition("t", 0)
     place = "memory"
-    compacted = True
     dropped_below = 0
     keeps_undecided = False
     begins_anew: frozenset[int] = frozenset()
@@ -139,49 +140,77 @@ def agrees(ours: ProducerTable, expected: ProducerTable, *, snapshots_used: bool
     )
 
 
-@settings(max_examples=600, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=900, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     seed=st.integers(0, 2**32),
     producers=st.sampled_from((1, 3, 20)),
-    cleaned=st.booleans(),
+    cleaned=st.sampled_from((True, False, None)),
     forgetting=st.sampled_from((BY_LOG_TIME, AT_NOW)),
+    replay=st.sampled_from((Replay.WINDOW, Replay.WINDOW, Replay.FULL)),
     draw=st.data(),
 )
 def test_what_may_be_written_is_the_filtered_full_replay(
-    seed: int, producers: int, cleaned: bool, forgetting: Forgetting, draw: st.DataObject
+    seed: int, producers: int, cleaned: bool | None, forgetting: Forgetting, replay: Replay, draw: st.DataObject
 ) -> None:
-    """With transactions open over the window's beginning, gaps, damage, timestamps out of order and lost snapshots."""
-    log = scaled(random_log(seed, producers=producers, segments=12, cleaned=cleaned))
+    """`cleaned` None: only a few control batches are empty.
+
+    With transactions open over the window's beginning, gaps, damage, timestamps out of order, lost snapshots and segments.
+    """
+    whole_log = scaled(
+        random_log(seed, producers=producers, segments=12, cleaned=bool(cleaned), untouched=cleaned is False)
+    )
+    if is_orderly := draw.draw(st.booleans()):
+        whole_log = orderly(whole_log, *sorted(draw.draw(st.sampled_from(whole_log.boundaries)) for _ in range(2)))
+    deleted = draw.draw(st.sampled_from((0, 0, 1, 2, 4))) if len(whole_log.boundaries) > 6 else 0
+    log = RandomLog(whole_log.batches, whole_log.boundaries[deleted:], whole_log.facts)
+    first = log.boundaries[0]
     above = st.sampled_from(log.boundaries[1:])
     bases = st.sampled_from(log.boundaries[:-1])
     offsets, damaged = draw.draw(st.lists(above, max_size=4, unique=True)), draw.draw(st.none() | bases)
-    if draw.draw(st.booleans()):
+    if is_orderly:
         # Below the window, with a snapshot above that tells of open transactions.
         offsets, damaged = [log.boundaries[-1]], draw.draw(st.sampled_from(log.boundaries[1:4]))
+    forgetful = draw.draw(st.booleans())
     snapshots = {}
     for offset in offsets:
-        # By an expiration that is no shorter than ours, and a clock that is not ahead of the log's; see `TrustedSnapshots`.
-        newest_ms = int(log.between(log.boundaries[0], offset).max_timestamp_ms.max(initial=-1))
-        written_at = Expiration(min(newest_ms, NOW) - draw.draw(st.integers(0, WINDOW)), 2 * WINDOW)
-        snapshots[offset] = full_replay(log, offset).unexpired(written_at).to_snapshot()
+        snapshots[offset] = full_replay(whole_log, offset)
+        if forgetful:
+            # By an expiration that is no shorter than ours, and a clock that is not ahead of the log's; see `TrustedSnapshots`.
+            written_at = Expiration(min(newest_ms(log, offset), NOW) - draw.draw(st.integers(0, WINDOW)), 2 * WINDOW)
+            snapshots[offset] = snapshots[offset].unexpired(written_at)
+    beginning_known = True
+    if deleted and (beginning_known := draw.draw(st.booleans())):
+        snapshots[first] = full_replay(whole_log, first)
+        beginning_known = len(snapshots[first]) > 0
     unindexed = frozenset(draw.draw(st.lists(bases, max_size=2)))
-    source = LogInMemory(log, snapshots, unindexed, damaged)
+    files = {offset: table.to_snapshot() for offset, table in snapshots.items()}
+    source = LogInMemory(log, files, unindexed, damaged, compacted=cleaned is not False)
     wanted = sorted(draw.draw(st.lists(above, min_size=1, unique=True)))
-    job = plan_job(source, wanted, Replay.WINDOW, forgetting)
+    job = plan_job(source, wanted, replay, forgetting)
     events = events_of(source, job)
     states = {event.table.end_offset: event for event in events if isinstance(event, StateAt) and not event.refused}
     for offset, state in states.items():
         assert state.start is not None
-        log_time_ms = int(log.between(log.boundaries[0], offset).max_timestamp_ms.max(initial=-1))
+        log_time_ms = newest_ms(log, offset)
         # Where a time index is lost, the time below a start is known from the others: fewer producers are left out.
         assert state.log_time_ms == log_time_ms or (unindexed and state.log_time_ms < log_time_ms)
         ours = forgetting.snapshot_table(replace(state, log_time_ms=log_time_ms))
-        expected = forgetting.snapshot_table(StateAt(full_replay(log, offset), log_time_ms))
-        assert agrees(ours, expected, snapshots_used=bool(snapshots))
+        expected = forgetting.snapshot_table(StateAt(full_replay(whole_log, offset), log_time_ms))
+        assert not state.exact or beginning_known
+        if state.exact and not forgetful:
+            # Above a trusted snapshot, a window replay does not know who had expired there.
+            above_one = any(state.start.offset < each < offset for each in job.trusted)
+            assert (but_for_new_ones(ours, expected, log) if above_one else ours) == expected
+        elif beginning_known:
+            assert agrees(ours, expected, snapshots_used=bool(snapshots))
+        witness = min((each for each in snapshots if each >= offset), default=None)
+        if witness is not None and all(len(table) for table in snapshots.values()):
+            # Also of a transaction of which only deleted segments told.
+            assert_names(ours, expected, snapshots[witness].in_transaction(), first)
     # Only damage inside of what a boundary needs keeps it from coming out.
     for offset in wanted:
         in_window = [start for start in _snapshot_starts(job) if job.windows[offset] <= start < offset]
-        needed_from = max(in_window, default=log.boundaries[0])
+        needed_from = max(in_window, default=first)
         needed_to = offset if in_window else min((each for each in job.trusted if each >= offset), default=offset)
         blocked = source.damaged is not None and needed_from <= source.damaged < needed_to
         assert (offset in states) or blocked
@@ -190,6 +219,63 @@ def test_what_may_be_written_is_the_filtered_full_replay(
             # `unreachable` is true.
             assert (after.table.end_offset if isinstance(after, StateAt) else None) == stopped.resumes_at
     assert any(isinstance(event, Stopped) for event in events) == (source.damaged in {t.base_offset for t in job.tasks})
+
+
+def test_a_snapshot_that_vanishes_after_the_plan_stops_the_replay_that_begins_there() -> None:
+    log = random_log(1, segments=12, untouched=True)
+    *_, below, wanted = log.boundaries
+    source = LogInMemory(log, {below: full_replay(log, below).to_snapshot()}, compacted=False)
+    job = replace(plan_job(source, [wanted], Replay.WINDOW, BY_LOG_TIME), table_at=lambda _: None)
+    stopped, _ = events_of(source, job)
+    assert isinstance(stopped, Stopped)
+    assert (stopped.offset, stopped.resumes_at) == (below, None)
+    assert f"{below}.snapshot" in stopped.reason
+
+
+def orderly(log: RandomLog, from_offset: int, to_offset: int) -> RandomLog:
+    """Timestamps ascend. Half of the producers are silent between two offsets, and end no transaction above."""
+
+    def changed(batch: Batch, index: int) -> Batch:
+        timestamp_ms = NOW - 3 * WINDOW + 3 * WINDOW * index // len(log.batches)
+        is_between = from_offset <= batch.base_offset and (batch.base_offset < to_offset or batch.control)
+        if batch.producer_id % 2 == 0 and is_between:
+            return Batch(batch.base_offset, batch.last_offset, batch.count, timestamp_ms=timestamp_ms)
+        return replace(batch, timestamp_ms=timestamp_ms)
+
+    batches = tuple(changed(batch, index) for index, batch in enumerate(log.batches))
+    return RandomLog(batches, log.boundaries, facts_of(batches))
+
+
+def but_for_new_ones(ours: ProducerTable, expected: ProducerTable, log: RandomLog) -> ProducerTable:
+    """With the coordinators of producers that a broker had expired before they came back: for it, these are new."""
+    entries = []
+    for entry in ours.entries():
+        known, first = expected.get(entry.producer_id), entry.current_txn_first_offset
+        if known is not None and first is not None and entry.coordinator_epoch < 0:
+            before = [batch for batch in log.batches if batch.base_offset < first]
+            heard = [batch for batch in before if batch.producer_id == entry.producer_id and batch.count]
+            times = [batch.timestamp_ms for batch in before if batch.base_offset >= log.boundaries[0]]
+            if heard and not BY_LOG_TIME.expiration(max(times, default=-1)).keeps(heard[-1].timestamp_ms):
+                entry = replace(entry, coordinator_epoch=known.coordinator_epoch)
+        entries.append(entry)
+    return ProducerTable.from_entries(ours.end_offset, entries)
+
+
+def newest_ms(log: RandomLog, offset: int) -> int:
+    return int(log.between(log.boundaries[0], offset).max_timestamp_ms.max(initial=-1))
+
+
+def assert_names(ours: ProducerTable, expected: ProducerTable, open_above: ProducerTable, first: int) -> None:
+    """The transactions that are open at both of the latter, from the same offset on, are open in the first one.
+
+    Of one that began below the log's start, the coordinator is known as well.
+    """
+    names = ["producer_id", "producer_epoch", "current_txn_first_offset", "coordinator_epoch"]
+    both = np.intersect1d(expected.in_transaction().rows[names], open_above.rows[names])
+    found = ours.only(both["producer_id"]).rows[names]
+    assert found[names[:3]].tolist() == both[names[:3]].tolist()
+    below = both["current_txn_first_offset"] < first
+    assert found[below].tolist() == both[below].tolist()
 
 
 def _snapshot_starts(job: PartitionJob) -> list[int]:

@@ -9,7 +9,7 @@ from sidecar.pipeline.snapshots.heal_plan import Healing
 from sidecar.pipeline.snapshots.heal_writer import HealWriter, NewSnapshot
 from sidecar.pipeline.snapshots.held_snapshots import HeldSnapshots
 from sidecar.pipeline.snapshots.jobs import Ended, Event, Forgetting, Misplaced, StateAt, Stopped
-from sidecar.pipeline.snapshots.judging import judge, lacks_transaction, unexpired_now
+from sidecar.pipeline.snapshots.judging import judge, lacking, unexpired_now
 from sidecar.pipeline.snapshots.placing import CORRUPT_SUFFIX, EMPTY_SUFFIX
 from sidecar.pipeline.snapshots.starts import StartKind
 
@@ -139,7 +139,7 @@ class Healer:
     def _lacks_transaction(self, state: StateAt) -> bool:
         if state.start is not None and state.start.offset >= self._named_at:
             return False  # It stems from a snapshot that was written later.
-        return any(lacks_transaction(state.table, *older) for older in self._older_transactions.items())
+        return bool(lacking(state.table, self._older_transactions, self._healing.plan.log.first_offset))
 
     def _hold(self, state: StateAt, aside_suffix: str) -> None:
         if not state.transactions_known:

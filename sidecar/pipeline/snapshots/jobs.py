@@ -23,6 +23,7 @@ class PartitionJob:
     takes any start.
     `older`: all segments below the last boundary, for what a WINDOW start must find out about open transactions.
     `trusted`: snapshots that tell which transactions are open at their offset. A replay from a WINDOW start goes up to the next.
+    `beginning_known`: of the log's start; see `exactness`. It counts for what is read down to there.
     `table_at`: the state at a LOG_START or SNAPSHOT start, or a trusted snapshot; None if the file has vanished.
     `compacted`: offsets may be missing anywhere. Else nothing can be told above the first that is.
     `forgotten`: boundaries at which nobody is known, on purpose, nor above the last one who was before; but for those in a
@@ -40,6 +41,7 @@ class PartitionJob:
     windows: Mapping[int, int] = field(default_factory=dict)
     older: tuple[SegmentTask, ...] = ()
     trusted: frozenset[int] = frozenset()
+    beginning_known: bool = True
     table_at: Callable[[int], ProducerTable | None] = ProducerTable.blank
 
     @property
@@ -78,8 +80,8 @@ class StateAt:
             return ""
         return (
             f"snapshots whose replay began at offset {self.start.offset} are not written: a transaction that began below it may be "
-            f"open there, and damage in the log hides it. Restore this partition from another replica; --replay full makes the "
-            f"snapshots below the damage"
+            f"open there. Damage in the log hides it, or the snapshot above that would name it was not reached or has vanished. "
+            f"Restore this partition from another replica; --replay full makes the snapshots below the damage"
         )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from producer_state.compare import Comparison, Conformance, compare_snapshots
-from producer_state.snapshot import CorruptSnapshot, ProducerEntry, read_snapshot
+from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
 from sidecar.pipeline.snapshots.planning import PartitionLog
@@ -60,25 +60,31 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
         log_start_offset=start_offset,
         deleted_below=log.log_start_offset,
     )
-    return Verdict(comparison, len(theirs), older_transactions=_lacking(state.table, theirs, start_offset))
-
-
-def _lacking(ours: ProducerTable, theirs: Sequence[ProducerEntry], start_offset: int) -> dict[int, int]:
     older = {
         entry.producer_id: entry.current_txn_first_offset
         for entry in theirs
         if entry.current_txn_first_offset is not None and entry.current_txn_first_offset < start_offset
     }
-    return {producer_id: first for producer_id, first in older.items() if lacks_transaction(ours, producer_id, first)}
+    return Verdict(comparison, len(theirs), older_transactions=lacking(state.table, older, log.first_offset))
 
 
-def lacks_transaction(table: ProducerTable, producer_id: int, first_offset: int) -> bool:
-    """Whether a state lacks a transaction that a snapshot proves to have begun there, below the replay, and no marker has ended."""
-    entry = table.get(producer_id)
-    if entry is None:
-        return True
-    known = entry.current_txn_first_offset is not None and entry.current_txn_first_offset <= first_offset
-    return not known and entry.coordinator_epoch < 0
+def lacking(table: ProducerTable, open_since: Mapping[int, int], log_start: int) -> dict[int, int]:
+    """The transactions that a snapshot proves to have begun below the replay, that no marker has ended, and that a state lacks.
+
+    It lacks none of which it has all that is left in the log: then no record of it is given out as committed.
+
+    Args:
+        open_since: producers, and the first offsets of their transactions.
+    """
+    found: dict[int, int] = {}
+    for producer_id, first_offset in open_since.items():
+        entry = table.get(producer_id)
+        ours = None if entry is None else entry.current_txn_first_offset
+        is_ended = ours is None and entry is not None and entry.coordinator_epoch >= 0
+        is_known = ours is not None and (ours <= first_offset or first_offset < log_start)
+        if not is_ended and not is_known:
+            found[producer_id] = first_offset
+    return found
 
 
 def unexpired_now(state: StateAt, forgetting: Forgetting) -> ProducerTable:

@@ -94,10 +94,19 @@ class PartitionFold:
             return
         table = self._job.table_at(start.offset)
         if table is None:
+            yield from self._vanished(start)
             return
         self._state = StateAt(table, start.log_time_ms, start)
         if start.kind is StartKind.LOG_START and start.offset in self._job.boundaries:
             yield self._state
+
+    def _vanished(self, start: Start) -> Iterator[Event]:
+        """A snapshot cannot be read any more. Without it, nothing is known above but what the replay from below knows."""
+        if self._position is None:
+            reason = (
+                f"{start.offset}.snapshot: the replay was to begin from it, and it is gone or cannot be read any more"
+            )
+            yield Stopped(start.offset, reason, self._next_boundary(start.offset + 1))
 
     def _follow(self, piece: SegmentDigest) -> Iterator[Event]:
         if self._window is not None:
@@ -194,14 +203,12 @@ class PartitionFold:
         state = StateAt(found.table, start.log_time_ms, start, cleaned=not found.uncleaned)
         if known is not None and below.lowest_read <= known.table.end_offset:
             state = replace(state, cleaned=state.cleaned or known.cleaned)
+        if below.reached_log_start and not self._job.beginning_known:
+            state = replace(state, start=replace(start, beginning_known=False))
+        state = replace(state, table=_with_coordinators(state.table, undecided, window))
         if found.unreadable_below is None:
             return state, ()
-        begun = undecided[undecided["current_txn_first_offset"] >= start.offset]
-        marked = markers_of([found.unreadable_below, *window.digests])
-        # What the witness names is the coordinator epoch of a marker below the start.
-        silent = without_batch(begun[~np.isin(begun["producer_id"], sorted(marked))])
-        silent["current_txn_first_offset"] = -1
-        state = replace(state, table=with_rows(state.table, np.concatenate([older.rows, silent])))
+        state = replace(state, table=with_rows(state.table, older.rows))
         ends_told = {*wanted, window.end_offset}
         told = (end for end in ends_told if self._is_told(window, end, found.unreadable_below, undecided, older.late))
         return state, ends_told.difference(told)
@@ -241,12 +248,18 @@ class _Below:
     def __init__(self, job: PartitionJob, end_offset: int, damaged: Collection[int], read_below: ReadBelow) -> None:
         self._job = job
         self._unread = [task for task in job.older if task.base_offset < end_offset]
+        self._log_start = min((task.base_offset for task in self._unread), default=end_offset)
         self._damaged = damaged
         self._read_below = read_below
         self.lowest_read = end_offset
 
+    @property
+    def reached_log_start(self) -> bool:
+        return self.lowest_read == self._log_start
+
     def table(self, offset: int) -> ProducerTable | None:
-        return self._job.table_at(offset) if offset in self._job.trusted else None
+        is_known = offset in self._job.trusted or offset == self._log_start
+        return self._job.table_at(offset) if is_known else None
 
     def next_digest(self) -> SegmentDigest | None:
         if not self._unread:
@@ -267,6 +280,20 @@ class _Below:
 def _knowing_nothing(start: Start) -> StateAt:
     """Where nothing tells which transactions are open."""
     return StateAt(ProducerTable.blank(start.offset), start.log_time_ms, start, transactions_known=False)
+
+
+def _with_coordinators(table: ProducerTable, undecided: Rows, window: _Window) -> ProducerTable:
+    """With the coordinators that the snapshot at a window's end names, of those whose last marker lies below the window.
+
+    Args:
+        undecided: the transactions that are open at the window's end.
+    """
+    known = table.rows["producer_id"][table.rows["coordinator_epoch"] >= 0]
+    marked = np.array(sorted(markers_of(window.digests)), np.int64)
+    begun = undecided[undecided["current_txn_first_offset"] >= window.start.offset]
+    silent = without_batch(begun[~np.isin(begun["producer_id"], np.union1d(known, marked))])
+    silent["current_txn_first_offset"] = -1
+    return with_rows(table, silent)
 
 
 def _after(state: StateAt, piece: SegmentDigest) -> StateAt:

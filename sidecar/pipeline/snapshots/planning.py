@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from sidecar.pipeline.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.pipeline.snapshots.replay_mode import Replay
 from sidecar.pipeline.snapshots.starts import Start, StartKind, TrustedSnapshots
 from sidecar.pipeline.snapshots.tasks import SegmentTask
+from sidecar.pipeline.snapshots.witnesses import OpenBelow
 
 
 class PartitionLog(Protocol):
@@ -136,11 +138,14 @@ def plan_job(
 
     The whole log is read all the same where nobody ever expires, and where a restore has left producers out.
 
+    Where nothing tells what was below the log's start, the next trusted snapshot tells which transactions are open since then.
+
     Raises the errors of `plan_full`.
     """
-    never_expires = forgetting.producer_id_expiration_ms is None
-    if replay is Replay.FULL or never_expires or log.dropped_below or log.begins_anew:
+    if log.dropped_below or log.begins_anew:
         return plan_full(log, {*wanted, *judged, *suspected})
+    if replay is Replay.FULL or forgetting.producer_id_expiration_ms is None:
+        return _knowing_older_transactions(log, plan_full(log, {*wanted, *judged, *suspected}), forgetting)
     if not wanted and not suspected:
         return PartitionJob(log.topic_partition, (), (), frozenset(), log.compacted)
     return _plan_window(log, frozenset(wanted), forgetting, judged, sorted({*wanted, *suspected}))
@@ -154,13 +159,13 @@ def _plan_window(
     reached: Sequence[int],
 ) -> PartitionJob:
     first = log.first_offset
-    spans = log.spans()
-    at_ends = {offset for offset in (*log.bases, *log.snapshot_offsets, *reached, *judged) if offset > first}
-    windows = window_starts(spans, at_ends, forgetting.expiration)
+    windows = _windows(log, (*reached, *judged), forgetting)
     snapshots = TrustedSnapshots(log, first, log.bases, windows)
     table_at_start = _state_at_start(log, first)
     at_log_start = Start.at_log_start(table_at_start)
-    newest_below = newest_timestamps(spans)
+    if not at_log_start.beginning_known:
+        table_at_start = _open_since_start(snapshots, first)
+    newest_below = newest_timestamps(log.spans())
     starts: dict[int, Start] = {}
     trusted: set[int] = set()
     ranges: list[tuple[int, int]] = []
@@ -174,7 +179,7 @@ def _plan_window(
         if snapshot is None and window == first:
             start = at_log_start
             if not start.beginning_known:
-                # The next snapshot may name a transaction of which only deleted segments told.
+                # The next snapshot names the transactions of which only deleted segments told, and the replay shows if it is right.
                 until = max(until, snapshots.next(offset) or offset)
         else:
             told_by = snapshot if snapshot is not None else above
@@ -203,8 +208,39 @@ def _plan_window(
         windows=windows,
         older=older,
         trusted=frozenset(trusted),
+        beginning_known=at_log_start.beginning_known,
         table_at=lambda offset: table_at_start if offset == first else snapshots.table(offset),
     )
+
+
+def _windows(log: PartitionLog, offsets: Collection[int], forgetting: Forgetting) -> dict[int, int]:
+    """Where the windows of these offsets, of all bases and of all snapshots begin.
+
+    A producer that comes back after its window is a new one. It must be one for a broker of that time, too, and not only now:
+    brokers expire by the time of the log.
+    """
+    spans = log.spans()
+    above = {offset for offset in (*log.bases, *log.snapshot_offsets, *offsets) if offset > log.first_offset}
+    windows = window_starts(spans, above, forgetting.expiration)
+    if forgetting.as_of_ms is None:
+        return windows
+    then = window_starts(spans, above, replace(forgetting, as_of_ms=None).expiration)
+    return {offset: min(begin, then[offset]) for offset, begin in windows.items()}
+
+
+def _knowing_older_transactions(log: PartitionLog, job: PartitionJob, forgetting: Forgetting) -> PartitionJob:
+    if all(start.beginning_known for start in job.starts):
+        return job
+    first = log.first_offset
+    snapshots = TrustedSnapshots(log, first, log.bases, _windows(log, (), forgetting))
+    table = _open_since_start(snapshots, first)
+    return replace(job, table_at=lambda _: table)
+
+
+def _open_since_start(snapshots: TrustedSnapshots, first: int) -> ProducerTable:
+    """What the next trusted snapshot proves of a log's start where nothing else tells what was below it."""
+    witness = None if (offset := snapshots.next(first)) is None else snapshots.table(offset)
+    return ProducerTable.blank(first) if witness is None else ProducerTable(first, OpenBelow.of(witness, first).rows)
 
 
 class _Ranges:
