@@ -6,6 +6,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
+from typing import TypeAlias
 
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.clock import Clock, SystemClock
@@ -19,6 +20,9 @@ from sidecar.reporting.history import History
 
 ERRORS_MAX = 20
 ERROR_TEXT_MAX = 2_000
+
+_ErrorKey: TypeAlias = tuple[str, str, str]
+"""Where, which kind, and what it says."""
 
 
 class StatusModel:
@@ -40,7 +44,7 @@ class StatusModel:
         self._archived: Counter[TopicPartition] = Counter()
         self._stands: dict[TopicPartition, tuple[int | None, int]] = {}
         self._uploads: dict[tuple[TopicPartition, int], Upload] = {}
-        self._errors: OrderedDict[tuple[str, str, str], RecentError] = OrderedDict()
+        self._errors: OrderedDict[_ErrorKey, RecentError] = OrderedDict()
         self._snapshots: Counter[str] = Counter()
         self._history = History(self._clock)
 
@@ -58,8 +62,12 @@ class StatusModel:
 
     def handle(self, event: events.DomainEvent) -> None:
         """Take in what has happened. An `Emit`."""
+        said = _error_of(event)
+        error = None if said is None else self._without_secrets(*said)
         with self._lock:
-            if self._changed_by(event):
+            if error is not None:
+                self._note(error)
+            if self._changed_by(event) or error is not None:
                 self._version += 1
 
     def _changed_by(self, event: events.DomainEvent) -> bool:
@@ -85,16 +93,6 @@ class StatusModel:
                 self._commit(event)
             case events.BacklogChanged():
                 return self._shorten(event)
-            case events.SnapshotMismatch():
-                self._note(str(event.segment), "SnapshotMismatch", event.found)
-            case events.OffsetsLost():
-                span = f"offsets {event.from_offset} to {event.to_offset - 1}"
-                fate = "were recorded as LOST" if event.is_recorded else "are lost"
-                self._note(str(event.topic_partition), "OffsetsLost", f"{span} {fate}: {event.reason}")
-            case events.PartitionFailed(topic_partition, error):
-                self._note(str(topic_partition), type(error).__name__, advised(error))
-            case events.DirectoryUnreadable(path, error):
-                self._note(path, type(error).__name__, advised(error))
             case _:
                 return False
         return True
@@ -117,8 +115,12 @@ class StatusModel:
         elif self._stands.get(name, (-1, 0))[0] != status.archived_end_offset:
             self._stands[name] = status.archived_end_offset, self._clock.now_ms()
 
-    def _reason(self, status: PartitionStatus) -> str:
-        return self._redact(status.error_text or render(status.reason))[:ERROR_TEXT_MAX]
+    def _text(self, text: str) -> str:
+        """Without secrets. Not to be called under the lock: it may read files of secrets."""
+        return self._redact(text)[:ERROR_TEXT_MAX] if text else ""
+
+    def _without_secrets(self, where: str, kind: str, text: str) -> _ErrorKey:
+        return where, kind, self._text(text)
 
     def _commit(self, event: events.SegmentCommitted) -> None:
         name, entry = event.segment.topic_partition, event.entry
@@ -149,12 +151,12 @@ class StatusModel:
 
     def failed(self, where: str, kind: str, text: str) -> None:
         """Something went wrong apart from any partition. What was said before in the same words is counted."""
+        error = self._without_secrets(where, kind, text)
         with self._lock:
-            self._note(where, kind, text)
+            self._note(error)
             self._version += 1
 
-    def _note(self, where: str, kind: str, text: str) -> None:
-        key = (where, kind, self._redact(text)[:ERROR_TEXT_MAX])
+    def _note(self, key: _ErrorKey) -> None:
         now_ms = self._clock.now_ms()
         known = self._errors.pop(key, None)
         first_ms, count = (now_ms, 1) if known is None else (known.first_ms, known.count + 1)
@@ -175,30 +177,55 @@ class StatusModel:
     def figures(self) -> StatusFigures:
         """All of it, now."""
         with self._lock:
-            uploads = tuple(self._uploads.values())
-            by_partition: dict[TopicPartition, list[Upload]] = {}
-            for upload in uploads:
-                by_partition.setdefault(upload.topic_partition, []).append(upload)
-            return StatusFigures(
-                archive=self._archive,
-                instance=self._instance,
-                began_ms=self._began_ms,
-                partitions=tuple(
-                    PartitionFigures(
-                        self._statuses[name],
-                        self._extents.get(name, ArchiveExtent()),
-                        tuple(by_partition.get(name, ())),
-                        self._archived[name],
-                        self._stands[name][1] if name in self._stands else None,
-                        self._reason(self._statuses[name]),
-                    )
-                    for name in sorted(self._statuses)
-                ),
-                uploads=uploads,
-                errors=tuple(reversed(self._errors.values())),
-                snapshots=self._snapshots.copy(),
-                samples=self._history.samples(self._pending_bytes()),
-            )
+            found = self._copied()
+        partitions = tuple(
+            replace(each, reason=self._text(each.status.error_text or render(each.status.reason)))
+            for each in found.partitions
+        )
+        return replace(found, partitions=partitions)
+
+    def _copied(self) -> StatusFigures:
+        """Without the reasons."""
+        uploads = tuple(self._uploads.values())
+        by_partition: dict[TopicPartition, list[Upload]] = {}
+        for upload in uploads:
+            by_partition.setdefault(upload.topic_partition, []).append(upload)
+        return StatusFigures(
+            archive=self._archive,
+            instance=self._instance,
+            began_ms=self._began_ms,
+            partitions=tuple(
+                PartitionFigures(
+                    self._statuses[name],
+                    self._extents.get(name, ArchiveExtent()),
+                    tuple(by_partition.get(name, ())),
+                    self._archived[name],
+                    self._stands[name][1] if name in self._stands else None,
+                )
+                for name in sorted(self._statuses)
+            ),
+            uploads=uploads,
+            errors=tuple(reversed(self._errors.values())),
+            snapshots=self._snapshots.copy(),
+            samples=self._history.samples(self._pending_bytes()),
+        )
+
+
+def _error_of(event: events.DomainEvent) -> _ErrorKey | None:
+    """What went wrong by an event, in words that may hold secrets."""
+    match event:
+        case events.SnapshotMismatch():
+            return str(event.segment), "SnapshotMismatch", event.found
+        case events.OffsetsLost():
+            span = f"offsets {event.from_offset} to {event.to_offset - 1}"
+            fate = "were recorded as LOST" if event.is_recorded else "are lost"
+            return str(event.topic_partition), "OffsetsLost", f"{span} {fate}: {event.reason}"
+        case events.PartitionFailed(topic_partition, error):
+            return str(topic_partition), type(error).__name__, advised(error)
+        case events.DirectoryUnreadable(path, error):
+            return path, type(error).__name__, advised(error)
+        case _:
+            return None
 
 
 def _key(segment: SegmentFiles) -> tuple[TopicPartition, int]:

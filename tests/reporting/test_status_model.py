@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.clock import ManualClock
+from sidecar.errors import StoreDenied
 from sidecar.http.status_json import status_json
 from sidecar.model import FileIdentity, SegmentFiles, TopicPartition
 from sidecar.partition.domain_events import (
@@ -17,6 +19,7 @@ from sidecar.partition.domain_events import (
     DomainEvent,
     ExtentChanged,
     PartitionChecked,
+    PartitionFailed,
     PartitionsChecked,
     SegmentCommitted,
     SegmentUploaded,
@@ -134,6 +137,30 @@ def test_errors_are_counted_bounded_and_without_secrets() -> None:
     assert len(longest.text) == ERROR_TEXT_MAX
     assert (again.where, again.count, again.first_ms, again.last_ms) == ("orders-7", 2, 1_000, 1_500)
     assert "hunter2" not in repr(status_json(model))
+
+
+def test_events_do_not_wait_while_secrets_are_taken_out() -> None:
+    """That reads files of passwords, which may lie on a mount that hangs."""
+    redacted: list[str] = []
+
+    def redact(text: str) -> str:
+        others = threading.Thread(target=model.handle, args=(SegmentUploadStarted(files(0)),), daemon=True)
+        others.start()
+        others.join(10)
+        assert not others.is_alive()
+        redacted.append(text)
+        return text
+
+    model = StatusModel(ManualClock(), redact)
+    model.handle(
+        checked(status(reason=BrokerAway("gone")), replace(status(), topic_partition=TopicPartition("idle", 0)))
+    )
+    model.handle(PartitionFailed(ORDERS, StoreDenied("no")))
+    model.failed("store", "StoreDenied", "never")
+    assert len(redacted) == 2
+    assert len(model.figures().partitions) == 2
+    # Where a partition does not wait, there is no text.
+    assert len(redacted) == 3
 
 
 def test_every_change_is_a_new_version_and_looking_is_none() -> None:
