@@ -167,7 +167,7 @@ def open_tools(
         journal = Journal(directory)
         resources.callback(journal.close)
         memory = ArchiveMemory(None if read_only else directory)
-        emit = fan_out(log_event, MetricsSink(metrics).handle, memory.noting_losses(clock), *sinks)
+        emit = fan_out(MetricsSink(metrics).handle, memory.noting_losses(clock), *sinks, log_event)
         held = HeldFiles(emit=emit)
         resources.callback(held.release)
         metrics.broker.watch_held(held.unlinked_bytes)

@@ -1,13 +1,20 @@
 """Sinks of domain events: log lines, metrics, and the status model that `sidecar.http` renders. They decide nothing."""
 
+from contextlib import suppress
+
 from sidecar.partition.domain_events import DomainEvent, Emit
 
 
 def fan_out(*sinks: Emit) -> Emit:
-    """One `Emit` for several sinks, which get each event in this order."""
+    """One `Emit` for several sinks, which get each event in this order; the log comes last.
+
+    A sink that cannot write (OSError), such as a log whose stderr is closed, keeps the event from no other sink. Nor does it end
+    the work that the event is about.
+    """
 
     def emit(event: DomainEvent) -> None:
         for sink in sinks:
-            sink(event)
+            with suppress(OSError):
+                sink(event)
 
     return emit

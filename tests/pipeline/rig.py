@@ -41,7 +41,7 @@ class Told:
 
     def __init__(self, clock: Clock, metrics: Metrics, memory: ArchiveMemory) -> None:
         self.status = StatusModel(clock)
-        sinks = log_event, MetricsSink(metrics).handle, memory.noting_losses(clock), self.status.handle
+        sinks = MetricsSink(metrics).handle, memory.noting_losses(clock), self.status.handle, log_event
         self._emit = fan_out(*sinks)
 
     def __call__(self, event: DomainEvent) -> None:

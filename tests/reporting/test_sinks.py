@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ Errors = list[tuple[str, str]]
 def told(*happened: events.DomainEvent) -> tuple[list[Any], Metrics, StatusModel]:
     clock = ManualClock(NOW_MS)
     metrics, status = Metrics(clock), StatusModel(clock)
-    emit = fan_out(log_event, MetricsSink(metrics).handle, status.handle)
+    emit = fan_out(MetricsSink(metrics).handle, status.handle, log_event)
     with capture_logs() as logs:
         for event in happened:
             emit(event)
@@ -150,6 +151,15 @@ def test_each_event_becomes_its_line_its_samples_and_its_error(
         )
         assert found == value, name
     assert [(error.kind, error.text) for error in status.figures().errors] == errors
+
+
+def test_a_log_that_cannot_be_written_keeps_no_other_sink_from_an_event() -> None:
+    def full(_event: events.DomainEvent) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    status = StatusModel(ManualClock(NOW_MS))
+    fan_out(full, status.handle)(events.PartitionFailed(ORDERS, DENIED))
+    assert [error.kind for error in status.figures().errors] == ["StoreDenied"]
 
 
 def test_no_event_is_without_an_example_above() -> None:
