@@ -1,6 +1,7 @@
 """Why a partition waits: values to decide on. `render` turns one into text, where a person reads it.
 
-Two reasons are equal if they are the same wait. Figures that move while it lasts are not compared.
+Two reasons are equal if they are the same wait. What may change while it lasts is not compared: figures, and which of several
+transactions holds a segment.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class WrongCluster:
 class NoStableOffset:
     """This broker leads, and does not return its last stable offset under that leader epoch."""
 
-    leader_epoch: int
-    problem: str
+    leader_epoch: int = field(compare=False)
+    problem: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,8 @@ class OpenTransaction:
     """The segment holds a transaction of which no end was found below the stable offsets."""
 
     base_offset: int
-    producer_id: int
-    first_offset: int
+    producer_id: int = field(compare=False)
+    first_offset: int = field(compare=False)
     stable_end_offset: int = field(compare=False)
 
 

@@ -95,19 +95,25 @@ def test_figures_in_a_reason_make_no_other_one(looks: Looks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("later", "told"),
+    ("before", "later"),
     [
-        (OpenTransaction(0, 7, 50, 139), [("segments_wait_long", 300)]),
-        (OpenTransaction(0, 7, 90, 139), []),
-        (OpenTransaction(0, 8, 50, 139), []),
-        (OpenTransaction(140, 7, 50, 139), []),
+        (OpenTransaction(0, 7, 50, 100), OpenTransaction(0, 7, 50, 139)),
+        (OpenTransaction(0, 7, 50, 100), OpenTransaction(0, 7, 90, 139)),
+        (OpenTransaction(0, 7, 50, 100), OpenTransaction(0, 8, 60, 139)),
+        (NoStableOffset(4, "no answer"), NoStableOffset(5, "FENCED_LEADER_EPOCH")),
     ],
 )
-def test_another_transaction_or_segment_is_another_wait(
-    later: OpenTransaction, told: list[tuple[str, int]], looks: Looks
+def test_a_segment_that_one_transaction_or_leader_after_another_holds_waits_on(
+    before: WaitReason, later: WaitReason, looks: Looks
 ) -> None:
+    assert looks.look(0, looks.plan(before)) == []
+    assert looks.look(LONG_WAIT_S, looks.plan(later)) == [("segments_wait_long", 300)]
+    assert looks.look(1, looks.plan(before)) == []
+
+
+def test_another_segment_is_another_wait(looks: Looks) -> None:
     assert looks.look(0, looks.plan(OpenTransaction(0, 7, 50, 100))) == []
-    assert looks.look(LONG_WAIT_S, looks.plan(later)) == told
+    assert looks.look(LONG_WAIT_S, looks.plan(OpenTransaction(140, 7, 50, 139))) == []
 
 
 def test_a_partition_that_gets_on_does_not_wait(looks: Looks) -> None:
