@@ -232,6 +232,20 @@ def test_a_snapshot_that_vanishes_after_the_plan_stops_the_replay_that_begins_th
     assert f"{below}.snapshot" in stopped.reason
 
 
+def test_a_producer_that_only_the_snapshot_at_the_logs_start_names_is_known_until_it_expires() -> None:
+    """Its batches are deleted. Older records were imported since: the segments at the log's start are older than it is."""
+    old_ms, new_ms = NOW - 2 * WINDOW, NOW
+    batches = [
+        data(0, 1, ts=new_ms),
+        *(data(at, 2, sequence=at, ts=old_ms if at < 4 else new_ms) for at in range(1, 6)),
+    ]
+    whole = RandomLog(tuple(batches), tuple(range(7)), facts_of(batches))
+    log = RandomLog(whole.batches, whole.boundaries[1:], whole.facts)
+    files = {offset: full_replay(whole, offset).to_snapshot() for offset in (1, 6)}
+    (state,) = window_states(LogInMemory(log, files, compacted=False), [5])
+    assert (state.table, state.exact) == (full_replay(whole, 5), True)
+
+
 def orderly(log: RandomLog, from_offset: int, to_offset: int) -> RandomLog:
     """Timestamps ascend. Half of the producers are silent between two offsets, and end no transaction above."""
 

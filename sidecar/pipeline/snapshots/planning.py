@@ -159,9 +159,11 @@ def _plan_window(
     reached: Sequence[int],
 ) -> PartitionJob:
     first = log.first_offset
-    windows = _windows(log, (*reached, *judged), forgetting)
-    snapshots = TrustedSnapshots(log, first, log.bases, windows)
     table_at_start = _state_at_start(log, first)
+    windows = _windows(
+        log, (*reached, *judged), forgetting, int(table_at_start.rows["last_timestamp_ms"].max(initial=-1))
+    )
+    snapshots = TrustedSnapshots(log, first, log.bases, windows)
     at_log_start = Start.at_log_start(table_at_start)
     if not at_log_start.beginning_known:
         table_at_start = _open_since_start(snapshots, first)
@@ -213,19 +215,24 @@ def _plan_window(
     )
 
 
-def _windows(log: PartitionLog, offsets: Collection[int], forgetting: Forgetting) -> dict[int, int]:
+def _windows(log: PartitionLog, offsets: Collection[int], forgetting: Forgetting, known_ms: int = -1) -> dict[int, int]:
     """Where the windows of these offsets, of all bases and of all snapshots begin.
 
     A producer that comes back after its window is a new one. It must be one for a broker of that time, too, and not only now:
     brokers expire by the time of the log.
+
+    Args:
+        known_ms: the newest timestamp in the snapshot at the log's start. Where it has not expired, the window begins there.
     """
     spans = log.spans()
     above = {offset for offset in (*log.bases, *log.snapshot_offsets, *offsets) if offset > log.first_offset}
-    windows = window_starts(spans, above, forgetting.expiration)
-    if forgetting.as_of_ms is None:
-        return windows
-    then = window_starts(spans, above, replace(forgetting, as_of_ms=None).expiration)
-    return {offset: min(begin, then[offset]) for offset, begin in windows.items()}
+    windows = dict.fromkeys(above, max(above, default=0))
+    newest_below = newest_timestamps(spans)
+    for each in {forgetting, replace(forgetting, as_of_ms=None)}:
+        for offset, begin in window_starts(spans, above, each.expiration).items():
+            is_known = each.expiration(newest_below(offset)).keeps(known_ms)
+            windows[offset] = min(windows[offset], log.first_offset if is_known else begin)
+    return windows
 
 
 def _knowing_older_transactions(log: PartitionLog, job: PartitionJob, forgetting: Forgetting) -> PartitionJob:
