@@ -50,6 +50,7 @@ class LogInMemory:
     unindexed: frozenset[int] = frozenset()
     damaged: int | None = None
     compacted: bool = True
+    recorded: bool | None = None
     read: list[int] = field(default_factory=list)
 
     topic_partition = TopicPartition("t", 0)
@@ -75,8 +76,8 @@ class LogInMemory:
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         return self.snapshots[offset], NOW
 
-    def recorded_exact(self, _offset: int) -> None:
-        return
+    def recorded_exact(self, _offset: int) -> bool | None:
+        return self.recorded
 
     def spans(self) -> Sequence[Segment]:
         return [Segment(base, self._newest_ms(base, end)) for base, end in self.log.segments()]
@@ -169,7 +170,7 @@ def test_what_may_be_written_is_the_filtered_full_replay(
     offsets, damaged = draw.draw(st.lists(above, max_size=4, unique=True)), draw.draw(st.none() | bases)
     if is_orderly:
         # Below the window, with a snapshot above that tells of open transactions.
-        offsets, damaged = [log.boundaries[-1]], draw.draw(st.sampled_from(log.boundaries[1:4]))
+        offsets, damaged = [log.boundaries[-1]], draw.draw(st.sampled_from((None, *log.boundaries[1:4])))
     forgetful = draw.draw(st.booleans())
     snapshots = {}
     for offset in offsets:
@@ -184,7 +185,9 @@ def test_what_may_be_written_is_the_filtered_full_replay(
         beginning_known = len(snapshots[first]) > 0
     unindexed = frozenset(draw.draw(st.lists(bases, max_size=2)))
     files = {offset: table.to_snapshot() for offset, table in snapshots.items()}
-    source = LogInMemory(log, files, unindexed, damaged, compacted=cleaned is not False)
+    # An archive records it: these are exact unless their writer had forgotten producers.
+    recorded = None if forgetful else draw.draw(st.sampled_from((None, True)))
+    source = LogInMemory(log, files, unindexed, damaged, cleaned is not False, recorded)
     wanted = sorted(draw.draw(st.lists(above, min_size=1, unique=True)))
     job = plan_job(source, wanted, replay, forgetting)
     events = events_of(source, job)
@@ -196,7 +199,7 @@ def test_what_may_be_written_is_the_filtered_full_replay(
         assert state.log_time_ms == log_time_ms or (unindexed and state.log_time_ms < log_time_ms)
         ours = forgetting.snapshot_table(replace(state, log_time_ms=log_time_ms))
         expected = forgetting.snapshot_table(StateAt(full_replay(whole_log, offset), log_time_ms))
-        assert not state.exact or beginning_known
+        assert not state.exact or beginning_known or recorded
         if state.exact and not forgetful:
             # Above a trusted snapshot, a window replay does not know who had expired there.
             above_one = any(state.start.offset < each < offset for each in job.trusted)
@@ -244,6 +247,19 @@ def test_a_producer_that_only_the_snapshot_at_the_logs_start_names_is_known_unti
     files = {offset: full_replay(whole, offset).to_snapshot() for offset in (1, 6)}
     (state,) = window_states(LogInMemory(log, files, compacted=False), [5])
     assert (state.table, state.exact) == (full_replay(whole, 5), True)
+
+
+def test_what_only_deleted_segments_told_is_not_exact_whatever_is_recorded_of_the_snapshot_above() -> None:
+    """A transaction that began below the log's start has ended below that snapshot, which does not name it any more."""
+    old_ms = NOW - 2 * WINDOW
+    filler = [data(at, 2, sequence=at, ts=old_ms if at < 4 else NOW) for at in range(1, 6)]
+    batches = [data(0, 1, ts=old_ms, txn=True), *filler, marker(6, 1, ts=NOW)]
+    whole = RandomLog(tuple(batches), tuple(range(8)), facts_of(batches))
+    log = RandomLog(whole.batches, whole.boundaries[1:], whole.facts)
+    source = LogInMemory(log, {7: full_replay(whole, 7).to_snapshot()}, compacted=False, recorded=True)
+    (state,) = window_states(source, [6])
+    assert state.start is not None
+    assert (state.start.kind, state.exact) == (StartKind.WINDOW, False)
 
 
 def orderly(log: RandomLog, from_offset: int, to_offset: int) -> RandomLog:
