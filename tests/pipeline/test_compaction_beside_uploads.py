@@ -163,7 +163,7 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_that_a_reload_cut_of
         beat=lambda: None,
         earlier=old,
     ):
-        assert groups.begun.wait(WAIT_S)
+        assert groups.begun.wait(WAIT_S / 6)
         assert new.count == 0
         hold.set()
         assert new.begun.wait(WAIT_S)
