@@ -245,7 +245,7 @@ def test_a_producer_that_only_the_snapshot_at_the_logs_start_names_is_known_unti
     whole = RandomLog(tuple(batches), tuple(range(7)), facts_of(batches))
     log = RandomLog(whole.batches, whole.boundaries[1:], whole.facts)
     files = {offset: full_replay(whole, offset).to_snapshot() for offset in (1, 6)}
-    (state,) = window_states(LogInMemory(log, files, compacted=False), [5])
+    (state,) = states_of(LogInMemory(log, files, compacted=False), [5], Replay.WINDOW, BY_LOG_TIME)
     assert (state.table, state.exact) == (full_replay(whole, 5), True)
 
 
@@ -257,7 +257,7 @@ def test_what_only_deleted_segments_told_is_not_exact_whatever_is_recorded_of_th
     whole = RandomLog(tuple(batches), tuple(range(8)), facts_of(batches))
     log = RandomLog(whole.batches, whole.boundaries[1:], whole.facts)
     source = LogInMemory(log, {7: full_replay(whole, 7).to_snapshot()}, compacted=False, recorded=True)
-    (state,) = window_states(source, [6])
+    (state,) = states_of(source, [6], Replay.WINDOW, BY_LOG_TIME)
     assert state.start is not None
     assert (state.start.kind, state.exact) == (StartKind.WINDOW, False)
 
