@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-# One more than there are cores: brokers and JVMs that start leave some of them idle.
-WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+# Two for each core: brokers and JVMs that start leave cores idle.
+WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
