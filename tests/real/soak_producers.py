@@ -109,8 +109,8 @@ class LiveProducers:
             self._stop.wait(_PAUSE_S)
         left = producer.flush(_FLUSH_TIMEOUT_S)
         if left:
-            # Seen on a busy machine: after a bounce of its broker a librdkafka client never sends again. What the broker has of it is
-            # compared all the same.
+            # Seen on a busy machine: after a bounce of its broker a librdkafka client never sends again. What the broker has of
+            # it is compared all the same.
             producer.purge()
             self.counts["records_never_acknowledged"] += left
 
