@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.model import ObjectKey, TopicPartition
-from tests.real.daemon import Daemon, now_s
+from tests.real.daemon import Daemon, eventually, now_s
 from tests.real.leaders import CLUSTER_PROPERTIES, create_replicated, leader_of, move_leaders
 from tests.real.product import store_of
 from tests.real.soak import Fire
@@ -151,6 +151,8 @@ def led_by_the_first(
     if leader_of(cluster.brokers[1], partition).leader_id != first:
         # Whom the test before woke may not be back in the cluster yet: another is made leader then.
         move_leaders(cluster.brokers, {partition: first})
+    # A sidecar that is still starting has no journal that could be asked whether it is idle.
+    eventually(lambda: all(str(partition) in sidecar.partitions() for sidecar in sleepy.sidecars))
     with store_of(archive_settings(sleepy.gateway)) as store:
         archived = Archived(store)
         sleeper = Sleeper(cluster.brokers, sleepy.sidecars[0], sleepy.state_dirs[0], sleepy.proxy, partition)
