@@ -23,7 +23,7 @@ from sidecar.pipeline.compaction.directory import compact_directory, compaction_
 from sidecar.pipeline.compaction.parts import LocalParts
 from sidecar.pipeline.compaction.run import rewritten, scanned
 from sidecar.pipeline.compaction.survey import survey
-from sidecar.pipeline.snapshots.jobs import Forgetting
+from sidecar.snapshots.jobs import Forgetting
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.stages import SparkStages
 

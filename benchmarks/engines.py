@@ -26,8 +26,8 @@ from pathlib import Path
 
 from benchmarks.compaction_input import TOPIC, Shape, write_partition
 from sidecar.cli.engine_choice import Work, WorkKind, choose_engine, local_s, spark_s
+from sidecar.host.cpu_limit import processors
 from sidecar.model import EngineName
-from sidecar.pipeline.cpu_limit import processors
 
 MIB = 1024 * 1024
 ENGINES = ("local", "spark")

@@ -32,9 +32,9 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks.segments import MIB, TOPIC, write_log_dir
-from sidecar.pipeline.snapshots.folding import parts_of
-from sidecar.pipeline.snapshots.segment_source import LocalSegment
-from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_group, unpacked
+from sidecar.snapshots.folding import parts_of
+from sidecar.snapshots.segment_source import LocalSegment
+from sidecar.snapshots.tasks import SegmentTask, digest_group, unpacked
 
 _HEADER = struct.Struct(">qiibI")
 _BODY = struct.Struct(">hiqqqhii")

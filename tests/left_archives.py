@@ -17,11 +17,11 @@ from sidecar.archive.keys import COMMITS, SEGMENTS, below, is_incarnation_folder
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
-from sidecar.pipeline.scrub import Check, Checked
-from sidecar.pipeline.verify import verify_archive
-from sidecar.pipeline.verify_segment import Problem, check_segment_objects
 from sidecar.ports import ObjectStore
 from sidecar.storage.directory_store import DirectoryStore
+from sidecar.verify.scrub import Check, Checked
+from sidecar.verify.segments import Problem, check_segment_objects
+from sidecar.verify.verify import verify_archive
 from tests.fakes import memory_store
 from tests.fakes.memory_store import MemoryStore
 

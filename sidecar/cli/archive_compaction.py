@@ -44,8 +44,8 @@ def compact_archive(
     """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed. Raises SettingsError."""
     from sidecar.cli.archive_choice import is_chosen, require_chosen
     from sidecar.clock import SystemClock
+    from sidecar.commits.lineages import find_all_lineages
     from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-    from sidecar.pipeline.lineages import find_all_lineages
     from sidecar.storage import open_existing
 
     store = open_existing(settings.store)

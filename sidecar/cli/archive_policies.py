@@ -74,8 +74,8 @@ def changes_of(
         rules: by topic.
     """
     from sidecar.clock import SystemClock
+    from sidecar.commits.commit_log import CommitLog
     from sidecar.errors import PartitionError
-    from sidecar.pipeline.commit_log import CommitLog
 
     def change_of(lineage: Lineage) -> Objection | None:
         found = rules[lineage.topic_partition.topic]
@@ -93,7 +93,7 @@ def changes_of(
 def _end_of_old_enough(store: ObjectStore, lineage: Lineage, policy: CompactionPolicy, now_ms: int) -> int | None:
     """Where records begin that are too young for `min.compaction.lag.ms`; None where it is not set."""
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.commit_log import CommitLog
+    from sidecar.commits.commit_log import CommitLog
     from sidecar.pipeline.compaction.policy import assess
 
     if not policy.min_compaction_lag_ms:

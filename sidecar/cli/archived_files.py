@@ -23,14 +23,14 @@ from sidecar.archive.keys import (
 from sidecar.archive.sealed import unseal
 from sidecar.cli.file_kinds import SMALL_FILE_BYTES_MAX, Content, kind_of, log_content, require_small, small_content
 from sidecar.clock import SystemClock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
-from sidecar.pipeline.archived_indexes import read_indexes
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.ports import ObjectStore
+from sidecar.segment.archived_indexes import read_indexes
 
 ROOT_ELEMENTS = 4
 

@@ -130,7 +130,7 @@ def run(
     settings = source.loaded.settings
     from sidecar import daemon
     from sidecar.cli.run_engines import RunEngines
-    from sidecar.pipeline.open_files import allow_open_files
+    from sidecar.host.rlimits import allow_open_files
 
     allow_open_files()
     freeze()

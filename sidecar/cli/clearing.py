@@ -51,9 +51,9 @@ def gc(
     settings = with_chosen(settings, topic, exclude)
     from sidecar.cli.output import print_json, print_table, remark
     from sidecar.clock import SystemClock
+    from sidecar.commits.lineages import find_all_lineages
     from sidecar.pipeline.compaction.stored_parts import STAGING
     from sidecar.pipeline.garbage import abort_uploads, collect_parts, orphaned_until_ms
-    from sidecar.pipeline.lineages import find_all_lineages
     from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
     from sidecar.storage.probe_folder import remove_leftovers
@@ -111,7 +111,7 @@ def gc(
 def _collected(
     store: ObjectStore, lineage: Lineage, clock: Clock, store_now_ms: int, grace_period_ms: int, *, dry_run: bool
 ) -> dict[str, Any]:
-    from sidecar.pipeline.commit_log import CommitLog
+    from sidecar.commits.commit_log import CommitLog
     from sidecar.pipeline.compaction.archive_plan import operator
     from sidecar.pipeline.garbage import collect_garbage
 

@@ -17,8 +17,8 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.pipeline.compaction.directory import Compaction, compact_directory, forecast, named_partition
 from sidecar.pipeline.compaction.job import HASH_KEY_BYTES
 from sidecar.pipeline.compaction.what_if import write_others
-from sidecar.pipeline.snapshots.jobs import Forgetting
 from sidecar.randomness import SystemRandomness
+from sidecar.snapshots.jobs import Forgetting
 
 if TYPE_CHECKING:
     from sidecar.config import Settings

@@ -11,8 +11,8 @@ import typer
 
 from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, Excluded, SingleWriter, StateDir, Topics
 from sidecar.cli.options import GlobalOptions
+from sidecar.doctor.findings import Area
 from sidecar.errors import SettingsError
-from sidecar.pipeline.doctor.findings import Area
 
 LogDirs = Annotated[
     list[Path] | None,
@@ -27,7 +27,7 @@ LogDirs = Annotated[
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from sidecar.pipeline.doctor.findings import Outcome, Report, Verdict
+    from sidecar.doctor.findings import Outcome, Report, Verdict
 
 
 def doctor(
@@ -80,9 +80,9 @@ def doctor(
 
 def _examined(options: GlobalOptions, flags: dict[str, Any], areas: tuple[Area, ...], timeout_s: float) -> Report:
     from sidecar.config.model import LogLevel
+    from sidecar.doctor.doctor import doctor as examine_all
+    from sidecar.doctor.doctor import without_settings
     from sidecar.logs import Redaction
-    from sidecar.pipeline.doctor.doctor import doctor as examine_all
-    from sidecar.pipeline.doctor.doctor import without_settings
 
     try:
         loaded = options.load(flags)
@@ -96,7 +96,7 @@ def _examined(options: GlobalOptions, flags: dict[str, Any], areas: tuple[Area, 
 
 def _show(options: GlobalOptions, report: Report) -> None:
     from sidecar.cli.output import print_table, remark
-    from sidecar.pipeline.doctor.findings import Verdict
+    from sidecar.doctor.findings import Verdict
 
     rows = [
         (found.area.replace("_", " "), found.check, _styled(found.outcome.verdict), _told(found.outcome))

@@ -49,7 +49,7 @@ def takes_spark(settings: Settings, work: Work) -> bool:
 
 def spark_cores(settings: Settings) -> int:
     """Cores that Spark has in this container: `local[N]` says how many."""
-    from sidecar.pipeline.cpu_limit import processors
+    from sidecar.host.cpu_limit import processors
 
     count = settings.spark.master.removeprefix("local").strip("[]").partition(",")[0]
     if count.isdecimal():
@@ -83,7 +83,7 @@ def task_engine(
     """
     if not takes_spark(settings, work):
         # As many processes as Spark's, without a JVM between them.
-        from sidecar.pipeline.snapshots.local_engine import LocalEngine
+        from sidecar.snapshots.local_engine import LocalEngine
 
         yield LocalEngine(workers)
         return

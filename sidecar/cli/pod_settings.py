@@ -120,7 +120,7 @@ def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
 
 def _size_remarks(settings: Settings) -> str:
     """Comments where the sizes in the recipe are not enough: a JVM for compaction, large parts, work files of compaction."""
-    from sidecar.pipeline.doctor.machine import memory_needed_bytes, work_needed_bytes
+    from sidecar.doctor.machine import memory_needed_bytes, work_needed_bytes
 
     memory_mebibytes = -(-memory_needed_bytes(settings, cores=2) // MIB)
     work_mebibytes = -(-work_needed_bytes(settings) // MIB)

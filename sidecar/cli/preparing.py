@@ -50,7 +50,7 @@ def _train(options: GlobalOptions, archive: Path) -> None:
     from sidecar.logformat.building import build_batch
     from sidecar.logformat.record import Record
     from sidecar.pipeline.compaction.directory import compact_directory, named_partition
-    from sidecar.pipeline.snapshots.jobs import Forgetting
+    from sidecar.snapshots.jobs import Forgetting
     from sidecar.spark.embedded import EmbeddedSpark
     from sidecar.spark.java import SparkUnavailable
     from sidecar.spark.scratch import Scratch

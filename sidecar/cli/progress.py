@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from sidecar.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from sidecar.pipeline.backfill import Progress
+    from sidecar.reporting.progress import Progress
 
 LINE_INTERVAL_S = 10.0
 

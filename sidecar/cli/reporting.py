@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sidecar.config import Settings
-    from sidecar.pipeline.scrub import Checks
+    from sidecar.verify.scrub import Checks
 
 JSON_VERSION = 1
 
@@ -32,8 +32,8 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     """
     settings = _settings(options, archive, topic, exclude)
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.status import archive_status
     from sidecar.storage import open_archive_to_read
+    from sidecar.verify.status import archive_status
 
     store = open_archive_to_read(settings.store)
     rows = archive_status(
@@ -127,8 +127,8 @@ def verify(
     settings = _settings(options, archive, topic, exclude, spark_flags(master, engine))
     from sidecar.cli.verification_table import VerificationTable
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.verify import verify_archive
     from sidecar.storage import open_archive_to_read
+    from sidecar.verify.verify import verify_archive
 
     store = open_archive_to_read(settings.store)
     table = VerificationTable()
@@ -158,8 +158,8 @@ def _checks(settings: Settings, *, deep: bool) -> Iterator[Checks | None]:
     if not deep or not takes_spark(settings, Work(WorkKind.READING, 0, 0, on_this_machine=False)):
         yield None
         return
-    from sidecar.pipeline.scrub import PRELOADED, ChecksOnEngine
     from sidecar.spark.engine import SparkEngine
+    from sidecar.verify.scrub import PRELOADED, ChecksOnEngine
 
     with embedded_spark(settings, PRELOADED) as spark:
         yield ChecksOnEngine(settings.store, SparkEngine(spark))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli.answering import JSON_VERSION
 
 if TYPE_CHECKING:
-    from sidecar.pipeline.restore.request import RestoreRequest
+    from sidecar.restore.request import RestoreRequest
 
 _EXIT_KEYBOARD = 130
 
@@ -35,7 +35,7 @@ def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, jso
 
 def _unfinished(request: RestoreRequest) -> list[dict[str, Any]]:
     """Staging directories, with the segments that are whole in them."""
-    from sidecar.pipeline.restore.staging import StagedPartition, unfinished
+    from sidecar.restore.staging import StagedPartition, unfinished
 
     rows = []
     for name, partition in unfinished(request.log_dir, request.topic).items():
@@ -49,6 +49,6 @@ def _unfinished(request: RestoreRequest) -> list[dict[str, Any]]:
 
 def _finished(request: RestoreRequest) -> list[str]:
     """Directories that have their names already, while the command was not through."""
-    from sidecar.pipeline.restore.note import CommandNote
+    from sidecar.restore.note import CommandNote
 
     return sorted(path.name for path in CommandNote(request.log_dir, request.topic).finished())

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sidecar.model import TopicPartition
-    from sidecar.pipeline.restore.outcome import PartitionOutcome
-    from sidecar.pipeline.restore.over_holes import UnsettledTransaction
-    from sidecar.pipeline.restore.restore import RestoreReport
+    from sidecar.restore.outcome import PartitionOutcome
+    from sidecar.restore.over_holes import UnsettledTransaction
+    from sidecar.restore.restore import RestoreReport
 
 _NAMED_MAX = 5
 
@@ -167,7 +167,7 @@ def _unsettled(name: TopicPartition, found: tuple[UnsettledTransaction, ...]) ->
 
 def _retention(report: RestoreReport) -> str:
     """What the broker is going to delete again, or how to see that it is not; "" for nothing."""
-    from sidecar.pipeline.restore.first_batch import shown_time
+    from sidecar.restore.first_batch import shown_time
 
     topic, policy = report.outcomes[0].plan.topic_partition.topic, report.policy
     entity = f"--entity-type topics --entity-name {topic}"

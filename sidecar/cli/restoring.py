@@ -14,7 +14,7 @@ from sidecar.cli.archiving import Archive
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.restore_report import as_json, show
 from sidecar.errors import SettingsError
-from sidecar.pipeline.restore.request import (
+from sidecar.restore.request import (
     OPEN_END,
     DeletedRecordsMode,
     LeaderEpochMode,
@@ -25,8 +25,8 @@ from sidecar.pipeline.restore.request import (
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
-    from sidecar.pipeline.restore.cluster import TargetCluster
-    from sidecar.pipeline.restore.restore import RestoreReport
+    from sidecar.restore.cluster import TargetCluster
+    from sidecar.restore.restore import RestoreReport
 
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 _TIMESTAMP_DIGITS_MAX = 14
@@ -172,9 +172,9 @@ def _done(
 ) -> RestoreReport:
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.restore.histories import require_archived
-    from sidecar.pipeline.restore.restore import plan_restore
-    from sidecar.pipeline.restore.restore import restore as restore_topic
+    from sidecar.restore.histories import require_archived
+    from sidecar.restore.restore import plan_restore
+    from sidecar.restore.restore import restore as restore_topic
     from sidecar.storage import open_existing
 
     store = open_existing(settings.store)
@@ -193,7 +193,7 @@ def _done(
 
 def _asked(settings: Settings, topic: str) -> TargetCluster:
     from sidecar.broker.connection import BrokerConnection
-    from sidecar.pipeline.restore.cluster import ask_cluster
+    from sidecar.restore.cluster import ask_cluster
 
     connection = BrokerConnection(settings.broker.connection)
     try:

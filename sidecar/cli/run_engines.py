@@ -16,14 +16,14 @@ from sidecar.pipeline.compaction.local_stages import LocalStages
 
 if TYPE_CHECKING:
     from sidecar.engine_ports import StageEngine
-    from sidecar.pipeline.reading import ReadSegment
+    from sidecar.segment.reading import ReadSegment
     from sidecar.spark.embedded import EmbeddedSpark
 
 _log = structlog.get_logger(__name__)
 
 LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 """So much is compacted here where `auto` decides: the keys of more might not fit the memory of a sidecar."""
-PRELOAD: Final = ("sidecar.pipeline.compaction.preloaded", "sidecar.pipeline.reading_on_engine")
+PRELOAD: Final = ("sidecar.pipeline.compaction.preloaded", "sidecar.segment.reading_on_engine")
 
 
 class RunEngines:
@@ -78,11 +78,11 @@ class RunEngines:
 
     def reader(self) -> ReadSegment:
         """Who reads the segments of this machine: this process, unless Spark is asked for by name. Starts nothing yet."""
-        from sidecar.pipeline.reading import read_segment
+        from sidecar.segment.reading import read_segment
 
         if self._settings.spark.engine is not EngineName.SPARK or not self._settings.spark.is_local:
             return read_segment
-        from sidecar.pipeline.reading_on_engine import ReadingOnEngine
+        from sidecar.segment.reading_on_engine import ReadingOnEngine
         from sidecar.spark.engine import SparkEngine
 
         return ReadingOnEngine(SparkEngine(self._shared_spark(), moving=()))

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sidecar.cli.output import print_table, remark
-from sidecar.pipeline.snapshots.replay_mode import Replay
+from sidecar.snapshots.replay_mode import Replay
 
 if TYPE_CHECKING:
-    from sidecar.pipeline.snapshots.check import CheckReport
-    from sidecar.pipeline.snapshots.heal_plan import Healing
-    from sidecar.pipeline.snapshots.heal_report import HealReport
-    from sidecar.pipeline.snapshots.rebuild import RebuildReport
+    from sidecar.snapshots.check import CheckReport
+    from sidecar.snapshots.heal_plan import Healing
+    from sidecar.snapshots.heal_report import HealReport
+    from sidecar.snapshots.rebuild import RebuildReport
 
 OFFSETS_SHOWN = 6
 STARTS_SHOWN = 2

@@ -15,17 +15,17 @@ from sidecar.cli.engine_choice import Work, WorkKind
 from sidecar.cli.engines import task_engine
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.errors import SettingsError
-from sidecar.pipeline.snapshots.replay_mode import Replay
+from sidecar.snapshots.replay_mode import Replay
 
 if TYPE_CHECKING:
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.config import Settings
     from sidecar.discovery.topic_filter import TopicFilter
     from sidecar.engine_ports import TaskEngine
-    from sidecar.pipeline.snapshots.check import CheckReport
-    from sidecar.pipeline.snapshots.jobs import Forgetting
-    from sidecar.pipeline.snapshots.rebuild import RebuildReport
-    from sidecar.pipeline.snapshots.targets import Targets
+    from sidecar.snapshots.check import CheckReport
+    from sidecar.snapshots.jobs import Forgetting
+    from sidecar.snapshots.rebuild import RebuildReport
+    from sidecar.snapshots.targets import Targets
 
 NEVER = "never"
 
@@ -96,7 +96,7 @@ def snapshot_targets(
 ) -> Targets:
     """What is to be looked at. Raises SettingsError unless exactly one of directories and archive is given."""
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.snapshots.targets import archive_targets, find_targets
+    from sidecar.snapshots.targets import archive_targets, find_targets
 
     if bool(directories) == bool(archive):
         raise SettingsError("name directories, or an archive by --archive: one of the two")
@@ -126,7 +126,7 @@ def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
 def producers_forgotten(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:
     """Which producers a broker would not remember. Raises SettingsError for an expiration that is none."""
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.snapshots.jobs import Forgetting
+    from sidecar.snapshots.jobs import Forgetting
 
     expiration_ms = settings.broker.producer_id_expiration_ms
     if expiration == NEVER:
@@ -146,7 +146,7 @@ def reading(
 ) -> Iterator[tuple[TaskEngine, ProgressDisplay]]:
     """Who reads the segments, and who shows how far that is."""
     from sidecar.cli.progress import ProgressDisplay
-    from sidecar.pipeline.snapshots.local_engine import PRELOADED
+    from sidecar.snapshots.local_engine import PRELOADED
 
     # Only a name or a cluster takes reading to Spark, whatever its size.
     work = Work(WorkKind.READING, 0, 0, on_this_machine=on_this_machine)

@@ -29,7 +29,7 @@ from sidecar.cli.snapshot_work import (
     topics_compacted_elsewhere,
 )
 from sidecar.errors import SettingsError
-from sidecar.pipeline.snapshots.replay_mode import Replay
+from sidecar.snapshots.replay_mode import Replay
 
 
 @answering_json("snapshots_rebuild")
@@ -56,7 +56,7 @@ def rebuild(
     """
     settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.snapshot_tables import show_rebuilt
-    from sidecar.pipeline.snapshots.rebuild import rebuild as rebuild_all
+    from sidecar.snapshots.rebuild import rebuild as rebuild_all
 
     targets = snapshot_targets(settings, directory, archive, compacted)
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
@@ -86,7 +86,7 @@ def check(
     """
     settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.cli.snapshot_tables import show_checked
-    from sidecar.pipeline.snapshots.check import check as compare
+    from sidecar.snapshots.check import check as compare
 
     targets = snapshot_targets(settings, directory, archive, compacted)
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
@@ -141,7 +141,7 @@ def heal(
     settings = snapshot_settings(options, topic, exclude, spark=spark_flags(master, engine))
     from sidecar.cli.snapshot_tables import show_healed
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.snapshots.heal import heal as give_snapshots
+    from sidecar.snapshots.heal import heal as give_snapshots
 
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     clock_ms = SystemClock().now_ms()

@@ -18,22 +18,22 @@ from sidecar.discovery.listing_cache import ListingCache
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import NEVER, TopicFilter
 from sidecar.errors import SettingsError
+from sidecar.host import process_store
+from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.journal import Journal
+from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.warm_up import warming_up
 from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.pipeline import process_store
-from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.pipeline.configured_facts import open_facts
-from sidecar.pipeline.held_files import HeldFiles
-from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
-from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.tools import Policy, Tools
-from sidecar.pipeline.warm_up import warming_up
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.reporting.metrics_sink import MetricsSink
+from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage import open_store, probe_store
 from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,29 +24,19 @@ from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.topic_choice import nothing_chosen
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
+from sidecar.reporting.progress import ProgressCounter, Watcher
+from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.topic_policy import OnUnkeyed
 
 _log = structlog.get_logger(__name__)
 
 ANSWER_WAIT_S: Final = 60.0
 ANSWER_POLL_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a back-fill is: after each commit, and once before the first."""
-
-    segments_done: int
-    segments_total: int
-    bytes_done: int
-    bytes_total: int
-    latest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +89,7 @@ def backfill(
     settings: Settings,
     *,
     dry_run: bool,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Watcher | None = None,
     reader: ReadSegment = read_segment,
     config_file: Path | None = None,
 ) -> BackfillReport:
@@ -141,9 +130,14 @@ def backfill(
                 report.outcomes.append(outcome)
             report.outcomes.sort(key=lambda found: found.files.topic_partition)
             return _report(report, planned, _without_snapshot(work), without_compaction, dry_run=True)
-        counter = _Counter(progress, len(totals), sum(segment.size_bytes for segment in totals))
+        counter = ProgressCounter(progress, len(totals), sum(segment.size_bytes for segment in totals))
         missing = _without_snapshot(work)
-        done = rounds.work(work, report, counter.done)
+
+        def committed(topic_partition: TopicPartition, segment: ArchivedSegment) -> None:
+            log_bytes = sum(part.size_bytes for part in segment.parts if part.name == "log")
+            counter.done(log_bytes, f"{topic_partition} {segment.base_offset}")
+
+        done = rounds.work(work, report, committed)
         return _report(done, planned, missing, without_compaction, dry_run=False)
 
 
@@ -232,23 +226,6 @@ def _compact_command(url: str, topic: str, policy: CompactionPolicy | None, conf
         words += ["--strict"] if policy.strict else []
         words += ["--on-unkeyed", "refuse"] if policy.on_unkeyed is OnUnkeyed.REFUSE else []
     return shlex.join(words)
-
-
-class _Counter:
-    def __init__(self, progress: Callable[[Progress], None] | None, segments_total: int, bytes_total: int) -> None:
-        self._progress = progress
-        self._segments, self._bytes = 0, 0
-        self._segments_total, self._bytes_total = segments_total, bytes_total
-        self._tell("")
-
-    def done(self, topic_partition: TopicPartition, segment: ArchivedSegment) -> None:
-        self._segments += 1
-        self._bytes += sum(part.size_bytes for part in segment.parts if part.name == "log")
-        self._tell(f"{topic_partition} {segment.base_offset}")
-
-    def _tell(self, latest: str) -> None:
-        if self._progress is not None:
-            self._progress(Progress(self._segments, self._segments_total, self._bytes, self._bytes_total, latest))
 
 
 def _report(

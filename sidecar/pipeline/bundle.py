@@ -10,14 +10,14 @@ import structlog
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
 from sidecar.errors import PartitionError
+from sidecar.host.journal import Attempt
+from sidecar.host.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
 from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
 from sidecar.pipeline.compaction.copies import CompactedCopy
-from sidecar.pipeline.journal import Attempt
-from sidecar.pipeline.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
-from sidecar.pipeline.producer_snapshot import (
+from sidecar.segment.producer_snapshot import (
     ChosenSnapshot,
 )
-from sidecar.pipeline.reading import SegmentReading
+from sidecar.segment.reading import SegmentReading
 from sidecar.storage import FileSource
 
 _log = structlog.get_logger(__name__)

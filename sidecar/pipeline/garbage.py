@@ -22,13 +22,13 @@ from sidecar.archive.keys import (
 )
 from sidecar.archive.state import CommitId, PartitionState, RemovedSegment
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitConflict, CommitLog, StateId, state_id
+from sidecar.commits.commit_window import ORPHAN_MS
+from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import ObjectExists
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog, StateId, state_id
-from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.stored_parts import STAGING, is_staged_part
-from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.ports import ObjectStore, UnfinishedUpload
 from sidecar.randomness import Randomness
 from sidecar.storage.store_time import is_old

@@ -8,7 +8,7 @@ from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import TransactionHangs
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
-from sidecar.pipeline.transactions import OpenTransactions, look_ahead
+from sidecar.segment.open_transactions import OpenTransactions, look_ahead
 
 TRANSACTION_MAX_TIMEOUT_S = 900.0
 """Brokers abort what is open for longer than `transaction.max.timeout.ms` (default 15 minutes); what outlives that hangs."""

@@ -6,8 +6,8 @@ import threading
 from dataclasses import replace
 from typing import TypeAlias
 
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
-from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import PartitionFacts
 

@@ -16,10 +16,10 @@ from sidecar.pipeline.held_tail import with_snapshot
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
-from sidecar.pipeline.producer_snapshot import KnownState, state_at_log_start
 from sidecar.pipeline.seen_offsets import SeenOffsets
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
+from sidecar.segment.producer_snapshot import KnownState, state_at_log_start
 
 LOOK_AGAIN_MS: Final = 1_000
 

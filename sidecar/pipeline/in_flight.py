@@ -12,11 +12,11 @@ from typing import TypeAlias
 import structlog
 
 from producer_state.compare import Conformance
+from sidecar.commits.commit_window import CommitWindow
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment
 from sidecar.partition.domain_events import DomainEvent, SegmentCommitted, SnapshotMismatch
 from sidecar.pipeline.bundle import PreparedSegment
-from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly

@@ -6,12 +6,12 @@ from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.lineage import require_continuation
 from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.state import CommitId, PartitionState, newest_part
+from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import ObjectMissing
+from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
-from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, Remembered, newest_segments
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.seams import (

@@ -9,9 +9,9 @@ from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
 from sidecar.pipeline.archive_borders import Borders
-from sidecar.pipeline.batch_search import leader_epoch_below
 from sidecar.ports import PartitionFacts
 from sidecar.reporting.log_sink import log_event
+from sidecar.segment.batch_search import leader_epoch_below
 from sidecar.topic_policy import TopicPolicy
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from sidecar.errors import CoverageHole
+from sidecar.host.listed_files import ListedFile
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import OffsetsTakenAsCompacted
-from sidecar.pipeline.reading import WINDOW_BYTES, SegmentReading, shows_cleaning
 from sidecar.pipeline.seams import cleaner_was_here
-from sidecar.pipeline.sources import ListedFile
 from sidecar.pipeline.tools import Tools
+from sidecar.segment.reading import WINDOW_BYTES, SegmentReading, shows_cleaning
 
 
 def lost_tail(tools: Tools, segment: SegmentFiles, descriptor: int, reading: SegmentReading) -> tuple[int, int] | None:

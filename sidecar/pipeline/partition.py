@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 
+from sidecar.commits.commit_log import CommitConflict
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
@@ -15,8 +16,6 @@ from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.pipeline.active_tail import ActiveTail
-from sidecar.pipeline.batch_search import cut_segment
-from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
@@ -26,11 +25,12 @@ from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_status import above, first_deadline_ms, oldest_ms, status_of
 from sidecar.pipeline.partition_turn import Done, PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
-from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.pipeline.provisional import provisional_plan
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
+from sidecar.segment.batch_search import cut_segment
+from sidecar.segment.producer_snapshot import KnownState
 
 NEVER = -1
 
@@ -211,7 +211,7 @@ class PartitionArchiver:
             facts.leader_epoch,
             state.end_offset,
             plan.files,
-            starts,
+            starts.unnoted_at,
             starts.unnoted_in(state),
             starts.is_unknown,
             partial(self._known.newest_commit, state.lineage.root),

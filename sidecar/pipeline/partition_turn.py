@@ -16,14 +16,17 @@ from typing import TypeAlias
 from sidecar.archive.actions import Action, Add, AdoptTopicId, LossReason, Lost
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
+from sidecar.commits.commit_log import CommitConflict
+from sidecar.commits.commit_window import CommitWindow
+from sidecar.commits.put_once import proves_not_committed
 from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, SidecarError
+from sidecar.host.journal import Attempt
+from sidecar.host.listed_files import ensure_unchanged
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition.domain_events import CommitFailed, committed_events
 from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
-from sidecar.pipeline.commit_log import CommitConflict
-from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.compaction.copies import CopyGroup
 from sidecar.pipeline.compaction.policy_rules import RuleChanged, RuleUnknown
@@ -32,21 +35,18 @@ from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.in_flight import InFlight, Transfer, abandon, committed_segment_events, finish_transfers
-from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.passing_over import pass_over, record_lost
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
-from sidecar.pipeline.put_once import proves_not_committed
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.retention_race import is_urgent
 from sidecar.pipeline.seams import leader_epoch_checkpoint, note_source, require_seam
-from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
-from sidecar.pipeline.transactions import OpenTransactions, undecided_transactions
 from sidecar.pipeline.upload import discard_quietly, upload_segment
 from sidecar.ports import PartitionFacts
+from sidecar.segment.open_transactions import OpenTransactions, undecided_transactions
 
 Done: TypeAlias = Callable[[ArchivedSegment], None]
 

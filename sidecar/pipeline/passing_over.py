@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
 from sidecar.archive.state import PartitionState
+from sidecar.commits.put_once import proves_not_committed
 from sidecar.errors import SidecarError
+from sidecar.host.listed_files import ensure_unchanged
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import OffsetsLost, committed_events
 from sidecar.pipeline.deleted_records import deleted_in_hole
 from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.put_once import proves_not_committed
-from sidecar.pipeline.sources import ensure_unchanged
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 

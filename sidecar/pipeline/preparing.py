@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from sidecar.archive.bundle import assemble_indexes
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
+from sidecar.host.journal import Attempt
+from sidecar.host.page_cache import NO_FOOTPRINT, footprint_before
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.bundle import PreparedSegment, check_size, fresh_attempt
-from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.missing_offsets import lost_tail
-from sidecar.pipeline.page_cache import NO_FOOTPRINT, footprint_before
-from sidecar.pipeline.producer_snapshot import (
+from sidecar.pipeline.tools import Tools
+from sidecar.segment.producer_snapshot import (
     KnownState,
     choose_snapshot,
     state_at_archive_end,
     state_at_log_start,
 )
-from sidecar.pipeline.tools import Tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from sidecar.archive.actions import Add
 from sidecar.archive.commit import Commit
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
+from sidecar.commits.commit_window import AgeCheck
+from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import FROM_STORE
+from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, SegmentFiles
 from sidecar.partition.domain_events import committed_events
-from sidecar.pipeline.commit_window import AgeCheck
-from sidecar.pipeline.journal import Attempt
-from sidecar.pipeline.stored_commits import StoredCommits
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, resumable
 

@@ -7,8 +7,8 @@ import struct
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.host.listed_files import opened
 from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.pipeline.sources import opened
 from sidecar.topic_policy import TopicPolicy
 
 NS_PER_MS = 1_000_000

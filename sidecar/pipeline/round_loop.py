@@ -11,20 +11,20 @@ from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
+from sidecar.host.clock_watch import ClockWatch
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
-from sidecar.pipeline.clock_watch import ClockWatch
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads
 from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
-from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.topic_choice import nothing_chosen
 from sidecar.reporting.health_reporter import HealthReporter
+from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.answers import StoreAnswers
 
 START_WAIT_S_FIRST = 1.0

@@ -7,15 +7,15 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
+from sidecar.host.listed_files import listed_anew
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
-from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.sources import listed_anew
 from sidecar.pipeline.tools import Tools
 
 CONFLICTS_IN_A_ROW: Final = 20

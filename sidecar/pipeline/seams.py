@@ -9,19 +9,19 @@ from sidecar.archive.keys import Lineage
 from sidecar.archive.lineage import choose_lineage, relevant, require_continuation, require_one
 from sidecar.archive.seam import LocalLog, Probe, Seam, Verdict, judge_seam, probes
 from sidecar.archive.state import PartitionState
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_lineages
 from sidecar.errors import CorruptFile, PartitionError
+from sidecar.host.archive_cache import Remembered
+from sidecar.host.journal import Journal
+from sidecar.host.log_dir_fingerprint import bears, mark_of
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.pipeline.archive_memory import Remembered
-from sidecar.pipeline.batch_search import batch_crc, first_record_batch, log_end_offset
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.journal import Journal
-from sidecar.pipeline.lineages import find_lineages
-from sidecar.pipeline.source_mark import bears, mark_of
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import BrokerFacts
+from sidecar.segment.batch_search import batch_crc, first_record_batch, log_end_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from sidecar.clock import Clock, SystemClock
+from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.disk_turns import DiskTurns
+from sidecar.host.journal import Journal
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.pipeline.archive_memory import ArchiveMemory
-from sidecar.pipeline.disk_turns import DiskTurns
-from sidecar.pipeline.held_files import HeldFiles
-from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
-from sidecar.pipeline.reading import ReadSegment, read_segment
 from sidecar.ports import BrokerFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.reporting.log_sink import log_event
+from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.topic_policy import TopicPolicy
 

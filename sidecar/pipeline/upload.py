@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from sidecar.archive.keys import below
+from sidecar.commits.checked_upload import send, send_bytes, send_checked
+from sidecar.commits.commit_window import AgeCheck
 from sidecar.errors import FROM_STORE, SidecarError
+from sidecar.host.journal import Attempt
 from sidecar.model import ArchivedSegment
 from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted
 from sidecar.pipeline.bundle import PreparedSegment
-from sidecar.pipeline.checked_upload import send, send_bytes, send_checked
-from sidecar.pipeline.commit_window import AgeCheck
-from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.tools import Tools
 from sidecar.storage.unfinished import list_uploads
 

@@ -15,10 +15,10 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.keys import Lineage, below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.model import ArchivedSegment, LeaderEpoch, SnapshotOrigin, SnapshotProvenance, TopicPartition
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.ports import ObjectStore
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
 from tests.fakes.memory_store import MemoryStore

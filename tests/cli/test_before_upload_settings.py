@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.pipeline.doctor.doctor import doctor
-from sidecar.pipeline.doctor.findings import Area
+from sidecar.doctor.doctor import doctor
+from sidecar.doctor.findings import Area
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 from tests.cli.running import in_this_process
 from tests.cli.test_compaction_rules import BY_HEADER, HDR, Site, events

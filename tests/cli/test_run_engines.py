@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from sidecar.cli.run_engines import LOCAL_BYTES_MAX, RunEngines
 from sidecar.config import Settings
-from sidecar.pipeline.reading import read_segment
-from sidecar.pipeline.reading_on_engine import ReadingOnEngine
+from sidecar.segment.reading import read_segment
+from sidecar.segment.reading_on_engine import ReadingOnEngine
 
 
 def engines(master: str, engine: str, compaction: str | None = None) -> RunEngines:

@@ -24,7 +24,7 @@ from sidecar.pipeline.compaction.run import rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import joined
 from sidecar.pipeline.compaction.sources import CompactionSource
 from sidecar.pipeline.compaction.survey import survey
-from sidecar.pipeline.snapshots.jobs import Forgetting
+from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.directories import DAY_MS
 from tests.golden import VERSIONS, partitions, wall_clock_ms
 

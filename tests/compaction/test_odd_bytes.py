@@ -26,7 +26,7 @@ from sidecar.logformat.legacy import build_legacy_message
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.logformat.records import Record, build_batch
 from sidecar.model import PartName
-from sidecar.pipeline.log_check import ExpectedLog, check_log
+from sidecar.segment.log_check import ExpectedLog, check_log
 from tests.compaction.engine import as_input, compact
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.values import ReferenceSegment

@@ -10,7 +10,7 @@ from sidecar.errors import CorruptFile
 from sidecar.pipeline.compaction import survey as surveying
 from sidecar.pipeline.compaction.directory import named_partition
 from sidecar.pipeline.compaction.survey import survey
-from sidecar.pipeline.snapshots.jobs import Forgetting
+from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.directories import tree
 from tests.compaction.test_many_partitions import broken
 from tests.golden import VERSIONS, partitions

@@ -15,7 +15,7 @@ from sidecar.logformat.record import Record
 from sidecar.pipeline.compaction.directory import forecast, named_partition
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.other_winners import KeptRecord, OtherWinners, Pairing
-from sidecar.pipeline.snapshots.jobs import Forgetting
+from sidecar.snapshots.jobs import Forgetting
 from tests.cli.running import in_this_process
 from tests.compaction.directories import DAY_MS, HASH_KEY, compacted
 from tests.compaction.partitions import partition_in

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sidecar import daemon
+from sidecar import daemon, reload
 from sidecar.clock import ManualClock
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.metrics import Metrics
-from sidecar.pipeline import reload, round_loop
+from sidecar.pipeline import round_loop
 from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.pipeline.rounds import Rounds
 from sidecar.reporting import health_reporter

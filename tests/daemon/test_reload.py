@@ -15,9 +15,10 @@ import pytest
 from sidecar.config import Settings
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import SidecarError
+from sidecar.host import process_store
 from sidecar.http.status_json import status_json
 from sidecar.metrics import MeteredStore
-from sidecar.pipeline import process_store, round_loop
+from sidecar.pipeline import round_loop
 from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.tools import Policy, Tools

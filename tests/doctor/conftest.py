@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import SystemClock
-from sidecar.pipeline.doctor import store as store_area
+from sidecar.doctor import store as store_area
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 

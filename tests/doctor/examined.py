@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.config import Settings
-from sidecar.pipeline.doctor.findings import Finding, Report, Verdict
+from sidecar.doctor.findings import Finding, Report, Verdict
 
 
 def settings_for(log_dir: Path, **sections: Any) -> Settings:

@@ -12,9 +12,9 @@ import pytest
 
 from sidecar.broker import live_facts
 from sidecar.clock import SystemClock
-from sidecar.pipeline.doctor import log_dirs
-from sidecar.pipeline.doctor.doctor import doctor
-from sidecar.pipeline.doctor.findings import Area, Finding, Verdict
+from sidecar.doctor import log_dirs
+from sidecar.doctor.doctor import doctor
+from sidecar.doctor.findings import Area, Finding, Verdict
 from tests.cli import unprivileged
 from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.pipeline import memory_limit
-from sidecar.pipeline.doctor import machine
-from sidecar.pipeline.doctor.doctor import doctor
-from sidecar.pipeline.doctor.findings import Area, Verdict
+from sidecar.doctor import machine
+from sidecar.doctor.doctor import doctor
+from sidecar.doctor.findings import Area, Verdict
+from sidecar.host import memory_limit
 from tests.doctor.examined import found_in, settings_for, troubles
 
 

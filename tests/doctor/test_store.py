@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from sidecar.clock import SystemClock
+from sidecar.doctor import store as doctor_store
+from sidecar.doctor.bucket import bucket_rules
+from sidecar.doctor.doctor import doctor
+from sidecar.doctor.findings import Area, Outcome, Verdict
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.pipeline.doctor import store as doctor_store
-from sidecar.pipeline.doctor.bucket import bucket_rules
-from sidecar.pipeline.doctor.doctor import doctor
-from sidecar.pipeline.doctor.findings import Area, Outcome, Verdict
 from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sidecar.config import load_settings
-from sidecar.pipeline.doctor.machine import memory_needed_bytes
+from sidecar.doctor.machine import memory_needed_bytes
 from sidecar.ports import MIB
 from tests.helm.charts import NEEDED, HelmFailed, rendered
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sidecar.config import CompactionSettings, load_settings
-from sidecar.pipeline.doctor.machine import work_needed_bytes
+from sidecar.doctor.machine import work_needed_bytes
 from sidecar.ports import MIB
 from tests.helm.charts import NEEDED, HelmFailed, rendered
 

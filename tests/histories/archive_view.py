@@ -12,9 +12,9 @@ from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.decoded import DecodedBatch
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from sidecar.pipeline.commit_log import CommitLog
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.findings import Finding

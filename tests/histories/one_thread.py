@@ -8,7 +8,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from sidecar.pipeline import commit_log, process_store
+from sidecar.commits import commit_log
+from sidecar.host import process_store
 from sidecar.ports import ObjectStore
 
 CHECKPOINT_EVERY = 4

@@ -15,17 +15,17 @@ from sidecar.config import CompactionSettings
 from sidecar.config import Settings as RunSettings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.journal import Journal
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.wait_reason import NotLeader
-from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.held_files import HeldFiles
-from sidecar.pipeline.journal import Journal
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds

@@ -20,11 +20,12 @@ from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer, decode_commit
 from sidecar.archive.keys import checkpoint_key, commit_key
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_window import ORPHAN_MS
+from sidecar.commits.put_once import proves_not_committed
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.archive_undo import undo_compaction
@@ -32,13 +33,12 @@ from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.look import Look
 from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.put_once import proves_not_committed
-from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, restore
-from sidecar.pipeline.verify import verify_partition
-from sidecar.pipeline.verify_segment import ProblemKind
 from sidecar.randomness import SeededRandomness
+from sidecar.restore.request import LeaderEpochMode, RestoreRequest
+from sidecar.restore.restore import RestoreReport, restore
 from sidecar.store_settings import StoreSettings
+from sidecar.verify.segments import ProblemKind
+from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView, committed_in, producers_in
 from tests.histories.broker import CLUSTER_ID, PARTITION, TOPIC, TOPIC_ID, BrokerPartition

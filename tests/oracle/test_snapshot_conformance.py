@@ -15,11 +15,11 @@ import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.pipeline.snapshots.check import Result, check
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import rebuild
-from sidecar.pipeline.snapshots.targets import find_targets
+from sidecar.snapshots.check import Result, check
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.targets import find_targets
 from tests.golden import VERSIONS, partitions
 from tests.oracle import Oracle
 from tests.oracle.log_shape import CLEANER, REPLAY

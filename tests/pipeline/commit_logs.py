@@ -5,7 +5,7 @@ from __future__ import annotations
 from sidecar.archive.actions import Add
 from sidecar.archive.keys import below, checkpoint_key, commit_key
 from sidecar.archive.state import PartitionState
-from sidecar.pipeline.commit_log import CommitLog
+from sidecar.commits.commit_log import CommitLog
 from tests.archive.builders import LINEAGE, WRITER, a_segment
 from tests.fakes.memory_store import MemoryStore
 

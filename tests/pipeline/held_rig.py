@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sidecar.errors import StoreUnavailable
-from sidecar.pipeline.held_files import HeldFiles
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from tests.fakes.memory_store import MemoryStore

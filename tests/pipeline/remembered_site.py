@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sidecar.archive.keys import COMMITS
 from sidecar.clock import ManualClock
+from sidecar.host.archive_cache import ArchiveMemory
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.pipeline.archive_memory import ArchiveMemory
 from sidecar.pipeline.rounds import RoundReport
 from sidecar.pipeline.tools import Tools
 from tests.fakes.memory_store import MemoryStore

@@ -13,15 +13,15 @@ from typing import Any
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import Clock, ManualClock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_all_lineages
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.journal import Journal
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import DomainEvent
-from sidecar.pipeline.archive_memory import ArchiveMemory
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.held_files import HeldFiles
-from sidecar.pipeline.journal import Journal
-from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds

@@ -11,10 +11,10 @@ import pytest
 
 from sidecar.archive.keys import below
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import SidecarError, StoreUnavailable
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.commit_window import COMMIT_WITHIN_MS
 from sidecar.pipeline.compaction import archive_compactor
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction

@@ -8,9 +8,9 @@ import pytest
 
 from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.state import PartitionState
+from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_bundle import table_at_end
 from sidecar.pipeline.compaction.archive_plan import plan_archive
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction

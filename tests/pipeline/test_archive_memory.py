@@ -17,13 +17,13 @@ from sidecar.archive.actions import AdoptTopicId, Clean, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.keys import NO_TOPIC_ID
+from sidecar.commits.commit_log import CommitLog
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import CorruptFile, LineageUnknown
+from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.host.journal import Attempt
 from sidecar.logformat.batches import scan_file
-from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from tests.pipeline.remembered_site import KEYS, NAME, PARTITION, Site
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, rounds_over, status_of

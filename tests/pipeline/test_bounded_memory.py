@@ -14,15 +14,15 @@ from sidecar.archive.actions import Add, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import SPARED_MIN, CommitLog
 from sidecar.errors import SettingsError, StagingFull
+from sidecar.host.archive_cache import SEGMENTS_KEPT
+from sidecar.host.journal import Attempt
 from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
-from sidecar.pipeline.archive_memory import SEGMENTS_KEPT
-from sidecar.pipeline.commit_log import SPARED_MIN, CommitLog
-from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.recovery import settle_attempts
-from sidecar.pipeline.verify import verify_partition
 from sidecar.storage.probe_folder import PROBE_FOLDER
+from sidecar.verify.verify import verify_partition
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden

@@ -14,13 +14,13 @@ from sidecar.archive.keys import below, checkpoint_key
 from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
+from sidecar.commits import stored_commits
+from sidecar.commits.lineages import find_all_lineages, find_lineages
+from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import (
     CorruptFile,
 )
 from sidecar.model import ObjectKey
-from sidecar.pipeline import stored_commits
-from sidecar.pipeline.lineages import find_all_lineages, find_lineages
-from sidecar.pipeline.stored_commits import StoredCommits
 from tests.archive.builders import CLUSTER_ID, LINEAGE, NAMELESS, PARTITION, a_commit, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.commit_logs import CHECKPOINT_9, CHECKPOINT_19, ROOT, a_log, filled, key_of

@@ -11,6 +11,8 @@ from sidecar.archive.actions import Add, AdoptTopicId, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitConflict, CommitLog
+from sidecar.commits.put_once import SETTLE_S_PATIENT, proves_not_committed
 from sidecar.errors import (
     CommitRefused,
     CorruptFile,
@@ -29,8 +31,6 @@ from sidecar.errors import (
     StoreUnsafe,
 )
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
-from sidecar.pipeline.put_once import SETTLE_S_PATIENT, proves_not_committed
 from tests.archive.builders import LINEAGE, NAMELESS, WRITER, a_segment
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.commit_logs import CHECKPOINT_9, ROOT, a_log, filled, key_of

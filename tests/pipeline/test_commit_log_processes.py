@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from sidecar.clock import SystemClock
-from sidecar.pipeline.commit_log import CommitLog
+from sidecar.commits.commit_log import CommitLog
 from sidecar.storage.directory_store import DirectoryStore
 from tests.archive.builders import LINEAGE
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from sidecar.archive.actions import Add
 from sidecar.archive.commit import Writer
 from sidecar.clock import SystemClock
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
+from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.storage.directory_store import DirectoryStore
 from tests.archive.builders import LINEAGE, a_segment
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from sidecar.archive.actions import Add
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.errors import (
     OutcomeUnknown,
     StoreError,
 )
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from tests.archive.builders import WRITER, a_segment
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.commit_logs import ROOT, a_log

@@ -11,20 +11,20 @@ import pytest
 from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.commit_window import COMMIT_WITHIN_MS, ORPHAN_MS, UNASKED_MS, UploadExpired
+from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.commit_window import COMMIT_WITHIN_MS, ORPHAN_MS, UNASKED_MS, UploadExpired
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.garbage import collect_garbage
-from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.pipeline.tools import Tools
-from sidecar.pipeline.verify import verify_archive
 from sidecar.storage.probe_folder import PROBE_FOLDER
+from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import SETTINGS, WRITER, archived, compact_one, only_state, use
 from tests.pipeline.rig import archive, copy_partitions, set_aside_last, tools_for

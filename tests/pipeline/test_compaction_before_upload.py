@@ -19,9 +19,9 @@ from sidecar.clock import ManualClock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
+from sidecar.host import process_store
 from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
-from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction import group_compactor, stages
 from sidecar.pipeline.compaction.directory import compact_directory
 from sidecar.pipeline.compaction.engines import LocalEngines
@@ -29,11 +29,11 @@ from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
 from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.rounds import Rounds
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.verify import verify_archive
+from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
+from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, rig, rounds_scan
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, tools_for

@@ -11,13 +11,13 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction_strategy import Strategy
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.legacy import build_legacy_message
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.look import Look
 from sidecar.pipeline.compaction.policy import Assessment, Trigger
 from sidecar.pipeline.compaction.waiting_list import LedPartition

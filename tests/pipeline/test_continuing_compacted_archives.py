@@ -11,7 +11,7 @@ from sidecar.archive.commit import Writer
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.verify import verify_archive
+from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.archives import compactor, only_state, use

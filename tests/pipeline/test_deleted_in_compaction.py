@@ -12,6 +12,7 @@ import pytest
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.config import CompactionPolicy, Settings
@@ -19,7 +20,6 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.archive_request import CompactionRequest

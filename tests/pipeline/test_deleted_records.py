@@ -12,17 +12,19 @@ from structlog.testing import capture_logs
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.commits import commit_log
+from sidecar.commits.commit_log import CommitLog
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
+from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveMemory
 from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline import batch_search, commit_log, log_starts
-from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
-from sidecar.pipeline.commit_log import CommitLog
+from sidecar.pipeline import log_starts
 from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.ports import PartitionFacts
+from sidecar.segment import batch_search
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, set_aside_last, tools_for

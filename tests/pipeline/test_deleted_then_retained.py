@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
-from sidecar.pipeline.commit_log import CommitConflict
+from sidecar.commits.commit_log import CommitConflict
 from sidecar.pipeline.meanwhile import Busy
 from sidecar.pipeline.partition_turn import PartitionTurn
 from tests.pipeline.rig import archived_states, ranges

@@ -14,7 +14,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.records import Record, build_batch, build_marker
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.model import PartName
-from sidecar.pipeline.verify import verify_archive
+from sidecar.verify.verify import verify_archive
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import compact_one, log_of, only_state, parts_of, records_of, reference_logs, use

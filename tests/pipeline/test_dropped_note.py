@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.pipeline.dropped_producers import NAME, dropped_below, dropped_note, dropped_producers
+from sidecar.segment.dropped_producers import NAME, dropped_below, dropped_note, dropped_producers
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import below, checkpoint_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog, StateId, state_id
+from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.pipeline import garbage
-from sidecar.pipeline.commit_log import CommitLog, StateId, state_id
-from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.stored_parts import STAGING
 from sidecar.pipeline.garbage import (
@@ -30,11 +30,11 @@ from sidecar.pipeline.garbage import (
     collect_parts,
     orphaned_until_ms,
 )
-from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import UnfinishedUpload
 from sidecar.storage.probe_folder import remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.storage.unfinished import list_uploads
+from sidecar.verify.verify import verify_archive
 from tests.archive.builders import a_segment, an_id
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, only_state, use

@@ -15,14 +15,14 @@ from sidecar.archive.actions import Add
 from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.commits import commit_log
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.records import Record
 from sidecar.model import PartitionFiles
-from sidecar.pipeline import commit_log
 from sidecar.pipeline.compaction import before_upload
 from sidecar.pipeline.rounds import Rounds
-from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import PartitionFacts
+from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.archives import log_of, only_state
 from tests.pipeline.before_upload_rig import Rig, rig, rounds_scan

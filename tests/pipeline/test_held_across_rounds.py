@@ -13,8 +13,8 @@ from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile, StoreUnavailable
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.model import PartName
-from sidecar.pipeline.held_files import HeldFiles
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS
 from tests.pipeline.before_upload_rig import rig as before_upload_rig

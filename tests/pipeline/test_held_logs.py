@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.host.listed_files import identity_of
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Wait, WaitReason
-from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.sources import identity_of
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy

@@ -17,11 +17,11 @@ from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.discovery.scan import ScanResult
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.http.status_json import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import BrokerAway, Wait, render
-from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.held_tail import HOLD_MS
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.ports import PartitionFacts

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import SettingsError, StoreError
+from sidecar.host.journal import Journal
 from sidecar.metrics import Metrics
-from sidecar.pipeline.journal import Journal
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
 

@@ -16,12 +16,13 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, checkpoint_key, indexes_key, log_key
 from sidecar.archive.state import CommitId, PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
+from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.commit_window import ORPHAN_MS
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.archive_plan import plan_archive
@@ -33,7 +34,6 @@ from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.compaction.look import Look
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import Collected, collect_garbage
-from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from tests.archive.builders import an_id

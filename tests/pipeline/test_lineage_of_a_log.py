@@ -154,7 +154,7 @@ def test_a_directory_is_known_by_its_birth_or_by_the_segment_that_was_active(
     store, directory = MemoryStore(), log_dir / PARTITION
     (directory / METADATA).unlink()
     third = rolled_ranges(original.parent, PARTITION)[2]
-    monkeypatch.setattr("sidecar.pipeline.source_mark.birth_ns", lambda *_: births_ns[0])
+    monkeypatch.setattr("sidecar.host.log_dir_fingerprint.birth_ns", lambda *_: births_ns[0])
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         assert archive(tools, log_dir).errors == []
     remove_offsets(directory, lambda offset: offset >= third[1])
@@ -163,7 +163,7 @@ def test_a_directory_is_known_by_its_birth_or_by_the_segment_that_was_active(
             is_new = not is_active_kept or not (directory / file.name).exists()
             shutil.copy2(file, made := directory / (f"{file.name}.new" if is_new else file.name))
             made.replace(directory / file.name)
-    monkeypatch.setattr("sidecar.pipeline.source_mark.birth_ns", lambda *_: births_ns[1])
+    monkeypatch.setattr("sidecar.host.log_dir_fingerprint.birth_ns", lambda *_: births_ns[1])
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         errors = archive(tools, log_dir).errors
     assert [type(error) for error in errors] == ([] if continues else [LineageUnknown])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.archive.keys import COMMITS, below
-from sidecar.pipeline.commit_log import CommitLog
+from sidecar.commits.commit_log import CommitLog
 from sidecar.ports import LISTED_AT_FIRST
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.commit_logs import ROOT, a_log, filled, key_of

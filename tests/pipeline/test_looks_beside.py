@@ -13,8 +13,8 @@ from sidecar.archive.actions import LossReason
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import PartitionError
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 from tests.pipeline.rig import archived_states, ranges, remove_offsets, status_of

@@ -17,12 +17,12 @@ from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import CoverageHole, SegmentChanged, StoreUnavailable
+from sidecar.host.listed_files import ensure_unchanged
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
-from sidecar.pipeline.batch_search import cut_segment
-from sidecar.pipeline.sources import ensure_unchanged
-from sidecar.pipeline.verify import verify_partition
+from sidecar.segment.batch_search import cut_segment
+from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.archives import parts_of

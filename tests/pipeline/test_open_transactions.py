@@ -16,7 +16,7 @@ from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.pipeline.preparing import prepare_segment
-from sidecar.pipeline.transactions import OpenTransactions, look_ahead, undecided_transactions
+from sidecar.segment.open_transactions import OpenTransactions, look_ahead, undecided_transactions
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,
@@ -137,7 +137,7 @@ def test_looking_ahead_bit_by_bit_finds_what_a_look_from_the_beginning_finds(
         assert segment.snapshot is not None
         table = ProducerTable.from_snapshot(segment.end_offset, segment.snapshot.path.read_bytes())
         waiting: OpenTransactions | None = undecided_transactions(files, segment, table, segment.end_offset)
-        monkeypatch.setattr("sidecar.pipeline.transactions.scan_file", noted)
+        monkeypatch.setattr("sidecar.segment.open_transactions.scan_file", noted)
         for stable_end in range(segment.end_offset, 1172, 7):
             if waiting is None:
                 break

@@ -14,10 +14,10 @@ from sidecar.clock import ManualClock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
 from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
-from sidecar.pipeline.batch_search import batch_crc, cut_segment
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
-from sidecar.pipeline.producer_snapshot import KnownState
-from sidecar.pipeline.verify import verify_partition
+from sidecar.segment.batch_search import batch_crc, cut_segment
+from sidecar.segment.producer_snapshot import KnownState
+from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,

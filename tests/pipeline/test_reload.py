@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import structlog
 
+from sidecar import reload
 from sidecar.clock import ManualClock
 from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings, load_settings
+from sidecar.doctor.machine import memory_needed_bytes
+from sidecar.host import cpu_limit
 from sidecar.http.page.rendering import StatusPage
 from sidecar.metrics import Metrics
-from sidecar.pipeline import cpu_limit, reload
-from sidecar.pipeline.doctor.machine import memory_needed_bytes
-from sidecar.pipeline.reload import SettingsReload
+from sidecar.reload import SettingsReload
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 

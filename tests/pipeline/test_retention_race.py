@@ -11,8 +11,8 @@ import pytest
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SegmentChanged
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.retention_race import deletion_deadline_ms, growth_bytes_per_ms, largest_timestamp_ms

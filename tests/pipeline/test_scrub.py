@@ -12,12 +12,12 @@ import pytest
 from sidecar.archive.keys import below
 from sidecar.clock import SystemClock
 from sidecar.errors import StoreUnavailable
-from sidecar.pipeline import scrub, verify
-from sidecar.pipeline.scrub import ChecksOnEngine, ScrubTask
-from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import ObjectStore
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
+from sidecar.verify import scrub, verify
+from sidecar.verify.scrub import ChecksOnEngine, ScrubTask
+from sidecar.verify.verify import verify_archive
 from tests.archive.example import FIRST, LINEAGE, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 

@@ -14,9 +14,9 @@ import pytest
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import PartitionError
+from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
-from sidecar.pipeline.journal import Attempt
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_turn import PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan

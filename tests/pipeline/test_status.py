@@ -8,10 +8,10 @@ import pytest
 
 from sidecar.archive.actions import Add
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage, below, commit_key
+from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.status import archive_status
-from sidecar.pipeline.verify import verify_archive
+from sidecar.verify.status import archive_status
+from sidecar.verify.verify import verify_archive
 from tests.archive.builders import a_segment
 from tests.archive.example import FIRST, LINEAGE, SECOND, WRITER, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore

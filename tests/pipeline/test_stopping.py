@@ -13,8 +13,8 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import Fenced, PartitionError
-from sidecar.pipeline.commit_log import CommitLog
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import structlog
 
+from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
 from sidecar.config import CompactionSettings
+from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveMemory
 from sidecar.logformat.records import Record, build_batch
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.archive_memory import SEGMENTS_KEPT, ArchiveMemory
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.policy_rules import strategy_refusal
 from sidecar.pipeline.compaction.raw_uploads import RawReason

@@ -22,24 +22,24 @@ from sidecar.archive.replacement import (
 )
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits import commit_log
+from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied
 from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.pipeline import commit_log
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.compaction import archive_undo
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.archive_undo import Undone, undo_compaction
 from sidecar.pipeline.compaction.look import Look
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import Collected, collect_garbage
-from sidecar.pipeline.restore.request import LeaderEpochMode
-from sidecar.pipeline.status import archive_status, undo_until_ms
-from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import ObjectFacts
 from sidecar.randomness import SeededRandomness
+from sidecar.restore.request import LeaderEpochMode
+from sidecar.verify.status import archive_status, undo_until_ms
+from sidecar.verify.verify import verify_archive
 from tests.archive.builders import a_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, compactor, only_state, use

@@ -22,7 +22,7 @@ from sidecar.errors import (
     StoreUnsafe,
 )
 from sidecar.model import ObjectKey
-from sidecar.pipeline.verify import verify_partition
+from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.archives import NOW_MS, archived, compact_one, only_state, sound, use

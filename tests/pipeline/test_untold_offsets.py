@@ -12,8 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.host.archive_cache import ArchiveMemory
 from sidecar.model import TopicPartition
-from sidecar.pipeline.archive_memory import ArchiveMemory
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 from tests.pipeline.test_seen_offsets import NAME, Away, Site, roll_and_delete, site

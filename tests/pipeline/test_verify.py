@@ -18,11 +18,11 @@ from sidecar.archive.keys import below, checkpoint_key, commit_key, indexes_key,
 from sidecar.archive.state import PartitionState
 from sidecar.archive.strict_json import canonical
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.verify import PartitionVerification, SegmentState, verify_archive, verify_partition
 from sidecar.ports import UnfinishedUpload
+from sidecar.verify.verify import PartitionVerification, SegmentState, verify_archive, verify_partition
 from tests.archive.builders import an_id
 from tests.archive.example import (
     FIRST,
@@ -418,7 +418,7 @@ def test_every_partition_of_an_archive_is_verified() -> None:
 
 
 def test_a_deep_check_of_a_larger_log_reads_it_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.pipeline.log_check.WINDOW_BYTES", 4096)
+    monkeypatch.setattr("sidecar.segment.log_check.WINDOW_BYTES", 4096)
     bundle = a_bundle(0, 2000, [a_batch(offset, 10) for offset in range(0, 2000, 10)], [(0, 0)])
     store = committed(bundle)
     store.calls.clear()

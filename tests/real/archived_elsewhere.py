@@ -7,7 +7,7 @@ from pathlib import Path
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.keys import below
 from sidecar.model import PartName
-from sidecar.pipeline.dropped_producers import dropped_below
+from sidecar.segment.dropped_producers import dropped_below
 from tests.pipeline.rig import archived_states
 from tests.real.product import run_program, s3_settings, store_of
 from tests.servers.versitygw import VersityGateway

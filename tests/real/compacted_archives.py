@@ -11,7 +11,7 @@ from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.record import Record
 from sidecar.logformat.records import read_records
 from sidecar.model import ObjectKey
-from sidecar.pipeline.verify import verify_partition
+from sidecar.verify.verify import verify_partition
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.real.product import store_of

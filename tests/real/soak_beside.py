@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import SystemClock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_all_lineages
 from sidecar.model import TopicPartition
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.lineages import find_all_lineages
 from sidecar.ports import ObjectStore
 from tests.real.daemon import Daemon
 from tests.real.leaders import leaders

@@ -18,8 +18,8 @@ from sidecar.archive.state import PartitionState
 from sidecar.broker.inspection import LiveProducer
 from sidecar.clock import SystemClock
 from sidecar.model import ObjectKey, PartName, TopicPartition
-from sidecar.pipeline.verify import verify_partition
 from sidecar.ports import ObjectStore
+from sidecar.verify.verify import verify_partition
 from tests.oracle import Oracle
 from tests.pipeline.rig import ranges
 from tests.real.daemon import Daemon

@@ -13,8 +13,8 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
 from sidecar.model import ObjectKey
-from sidecar.pipeline.verify import verify_archive
 from sidecar.ports import ObjectStore
+from sidecar.verify.verify import verify_archive
 from tests.golden import split_dumps, wall_clock_ms
 from tests.pipeline.archives import reference_logs_of
 from tests.pipeline.rig import archived_states, copy_partitions

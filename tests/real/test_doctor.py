@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from sidecar.config import Settings
-from sidecar.pipeline.doctor import store as store_area
-from sidecar.pipeline.doctor.doctor import doctor
-from sidecar.pipeline.doctor.findings import Area, Report, Verdict
+from sidecar.doctor import store as store_area
+from sidecar.doctor.doctor import doctor
+from sidecar.doctor.findings import Area, Report, Verdict
 from tests.cli.running import command, environment
 from tests.doctor.examined import found_in, troubles
 from tests.golden import golden

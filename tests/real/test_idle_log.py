@@ -16,10 +16,10 @@ from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.host.pinned_files import HeldFiles
 from sidecar.http.status_json import status_json
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.configured_facts import open_facts
-from sidecar.pipeline.held_files import HeldFiles
 from sidecar.pipeline.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, ranges, status_of, tools_for

@@ -20,8 +20,8 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import CLEANER_CHECKPOINT
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition as Partition
-from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
-from sidecar.pipeline.restore.restore import restore
+from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
+from sidecar.restore.restore import restore
 from tests.golden import golden, golden_copy, manifest
 from tests.pipeline.rig import archived_states
 from tests.real.archived_elsewhere import assert_goes_on_without_producers

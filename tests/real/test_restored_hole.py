@@ -12,8 +12,8 @@ from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT, PARTITION_METADATA
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition
-from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
-from sidecar.pipeline.restore.restore import restore
+from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
+from sidecar.restore.restore import restore
 from tests.real.reading_back import reads
 from tests.real.topics import create_topic, set_topic, wait_until
 from tests.restore.hole_log import COMMITTED, COMMITTED_OFFSET, END, KEY, archived_with_hole

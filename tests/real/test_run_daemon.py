@@ -18,7 +18,7 @@ import pytest
 from benchmarks.segments import MIB, write_log_dir
 from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey
-from sidecar.pipeline.verify import verify_partition
+from sidecar.verify.verify import verify_partition
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import FAST, Daemon, GrowingLog, eventually, now_s

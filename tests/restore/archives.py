@@ -11,14 +11,14 @@ from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.headers import BatchFlag
 from sidecar.logformat.records import Record, read_records
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.restore.outcome import PartitionOutcome
-from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
-from sidecar.pipeline.restore.restore import restore
 from sidecar.ports import ObjectStore
+from sidecar.restore.outcome import PartitionOutcome
+from sidecar.restore.request import LeaderEpochMode, RestoreRequest
+from sidecar.restore.restore import restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, manifest
 from tests.pipeline.rig import archive, archived_states, tools_for

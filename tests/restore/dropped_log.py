@@ -9,8 +9,8 @@ from pathlib import Path
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_file
-from sidecar.pipeline.dropped_producers import dropped_below
-from sidecar.pipeline.restore.request import ProducerStateMode
+from sidecar.restore.request import ProducerStateMode
+from sidecar.segment.dropped_producers import dropped_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states

@@ -13,10 +13,10 @@ from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT
 from sidecar.logformat.record import Record
 from sidecar.model import TopicPartition
-from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.restore import restore
 from sidecar.pipeline.seams import cleaner_was_here
-from sidecar.pipeline.snapshots.disk_partition import DiskPartition
+from sidecar.restore.request import RestoreRequest
+from sidecar.restore.restore import restore
+from sidecar.snapshots.disk_partition import DiskPartition
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 from tests.restore.archives import CLOCK, golden_topic_id, own_log_dir
@@ -54,7 +54,7 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
     request = RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders"))
     if interrupted:
         with monkeypatch.context() as patch:
-            patch.setattr("sidecar.pipeline.restore.running.Run.finish", _killed)
+            patch.setattr("sidecar.restore.running.Run.finish", _killed)
             with pytest.raises(KeyboardInterrupt):
                 restore(store, CLOCK, request)
     report = restore(store, CLOCK, request)

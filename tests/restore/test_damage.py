@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.errors import StoreError, StoreUnavailable
-from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, restore
+from sidecar.restore.request import RestoreRequest
+from sidecar.restore.restore import RestoreReport, restore
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
 

@@ -9,11 +9,11 @@ import pytest
 
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.commit import Writer
+from sidecar.commits.commit_log import CommitLog
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.model import TopicPartition
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.restore.request import DeletedRecordsMode
+from sidecar.restore.request import DeletedRecordsMode
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states

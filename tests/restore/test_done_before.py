@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from sidecar.errors import SettingsError
-from sidecar.pipeline.restore.request import (
+from sidecar.restore.request import (
     DeletedRecordsMode,
     LeaderEpochMode,
     OpenTransactionMode,
     ProducerStateMode,
     RestoreRequest,
 )
-from sidecar.pipeline.restore.restore import RestoreReport, restore
-from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
+from sidecar.restore.restore import RestoreReport, restore
+from sidecar.snapshots.log_dir_lock import LogDirRefused
 from tests.fakes.memory_store import MemoryStore
 from tests.restore.archives import CLOCK, archived, files_of, golden_topic_id, other_log_dir, own_log_dir
 from tests.restore.test_damage import segment_keys

@@ -11,13 +11,13 @@ from producer_state.snapshot import read_snapshot
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.clock import SystemClock
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.pipeline.dropped_producers import NAME
-from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
-from sidecar.pipeline.snapshots.check import check
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import rebuild
-from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.segment.dropped_producers import NAME
+from sidecar.snapshots.check import check
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.targets import Targets, archive_targets, find_targets
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore

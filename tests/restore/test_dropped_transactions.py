@@ -11,7 +11,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.model import PartName
-from sidecar.pipeline.restore.request import OpenTransactionMode, ProducerStateMode
+from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.archives import compact_one, only_state, parts_of, records_of, sound, use

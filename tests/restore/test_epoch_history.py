@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT
-from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode
+from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import PartitionError
-from sidecar.pipeline.restore.cutting import keep_only
-from sidecar.pipeline.restore.in_place import bytes_at, put_at
-from sidecar.pipeline.restore.staging import new_file
+from sidecar.restore.cutting import keep_only
+from sidecar.restore.in_place import bytes_at, put_at
+from sidecar.restore.staging import new_file
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from sidecar.cli.restore_report import as_json, show
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
-from sidecar.pipeline.restore.cluster import TargetCluster
-from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restore
+from sidecar.restore.cluster import TargetCluster
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
+from sidecar.restore.restore import RestoreReport, plan_restore, restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import manifest
 from tests.restore.archives import CLOCK, archived, golden_topic_id, other_log_dir, own_log_dir, restored

@@ -15,9 +15,9 @@ import pytest
 
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.pipeline.restore import fetching
-from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
-from sidecar.pipeline.restore.restore import restore
+from sidecar.restore import fetching
+from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
+from sidecar.restore.restore import restore
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
@@ -120,7 +120,7 @@ def test_another_wish_fetches_anew_what_differs(expected: dict[str, dict[str, by
     for options in ({"leader_epochs": LeaderEpochMode.FLATTEN}, {}):
         store = archived()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sidecar.pipeline.restore.running.Run.finish", _killed)
+            patch.setattr("sidecar.restore.running.Run.finish", _killed)
             with pytest.raises(Killed):
                 restore(store, CLOCK, request_for(log_dir, **options))
         assert store.calls["stream"] == SEGMENTS
@@ -144,7 +144,7 @@ def test_markers_of_a_run_that_was_to_abort_leave_nothing_behind(end_offset: int
         options = {"partitions": (0,), "offset_range": (0, end_offset)}
         for wish in wishes:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("sidecar.pipeline.restore.running.Run.swap_in", _killed)
+                patch.setattr("sidecar.restore.running.Run.swap_in", _killed)
                 with pytest.raises(Killed):
                     restore(store, CLOCK, request_for(log_dir, open_transactions=wish, **options))
         (outcome,) = restore(store, CLOCK, request_for(log_dir, **options)).outcomes

@@ -11,6 +11,7 @@ from producer_state.table import ProducerTable
 from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer
 from sidecar.cli.restore_report import show
+from sidecar.commits.commit_log import CommitLog
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import (
@@ -21,11 +22,10 @@ from sidecar.logformat.names import (
 )
 from sidecar.logformat.records import read_records
 from sidecar.model import TopicPartition
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.restore.outcome import PartitionOutcome
-from sidecar.pipeline.restore.request import OpenTransactionMode, RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restore
-from sidecar.pipeline.restore.running import Run
+from sidecar.restore.outcome import PartitionOutcome
+from sidecar.restore.request import OpenTransactionMode, RestoreRequest
+from sidecar.restore.restore import RestoreReport, plan_restore, restore
+from sidecar.restore.running import Run
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, tools_for

@@ -12,9 +12,9 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT
 from sidecar.logformat.record import Record
 from sidecar.logformat.records import read_records
-from sidecar.pipeline.restore.request import LeaderEpochMode, OpenTransactionMode
-from sidecar.pipeline.restore.running import Run
-from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
+from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
+from sidecar.restore.running import Run
+from sidecar.snapshots.log_dir_lock import LogDirRefused
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, ranges, tools_for

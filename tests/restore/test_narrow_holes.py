@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sidecar.errors import PartitionError
-from sidecar.pipeline.restore.request import LeaderEpochMode, RestoreRequest
-from sidecar.pipeline.restore.restore import plan_restore
+from sidecar.restore.request import LeaderEpochMode, RestoreRequest
+from sidecar.restore.restore import plan_restore
 from tests.restore.archives import CLOCK, own_log_dir, restored
 from tests.restore.hole_log import TOPIC_ID, archived_with_hole, archived_with_narrow_hole
 

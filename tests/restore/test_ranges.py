@@ -21,9 +21,9 @@ from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.logformat.records import read_records
 from sidecar.model import TopicPartition
-from sidecar.pipeline.restore.request import OPEN_END
-from sidecar.pipeline.restore.restore import RestoreReport
-from sidecar.pipeline.restore.running import Run
+from sidecar.restore.request import OPEN_END
+from sidecar.restore.restore import RestoreReport
+from sidecar.restore.running import Run
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import archived, batches_of, files_of, lose, other_log_dir, own_log_dir, restored

@@ -19,8 +19,8 @@ from sidecar.logformat.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from sidecar.logformat.partition_metadata import write_partition_metadata
-from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
-from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.snapshots.log_dir_lock import LogDirRefused
 from tests.golden import golden, manifest
 from tests.restore.archives import archived, files_of, golden_topic_id, other_log_dir, own_log_dir, restored
 

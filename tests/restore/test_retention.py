@@ -10,12 +10,12 @@ import pytest
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore_report import as_json, show
 from sidecar.clock import ManualClock
-from sidecar.pipeline.backfill import Progress
-from sidecar.pipeline.restore.cluster import TargetCluster
-from sidecar.pipeline.restore.plan import PartitionPlan, SegmentPlan, plan_partition
-from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restore
-from sidecar.pipeline.restore.retention import Foretold, RetentionLoss, deleted_at_start, foretold
+from sidecar.reporting.progress import Progress
+from sidecar.restore.cluster import TargetCluster
+from sidecar.restore.plan import PartitionPlan, SegmentPlan, plan_partition
+from sidecar.restore.request import RestoreRequest
+from sidecar.restore.restore import RestoreReport, plan_restore, restore
+from sidecar.restore.retention import Foretold, RetentionLoss, deleted_at_start, foretold
 from sidecar.topic_policy import TopicPolicy
 from tests.golden import manifest
 from tests.pipeline.rig import archived_states

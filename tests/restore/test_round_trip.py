@@ -16,14 +16,14 @@ from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.model import TopicPartition
-from sidecar.pipeline.restore.request import (
+from sidecar.restore.request import (
     DeletedRecordsMode,
     LeaderEpochMode,
     OpenTransactionMode,
     ProducerStateMode,
     RestoreRequest,
 )
-from sidecar.pipeline.restore.restore import plan_restore, restore
+from sidecar.restore.restore import plan_restore, restore
 from tests.golden import VERSIONS, golden, manifest
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import (
@@ -121,7 +121,7 @@ def test_flattened_epochs_change_these_four_bytes_and_no_others(tmp_path: Path) 
 
 
 def test_large_segments_are_flattened_window_by_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.pipeline.restore.flattening._WINDOW_BYTES", 700)
+    monkeypatch.setattr("sidecar.restore.flattening._WINDOW_BYTES", 700)
     log_dir = other_log_dir(tmp_path)
     restored(archived(), log_dir, "orders", topic_id="8OyGp8_jQ0iBuez4VPrvCg")
     assert {batch.leader_epoch for batch in batches_of(log_dir / "orders-0")} == {0}

@@ -11,9 +11,9 @@ import pytest
 
 from sidecar.broker.connection import BrokerConnection
 from sidecar.errors import LineageUnknown, SettingsError, SidecarError
-from sidecar.pipeline.restore.cluster import TargetCluster, ask_cluster
-from sidecar.pipeline.restore.decisions import Decisions
-from sidecar.pipeline.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.restore.cluster import TargetCluster, ask_cluster
+from sidecar.restore.decisions import Decisions
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from tests.golden import manifest
 from tests.restore.archives import archived, golden_topic_id, other_log_dir, own_log_dir, restored
 from tests.restore.test_refusals import OTHER_ID, new_topic

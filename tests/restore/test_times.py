@@ -11,11 +11,11 @@ import pytest
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore_report import show
 from sidecar.errors import SettingsError
-from sidecar.pipeline.restore.first_batch import refuse_time_before_all
-from sidecar.pipeline.restore.outcome import PartitionOutcome
-from sidecar.pipeline.restore.plan import PartitionPlan, SegmentPlan
-from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.restore import plan_restore, restore
+from sidecar.restore.first_batch import refuse_time_before_all
+from sidecar.restore.outcome import PartitionOutcome
+from sidecar.restore.plan import PartitionPlan, SegmentPlan
+from sidecar.restore.request import RestoreRequest
+from sidecar.restore.restore import plan_restore, restore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, own_log_dir, restored

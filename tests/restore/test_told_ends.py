@@ -8,9 +8,9 @@ import pytest
 
 from sidecar.cli.restore_report import show
 from sidecar.errors import SettingsError
-from sidecar.pipeline.restore.outcome import PartitionOutcome
-from sidecar.pipeline.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, plan_restore, restore
+from sidecar.restore.outcome import PartitionOutcome
+from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
+from sidecar.restore.restore import RestoreReport, plan_restore, restore
 from tests.restore.archives import CLOCK, archived, golden_topic_id, other_log_dir, own_log_dir, restored
 from tests.restore.test_damage import segment_keys
 from tests.restore.test_refusals import OTHER_ID

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.pipeline.restore.request import RestoreRequest
-from sidecar.pipeline.restore.restore import RestoreReport, restore
-from sidecar.pipeline.restore.staging import StagedPartition
+from sidecar.restore.request import RestoreRequest
+from sidecar.restore.restore import RestoreReport, restore
+from sidecar.restore.staging import StagedPartition
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir, restored
@@ -126,7 +126,7 @@ def test_root_that_may_not_change_owners_is_told_so(tmp_path: Path, monkeypatch:
     def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr("sidecar.pipeline.restore.staging.owner_for", lambda directory: (12345, 12346))
+    monkeypatch.setattr("sidecar.restore.staging.owner_for", lambda directory: (12345, 12346))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "chown", refused)
     outcome = restored(archived(), log_dir, "orders")

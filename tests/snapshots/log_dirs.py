@@ -11,11 +11,11 @@ from pathlib import Path
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.pipeline.snapshots.heal import heal
-from sidecar.pipeline.snapshots.heal_report import HealReport
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.replay_mode import Replay
+from sidecar.snapshots.heal import heal
+from sidecar.snapshots.heal_report import HealReport
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.replay_mode import Replay
 from tests.golden import golden_copy, wall_clock_ms
 
 NOW_MS = 1_700_000_000_000

@@ -13,13 +13,13 @@ from sidecar.config.loading import load_settings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.pipeline.backfill import backfill
-from sidecar.pipeline.snapshots.check import Result, check
-from sidecar.pipeline.snapshots.folding import parts_of
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import rebuild
-from sidecar.pipeline.snapshots.replay_mode import Replay
-from sidecar.pipeline.snapshots.targets import Targets, archive_targets, find_targets
+from sidecar.snapshots.check import Result, check
+from sidecar.snapshots.folding import parts_of
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots.targets import Targets, archive_targets, find_targets
 from tests.golden import golden, golden_copy, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, log_dir_of, tree
 

@@ -14,8 +14,8 @@ import pytest
 
 from producer_state.snapshot import read_snapshot
 from sidecar.errors import PartitionError, SettingsError
-from sidecar.pipeline.snapshots import heal_writer, placing
-from sidecar.pipeline.snapshots.log_dir_lock import LogDirRefused
+from sidecar.snapshots import heal_writer, placing
+from sidecar.snapshots.log_dir_lock import LogDirRefused
 from tests.golden import STORE, golden
 from tests.snapshots.log_dirs import (
     healed,

@@ -14,7 +14,7 @@ from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_bytes
-from sidecar.pipeline.snapshots import heal_writer, held_snapshots, placing
+from sidecar.snapshots import heal_writer, held_snapshots, placing
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 

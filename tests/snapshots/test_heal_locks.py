@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.pipeline.snapshots import heal_writer, placing
-from sidecar.pipeline.snapshots.log_dir_lock import LogDirLock, LogDirRefused
+from sidecar.snapshots import heal_writer, placing
+from sidecar.snapshots.log_dir_lock import LogDirLock, LogDirRefused
 from tests.descriptors import open_below
 from tests.snapshots.log_dirs import (
     healed,

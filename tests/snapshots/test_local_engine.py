@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.pipeline import memory_limit
-from sidecar.pipeline.snapshots import local_engine
-from sidecar.pipeline.snapshots.local_engine import LocalEngine, WorkerDied, workers_that_fit
+from sidecar.host import memory_limit
 from sidecar.ports import MIB
+from sidecar.snapshots import local_engine
+from sidecar.snapshots.local_engine import LocalEngine, WorkerDied, workers_that_fit
 
 
 def dies(_task: int) -> bytes:

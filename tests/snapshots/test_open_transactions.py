@@ -10,12 +10,12 @@ from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.building import build_batch, build_marker
 from sidecar.logformat.record import Record
-from sidecar.pipeline.snapshots.heal_report import HealReport
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import rebuild
-from sidecar.pipeline.snapshots.replay_mode import Replay
-from sidecar.pipeline.snapshots.targets import find_targets
+from sidecar.snapshots.heal_report import HealReport
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots.targets import find_targets
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in
 from tests.snapshots.test_window_heal import EMPTY, SEGMENTS, daily_log, damage, drop, producers, size_of

@@ -12,15 +12,15 @@ import pytest
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.pipeline.backfill import Progress
-from sidecar.pipeline.snapshots import folding
-from sidecar.pipeline.snapshots.folding import parts_of
-from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import rebuild
-from sidecar.pipeline.snapshots.segment_source import LocalSegment
-from sidecar.pipeline.snapshots.targets import find_targets
-from sidecar.pipeline.snapshots.tasks import SegmentTask, digest_segment, unpacked
+from sidecar.reporting.progress import Progress
+from sidecar.snapshots import folding
+from sidecar.snapshots.folding import parts_of
+from sidecar.snapshots.jobs import Forgetting, StateAt
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.segment_source import LocalSegment
+from sidecar.snapshots.targets import find_targets
+from sidecar.snapshots.tasks import SegmentTask, digest_segment, unpacked
 from tests.snapshots.log_dirs import NOW_MS, log_dir_of
 
 
@@ -110,7 +110,7 @@ def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(folding, "GROUP_TASKS", 1)
     engine = Counted()
     targets = find_targets([log_dir_of(tmp_path, segments=9)], TopicFilter())
-    from sidecar.pipeline.snapshots.planning import plan_full
+    from sidecar.snapshots.planning import plan_full
 
     jobs = [plan_full(log, log.bases) for log in targets.partitions]
     for reached, (_, event) in enumerate(folding.fold(jobs, engine)):

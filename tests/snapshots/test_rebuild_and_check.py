@@ -11,11 +11,11 @@ import pytest
 from producer_state.snapshot import read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
-from sidecar.pipeline.snapshots.check import Checking, CheckReport, check
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import RebuildReport, rebuild
-from sidecar.pipeline.snapshots.targets import find_targets
+from sidecar.snapshots.check import Checking, CheckReport, check
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import RebuildReport, rebuild
+from sidecar.snapshots.targets import find_targets
 from tests.golden import golden, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, log_dir_of, snapshots_in, tree
 

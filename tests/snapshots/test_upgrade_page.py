@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sidecar.pipeline.snapshots.check import Result
+from sidecar.snapshots.check import Result
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "upgrade-from-before-2.8.md").read_text()

@@ -12,13 +12,13 @@ import pytest
 from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.time_index import ENTRY
-from sidecar.pipeline.producer_snapshot import state_at_log_start
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import Rebuilding, rebuild
-from sidecar.pipeline.snapshots.replay_mode import Replay
-from sidecar.pipeline.snapshots.starts import StartKind
-from sidecar.pipeline.snapshots.targets import find_targets
+from sidecar.segment.producer_snapshot import state_at_log_start
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import Rebuilding, rebuild
+from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots.starts import StartKind
+from sidecar.snapshots.targets import find_targets
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in
 

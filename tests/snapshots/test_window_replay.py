@@ -14,13 +14,13 @@ from producer_state.digest import SegmentDigest
 from producer_state.table import Expiration, ProducerTable
 from producer_state.window import Segment
 from sidecar.model import TopicPartition
-from sidecar.pipeline.snapshots.jobs import Event, Forgetting, PartitionJob, StateAt, Stopped
-from sidecar.pipeline.snapshots.partition_fold import PartitionFold
-from sidecar.pipeline.snapshots.planning import plan_job
-from sidecar.pipeline.snapshots.replay_mode import Replay
-from sidecar.pipeline.snapshots.segment_source import LocalSegment
-from sidecar.pipeline.snapshots.starts import StartKind
-from sidecar.pipeline.snapshots.tasks import DigestedSegment, SegmentTask
+from sidecar.snapshots.jobs import Event, Forgetting, PartitionJob, StateAt, Stopped
+from sidecar.snapshots.partition_fold import PartitionFold
+from sidecar.snapshots.planning import plan_job
+from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots.segment_source import LocalSegment
+from sidecar.snapshots.starts import StartKind
+from sidecar.snapshots.tasks import DigestedSegment, SegmentTask
 from tests.producer_state.logs_in_memory import a_log, full_replay
 from tests.producer_state.random_logs import (
     NOW_MS,

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from sidecar.clock import SystemClock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.config import Settings
 from sidecar.config.loading import load_settings
 from sidecar.engine_ports import StageEngine
+from sidecar.host.process_store import store_of
 from sidecar.model import PartName
 from sidecar.pipeline.backfill import backfill
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.lineages import find_all_lineages
-from sidecar.pipeline.process_store import store_of
-from sidecar.pipeline.verify import verify_archive
+from sidecar.verify.verify import verify_archive
 from tests.golden import golden
 
 NOW_MS = SystemClock().now_ms()

@@ -13,24 +13,24 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import SystemClock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.pipeline import scrub
-from sidecar.pipeline.commit_log import CommitLog
+from sidecar.host.process_store import store_of
 from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.lineages import find_all_lineages
-from sidecar.pipeline.process_store import store_of
-from sidecar.pipeline.scrub import PRELOADED, ChecksOnEngine
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
-from sidecar.pipeline.snapshots.rebuild import rebuild
-from sidecar.pipeline.snapshots.targets import archive_targets
-from sidecar.pipeline.verify import PartitionVerification, verify_archive
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.targets import archive_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
 from sidecar.spark.stages import SparkStages
 from sidecar.storage import open_store
+from sidecar.verify import scrub
+from sidecar.verify.scrub import PRELOADED, ChecksOnEngine
+from sidecar.verify.verify import PartitionVerification, verify_archive
 from tests.compaction.directories import compacted
 from tests.golden import golden
 from tests.real.compacted_archives import assert_compacted, clean_end

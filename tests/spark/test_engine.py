@@ -16,10 +16,10 @@ from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
 from sidecar.io_share import Moving, io_shares
 from sidecar.pipeline.compaction import archive_finishing
 from sidecar.pipeline.compaction.archive_finishing import finish_all
-from sidecar.pipeline.snapshots.jobs import Forgetting
-from sidecar.pipeline.snapshots.local_engine import PRELOADED, LocalEngine
-from sidecar.pipeline.snapshots.rebuild import rebuild
-from sidecar.pipeline.snapshots.targets import find_targets
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.local_engine import PRELOADED, LocalEngine
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.targets import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkFailed
 from sidecar.spark.stages import SparkStages

@@ -10,7 +10,7 @@ import pytest
 from sidecar.config import SparkSettings
 from sidecar.config.loading import load_settings
 from sidecar.errors import SettingsError
-from sidecar.pipeline.snapshots.archived_partition import ArchivedLog
+from sidecar.snapshots.archived_partition import ArchivedLog
 from sidecar.spark.properties import environment_of, spark_properties
 from sidecar.spark.sealing import sealed, secret_variables
 from sidecar.store_settings import StoreSettings

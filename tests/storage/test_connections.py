@@ -7,9 +7,9 @@ from threading import Barrier, Thread
 import pytest
 
 from sidecar.archive.actions import Lost
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.lineages import find_all_lineages
-from sidecar.pipeline.verify import verify_archive
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_all_lineages
+from sidecar.verify.verify import verify_archive
 from tests.archive.example import WRITER, many_partitions
 from tests.storage.s3_servers import new_bucket, s3_store
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import ManualClock, SystemClock
+from sidecar.host import process_store
 from sidecar.io_share import AsOneOf, Moving, be_one_of, io_shares, shared_with
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey
-from sidecar.pipeline import process_store
-from sidecar.pipeline.snapshots.local_engine import LocalEngine
 from sidecar.ports import MIB
+from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.storage import BytesSource, open_store
 from sidecar.storage.bandwidth import SMALL_BYTES, BandwidthLimit, IoBudget
 from sidecar.storage.directory_store import DirectoryStore

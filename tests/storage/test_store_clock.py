@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.errors import OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
+from sidecar.host.clock_watch import CHECK_S, ClockWatch
 from sidecar.model import ObjectKey
-from sidecar.pipeline.clock_watch import CHECK_S, ClockWatch
 from sidecar.storage import open_store
 from sidecar.storage.store_clock import DIFFERENCE_MS_MAX, read_store_clock
 from sidecar.storage.store_time import is_old, milliseconds_of

@@ -10,8 +10,8 @@ from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile
 from sidecar.model import ArchivedSegment, PartName
-from sidecar.pipeline.archived_indexes import read_indexes, read_part
 from sidecar.ports import ObjectStore
+from sidecar.segment.archived_indexes import read_indexes, read_part
 
 
 def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:

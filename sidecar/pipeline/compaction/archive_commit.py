@@ -10,10 +10,10 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.replacement import COMPACTED_BY
 from sidecar.archive.state import PartitionState
+from sidecar.commits.commit_log import CommitConflict, CommitLog
+from sidecar.commits.commit_window import CommitWindow
 from sidecar.errors import PartitionError
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
-from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.archive_request import CompactionRequest
 
 _TRIES: Final = 20

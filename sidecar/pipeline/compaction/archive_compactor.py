@@ -14,12 +14,13 @@ import structlog
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.commit_window import CommitWindow
+from sidecar.commits.put_once import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
-from sidecar.pipeline import process_store
-from sidecar.pipeline.commit_log import CommitLog
-from sidecar.pipeline.commit_window import CommitWindow
+from sidecar.host import process_store
 from sidecar.pipeline.compaction.archive_commit import commit
 from sidecar.pipeline.compaction.archive_finishing import FinishTask, discard, finish_all
 from sidecar.pipeline.compaction.archive_look import Looked, look_at
@@ -34,7 +35,6 @@ from sidecar.pipeline.compaction.run import ScannedRun, rewritten, scanned
 from sidecar.pipeline.compaction.staging import SegmentNeed, Step, require_room, steps
 from sidecar.pipeline.compaction.stored_parts import StoredParts
 from sidecar.pipeline.compaction.workplace import WorkFiles
-from sidecar.pipeline.put_once import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.store_settings import StoreSettings
 

@@ -11,14 +11,14 @@ from typing import IO
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
+from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.host import process_store
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.logformat.positional import PositionalFile
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
-from sidecar.pipeline import process_store
-from sidecar.pipeline.checked_upload import send_bytes, send_checked
 from sidecar.pipeline.compaction.archive_bundle import small_parts
 from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.pipeline.compaction.checked_log import checked_log
@@ -27,9 +27,9 @@ from sidecar.pipeline.compaction.output_files import cannot_be_written, write_al
 from sidecar.pipeline.compaction.parts import Parts
 from sidecar.pipeline.compaction.segment_files import joined
 from sidecar.pipeline.compaction.tasks import on_engine
-from sidecar.pipeline.log_check import unreadable_parts
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
+from sidecar.segment.log_check import unreadable_parts
 from sidecar.storage import FileSource
 
 

@@ -90,10 +90,10 @@ class ArchiveJobs:
                 f"{led.topic_partition}: leadership changed during the compaction (leader epoch {led.leader_epoch} then, "
                 f"{now.leader_epoch if now.leads else 'not leading'} now); nothing was committed"
             )
-        if led.log_starts is None:
+        if led.unnoted_at is None:
             return
         policy = self.tools.facts.policy(led.topic_partition.topic)
-        deleted = led.log_starts.unnoted_at(decided, led.files, now, policy)
+        deleted = led.unnoted_at(decided, led.files, now, policy)
         if deleted is not None and deleted > (decided.start_offset or 0):
             raise DeletionUnnoted(
                 f"{led.topic_partition}: records below offset {deleted} look deleted on the broker (DeleteRecords) while the "

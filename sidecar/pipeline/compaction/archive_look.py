@@ -15,9 +15,9 @@ from producer_state.wire import ProducerStateError
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.host import process_store
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.archive_bundle import table_at_end
 from sidecar.pipeline.compaction.archived_log import ArchivedLog, reader
 from sidecar.pipeline.compaction.pieces import Cutter, Piece

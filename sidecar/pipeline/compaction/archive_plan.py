@@ -16,11 +16,11 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import Fenced, PartitionError
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_bundle import table_at_end
 from sidecar.pipeline.compaction.archive_look import LookTask
 from sidecar.pipeline.compaction.archive_request import CompactionRequest

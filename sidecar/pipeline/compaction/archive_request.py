@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import CommitId
+from sidecar.commits.put_once import proves_not_committed
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archived_log import ArchivedLog
 from sidecar.pipeline.compaction.figures import CompactionFigures
-from sidecar.pipeline.put_once import proves_not_committed
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from sidecar.archive.replacement import (
 )
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitConflict, CommitLog
+from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.pipeline.commit_log import CommitConflict, CommitLog
 from sidecar.pipeline.compaction.archive_plan import operator
-from sidecar.pipeline.stored_commits import StoredCommits
-from sidecar.pipeline.verify_segment import check_segment_objects
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
+from sidecar.verify.segments import check_segment_objects
 
 _TRIES: Final = 20
 _THREADS: Final = 8

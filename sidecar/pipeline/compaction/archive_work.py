@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from sidecar.commits.commit_window import CommitWindow
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline.commit_window import CommitWindow
 from sidecar.pipeline.compaction.archive_look import Looked
 from sidecar.pipeline.compaction.archive_plan import ArchivePlan
 from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction

@@ -10,9 +10,9 @@ from typing import Final
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.compaction.segments import SegmentInput
+from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.sources import input_of
 from sidecar.ports import ObjectStore
 from sidecar.store_settings import StoreSettings

@@ -33,8 +33,8 @@ from sidecar.pipeline.compaction.policy_rules import (
 from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.compaction.topic_rule import TopicRule, topic_rule
 from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
-from sidecar.pipeline.producer_snapshot import KnownState
 from sidecar.ports import PartitionFacts
+from sidecar.segment.producer_snapshot import KnownState
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 
 _log = structlog.get_logger(__name__)

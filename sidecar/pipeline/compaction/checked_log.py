@@ -13,7 +13,7 @@ from sidecar.logformat.window import ReadAt
 from sidecar.model import PartName
 from sidecar.pipeline.compaction.job import CompactedOutput
 from sidecar.pipeline.compaction.sources import CompactionSource
-from sidecar.pipeline.log_check import ExpectedLog, check_log
+from sidecar.segment.log_check import ExpectedLog, check_log
 
 
 @dataclass(frozen=True, slots=True)

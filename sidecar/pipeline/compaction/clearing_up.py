@@ -8,9 +8,9 @@ import structlog
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
+from sidecar.commits.commit_log import StateId
 from sidecar.errors import Fenced, PartitionError, StoreUnsupported
 from sidecar.model import ObjectKey
-from sidecar.pipeline.commit_log import StateId
 from sidecar.pipeline.compaction.compacting import CompactionCutOff
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts, orphaned_until_ms

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sidecar.archive.state import PartitionState
+from sidecar.commits.commit_log import CommitConflict
 from sidecar.config import CompactionPolicy
 from sidecar.errors import SidecarError
 from sidecar.model import TopicPartition
-from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.policy import Assessment
 from sidecar.pipeline.compaction.waiting_list import LedPartition
 

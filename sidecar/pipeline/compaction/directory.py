@@ -36,7 +36,7 @@ from sidecar.pipeline.compaction.segment_files import write_segment
 from sidecar.pipeline.compaction.survey import Survey, survey
 from sidecar.pipeline.compaction.what_if import Outlook, what_if
 from sidecar.pipeline.compaction.workplace import workplace
-from sidecar.pipeline.snapshots.jobs import Forgetting
+from sidecar.snapshots.jobs import Forgetting
 
 
 @dataclass(frozen=True, slots=True)

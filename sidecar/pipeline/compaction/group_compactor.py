@@ -17,9 +17,10 @@ from producer_state.wire import ProducerStateError
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.errors import PartitionError, SidecarError
+from sidecar.host import process_store
+from sidecar.host.page_cache import spared
 from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.model import SegmentFiles
-from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
 from sidecar.pipeline.compaction.compacting import CompactionCrashed, CompactionCutOff
@@ -34,7 +35,6 @@ from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.compaction.run import Scanned, rewritten, scanned
 from sidecar.pipeline.compaction.segment_files import checked_file, write_log
-from sidecar.pipeline.page_cache import spared
 from sidecar.pipeline.tools import Tools
 
 _log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.pipeline.clock_watch import CHECK_S, ClockWatch
+from sidecar.host.clock_watch import CHECK_S, ClockWatch
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, rule_unknown
 from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning, WithChores
 from sidecar.pipeline.compaction.clearing_up import ClearingUp

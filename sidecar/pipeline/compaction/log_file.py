@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sidecar.compaction.segments import SegmentInput
+from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
-from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.sources import input_of
-from sidecar.pipeline.snapshots.segment_source import LocalSegment
+from sidecar.snapshots.segment_source import LocalSegment
 
 
 @dataclass(frozen=True, slots=True)

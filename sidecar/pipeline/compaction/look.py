@@ -12,6 +12,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.replacement import undone_by_commit
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitLog
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
 from sidecar.logformat.headers import (
@@ -23,7 +24,6 @@ from sidecar.logformat.headers import (
     TIMESTAMPED_MESSAGE_HEADER,
 )
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from sidecar.pipeline.commit_log import CommitLog
 from sidecar.pipeline.compaction.archive_bundle import table_at_end
 from sidecar.pipeline.compaction.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.pipeline.compaction.waiting_list import LedPartition

@@ -12,8 +12,8 @@ from typing import IO, ClassVar, Final
 
 from sidecar.archive.keys import fresh_id, is_id
 from sidecar.errors import PartitionError
+from sidecar.host import process_store
 from sidecar.model import ObjectKey
-from sidecar.pipeline import process_store
 from sidecar.pipeline.compaction.output_files import cannot_be_written, write_all
 from sidecar.randomness import Randomness
 from sidecar.storage import FileSource

@@ -27,8 +27,8 @@ from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction.log_file import LogFile
 from sidecar.pipeline.compaction.output_files import write_file
 from sidecar.pipeline.compaction.pieces import Cutter, Piece
-from sidecar.pipeline.producer_snapshot import state_at_log_start
-from sidecar.pipeline.snapshots.jobs import Forgetting, StateAt
+from sidecar.segment.producer_snapshot import state_at_log_start
+from sidecar.snapshots.jobs import Forgetting, StateAt
 
 _Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
 """A segment, what will know how it ended, and its headers."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from sidecar.archive.state import CommitId
+from sidecar.archive.state import CommitId, PartitionState
 from sidecar.clock import Clock
 from sidecar.config import CompactionPolicy
 from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.pipeline.compaction.policy import Assessment, most_dirty_first
-from sidecar.pipeline.log_starts import LogStarts
+from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
+
+UnnotedAt = Callable[[PartitionState, PartitionFiles, PartitionFacts, TopicPolicy], int | None]
+"""By an archive's state, files of an earlier look, and facts of now: up to which offset records look deleted on purpose, though no
+commit says so yet; None where none do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +25,8 @@ class LedPartition:
     """A partition that this broker leads under `leader_epoch`, and whose archive below `root` ends at `end_offset`.
 
     `files`: its directory as it was listed, by which leadership is asked for again; None where nobody asks.
-    `log_starts`: what is seen of its log start, also after this; None with `files`. `unnoted_before_offset`: records below it
-    look deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the archive could not be
+    `unnoted_at`: by all that is seen of its log start, also after this; None with `files`. `unnoted_before_offset`: records below
+    it look deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the archive could not be
     read to tell whether they were. `newest_commit`: the newest one that this process knows, also after this.
     """
 
@@ -29,7 +35,7 @@ class LedPartition:
     leader_epoch: int
     end_offset: int
     files: PartitionFiles | None = None
-    log_starts: LogStarts | None = None
+    unnoted_at: UnnotedAt | None = None
     unnoted_before_offset: int | None = None
     is_deletion_unknown: bool = False
     newest_commit: Callable[[], CommitId | None] = field(default=lambda: None, compare=False)

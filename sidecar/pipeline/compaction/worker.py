@@ -10,12 +10,13 @@ from typing import Any
 import structlog
 
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitConflict
+from sidecar.commits.put_once import proves_not_committed
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import Fenced, PartitionError, SidecarError, StagingFull, StoreError
 from sidecar.metrics import Metrics
 from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
-from sidecar.pipeline.commit_log import CommitConflict
 from sidecar.pipeline.compaction.compacting import (
     Compacted,
     Compacting,
@@ -28,7 +29,6 @@ from sidecar.pipeline.compaction.policy import Assessment, one_job
 from sidecar.pipeline.compaction.policy_rules import RuleChanged
 from sidecar.pipeline.compaction.quarantine import Quarantine, Quarantined
 from sidecar.pipeline.compaction.waiting_list import LedPartition, Waiting, WaitingList
-from sidecar.pipeline.put_once import proves_not_committed
 
 _log = structlog.get_logger(__name__)
 

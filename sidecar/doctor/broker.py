@@ -1,0 +1,149 @@
+"""The broker beside us: whether it answers, whether it is the one whose log dirs these are, and what it lets us ask."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from sidecar.broker.cluster_view import (
+    BROKER_RESOURCE,
+    ClusterView,
+    ask_configs,
+    describe_topics,
+    list_offsets,
+    require_broker,
+)
+from sidecar.broker.connection import BrokerConnection
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.broker.inspection import ask_producers
+from sidecar.broker.rights import missing_right
+from sidecar.broker.topic_configs import ask_topics
+from sidecar.clock import Clock
+from sidecar.config import Settings
+from sidecar.discovery.scan import topics_of
+from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
+from sidecar.errors import BrokerUnavailable, SettingsError
+from sidecar.model import TopicPartition
+from sidecar.pipeline.configured_facts import ConfiguredFacts
+
+_CONNECT_S_MAX = 5.0
+_SHOWN_MAX = 3
+
+
+@dataclass(slots=True)
+class _Look:
+    """The connection, and what the checks found on their way."""
+
+    settings: Settings
+    clock: Clock
+    connection: BrokerConnection
+    topics: list[str] = field(default_factory=list)
+    broker_id: int = -1
+    cluster: ClusterView | None = None
+    led: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def reach(self) -> Outcome:
+        limit_s = min(self.settings.broker.connection.request_timeout_s, _CONNECT_S_MAX)
+        servers = self.settings.broker.connection.bootstrap_servers
+        refused = []
+        for server in servers:
+            host, _, port = server.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), limit_s).close()
+            except OSError as error:
+                refused.append(f"{server}: {error.strerror or error}")
+        if len(refused) == len(servers):
+            advice = "start the broker, or correct broker.connection.bootstrap_servers and the network between"
+            return problem("; ".join(refused), advice, BrokerUnavailable.exit_code)
+        if refused:
+            return warning("; ".join(refused), "the others are asked; correct broker.connection.bootstrap_servers")
+        return fine(f"{', '.join(servers)} {'take' if len(servers) > 1 else 'takes'} connections")
+
+    def identity(self) -> Outcome:
+        """Reads ids from the log dirs, and asks the cluster for its own."""
+        broker = self.settings.broker
+        files = FileBrokerFacts(broker.log_dirs, clock=self.clock)
+        self.broker_id = ConfiguredFacts(files, broker.cluster_id, broker.broker_id).broker_id()
+        on_disk = files.cluster_id_on_disk()
+        self.topics = sorted(name for name in topics_of(broker.log_dirs) if self.settings.topics.accepts(name))
+        self.cluster = describe_topics(self.connection, self.topics)
+        if on_disk is not None and self.cluster.cluster_id not in {None, on_disk}:
+            return problem(
+                f"the servers are of cluster {self.cluster.cluster_id}, the log dirs of cluster {on_disk}",
+                "correct broker.connection.bootstrap_servers or broker.log_dirs",
+                SettingsError.exit_code,
+            )
+        require_broker(self.cluster, self.broker_id)
+        return fine(
+            f"broker {self.broker_id} of cluster {self.cluster.cluster_id}, {len(self.cluster.broker_ids)} live"
+        )
+
+    def leaders(self) -> Outcome:
+        cluster = self._asked()
+        if denied := missing_right(cluster.problems.values(), "they are not archived"):
+            return problem(denied[0], exit_code=BrokerUnavailable.exit_code)
+        if cluster.problems:
+            named = [f"{topic}: {words}" for topic, words in sorted(cluster.problems.items())[:_SHOWN_MAX]]
+            what = f"{len(cluster.problems)} of {len(self.topics)} topics are not told, such as {'; '.join(named)}"
+            return warning(what, "directories of topics that were deleted are not archived")
+        leaders = cluster.leaders.items()
+        self.led = {tp: leader.leader_epoch for tp, leader in leaders if leader.leader_id == self.broker_id}
+        detail = f"leads {len(self.led)} of {len(cluster.leaders)} partitions of {len(self.topics)} topics here"
+        if self.topics and not self.led:
+            return warning(detail, "nothing is archived here while other brokers lead: their sidecars do it")
+        return fine(detail)
+
+    def _asked(self) -> ClusterView:
+        if self.cluster is None:
+            raise BrokerUnavailable("the cluster has not answered")
+        return self.cluster
+
+    def offsets(self) -> Outcome:
+        told = list_offsets(self.connection, self.broker_id, self.led)
+        refused = {tp: found.problem for tp, found in told.items() if found.problem}
+        if refused:
+            tp, words = next(iter(refused.items()))
+            what = f"{len(refused)} of {len(told)} last stable offsets are not told, such as {tp}: {words}"
+            return warning(what, "leadership may be moving: ask again")
+        return fine(f"last stable offsets of {len(told)} partitions were told")
+
+    def configs(self) -> Outcome:
+        name = str(self.broker_id)
+        of_broker = ask_configs(self.connection, self.broker_id, BROKER_RESOURCE, [name], ["log.retention.ms"])
+        of_topics = ask_topics(self.connection, self.topics, self.broker_id)
+        problems = [*of_topics.problems.values(), *of_broker.problems.values()]
+        effect = "data at risk is not seen, nor a stalled cleaner"
+        asked = (of_topics.problems.values(), of_broker.problems.values())
+        if denied := [words for told in asked for words in missing_right(told, effect)]:
+            return warning("; ".join(denied), "or say what holds by topics.policies")
+        if problems:
+            return warning(problems[0], "ask again")
+        return fine(f"of the broker and of {len(of_topics.values)} topics")
+
+    def producers(self) -> Outcome:
+        if not self.led:
+            return not_checked("no partition is led here")
+        first = next(iter(self.led))
+        found = ask_producers(self.connection, self.broker_id, [first])
+        if found is None:
+            return fine("a broker before 2.8 does not tell; nothing depends on it")
+        if first in found.problems:
+            return fine("not told without the right to read; only the command `broker` shows them")
+        return fine(f"{len(found.values.get(first, ()))} of {first}")
+
+
+def broker_checks(settings: Settings, clock: Clock) -> list[Check]:
+    """What can be asked of the broker; one line where nobody is to be asked."""
+    connection = settings.broker.connection
+    if not connection.is_configured:
+        why = "broker.assume_leader" if settings.broker.assume_leader else "no broker.connection.bootstrap_servers"
+        return [Check("answers", lambda: not_checked(f"{why}: nobody is asked"))]
+    look = _Look(settings, clock, BrokerConnection(connection))
+    return [
+        Check("takes connections", look.reach),
+        Check("answers as the one beside us", look.identity, ("takes connections",)),
+        Check("leaders are told", look.leaders, ("answers as the one beside us",)),
+        Check("stable offsets are told", look.offsets, ("leaders are told",)),
+        Check("configurations are told", look.configs, ("answers as the one beside us",)),
+        Check("live producers", look.producers, ("leaders are told",)),
+    ]

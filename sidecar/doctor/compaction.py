@@ -1,0 +1,101 @@
+"""Compaction by `run`, where it is on: what it is for, and the Java that large compactions need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+
+from sidecar.clock import Clock
+from sidecar.config import CompactionPolicy, Settings
+from sidecar.discovery.scan import topics_of
+from sidecar.doctor.findings import Check, Outcome, fine, not_checked, warning
+from sidecar.doctor.machine import uses_spark
+from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
+from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
+from sidecar.pipeline.compaction.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
+from sidecar.pipeline.compaction.topic_rule import NAME_HEADER, topic_rule
+from sidecar.pipeline.configured_facts import open_facts
+from sidecar.spark.java import java_home, require_user_name
+from sidecar.topic_policy import TopicPolicy
+
+
+def _topics(settings: Settings) -> Outcome:
+    names = topics_of(settings.broker.log_dirs)
+    chosen = [name for name in names if settings.topics.accepts(name) and settings.compaction.of_topic(name)]
+    if names and not chosen:
+        return warning(
+            "compaction.topics matches no topic that is here", "correct its patterns: they match whole names"
+        )
+    return fine(f"{len(chosen)} of {len(names)} topics here are compacted in the archive")
+
+
+def _java(settings: Settings) -> Outcome:
+    if not uses_spark(settings):
+        return not_checked("spark.engine is local, no JVM is started")
+    home = java_home(settings.spark.java_home, os.environ)
+    require_user_name()
+    return fine(f"Java 17 or newer {f'in {home}' if home else 'on the path'}")
+
+
+def _strategy(settings: Settings, clock: Clock) -> Outcome:
+    """Raises BrokerUnavailable, SettingsError."""
+    unnamed = {topic: remark for topic, _, _, remark in _compacted(settings, clock)}
+    return _worst(unnamed, NAME_HEADER) or fine("every topic with strategy header names its header")
+
+
+def _tombstones(settings: Settings, clock: Clock) -> Outcome:
+    """Raises BrokerUnavailable, SettingsError."""
+    compacted = _compacted(settings, clock)
+    risks = {topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told, _ in compacted}
+    if at_risk := _worst(risks, tombstone_expiry.ADVICE):
+        return at_risk
+    unknown = {topic: expiry_unchecked(policy, told.segment_ms) for topic, policy, told, _ in compacted}
+    if unchecked := _first(unknown):
+        return not_checked(unchecked, tombstone_expiry.ADVICE_UNCHECKED)
+    return fine("none is removed before older versions of its key are compacted")
+
+
+def _before_upload(settings: Settings, clock: Clock) -> Outcome:
+    """Raises BrokerUnavailable, SettingsError."""
+    delay_ms = settings.compaction.max_upload_delay_ms
+    risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _, _ in _compacted(settings, clock)}
+    return _worst(risks, raw_uploads.ADVICE) or fine("no topic has when: before_upload in vain")
+
+
+def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy, str]]:
+    """The topics here that are compacted, what holds for them, and `TopicRule.remark`. Raises BrokerUnavailable, SettingsError."""
+    found = []
+    with open_facts(settings, clock) as facts:
+        facts.refresh()
+        for topic in filter(settings.topics.accepts, topics_of(settings.broker.log_dirs)):
+            told = facts.policy(topic)
+            rule = topic_rule(settings.compaction, topic, told)
+            if rule.policy is not None:
+                found.append((topic, rule.policy, told, rule.remark))
+    return found
+
+
+def _worst(risks: Mapping[str, str], advice: str) -> Outcome | None:
+    """A warning with the first of these topics; None if none is at risk."""
+    at_risk = _first(risks)
+    return warning(at_risk, advice) if at_risk else None
+
+
+def _first(findings: Mapping[str, str]) -> str:
+    """How many topics have one of these, and that of the first; "" if none has."""
+    found = sorted((topic, what) for topic, what in findings.items() if what)
+    return f"{len(found)} topics, such as {found[0][0]}: {found[0][1]}" if found else ""
+
+
+def compaction_checks(settings: Settings, clock: Clock) -> list[Check]:
+    """What can be asked of compaction; one line where no topic is to be compacted."""
+    if not settings.compaction.is_active:
+        return [Check("topics", partial(not_checked, "compaction.topics names none, or compaction.enabled is false"))]
+    return [
+        Check("topics", partial(_topics, settings)),
+        Check("strategy", partial(_strategy, settings, clock)),
+        Check("tombstones", partial(_tombstones, settings, clock)),
+        Check("before upload", partial(_before_upload, settings, clock)),
+        Check("java", partial(_java, settings)),
+    ]

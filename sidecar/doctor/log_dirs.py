@@ -1,0 +1,239 @@
+"""The broker's log directories, as this process sees them. Only ever read."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.clock import Clock
+from sidecar.config import Settings
+from sidecar.discovery.scan import ScanResult
+from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
+from sidecar.logformat.regular_file import open_regular
+from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.pipeline.active_tail import ActiveTail
+from sidecar.pipeline.assembly import scanner
+from sidecar.pipeline.configured_facts import ConfiguredFacts, open_facts
+from sidecar.pipeline.topic_choice import nothing_chosen
+from sidecar.ports import BrokerFacts
+
+_OPENED_MAX = 2_000
+"""So many files are opened at most, evenly over the partitions."""
+_AHEAD_S_MAX = 60
+_MINUTES_BELOW = 120
+_OF_NOBODY = {"lost+found", "remote-log-index-cache"}
+"""Directories that may lie in a log dir, and are no partition's."""
+_AS_THE_BROKER = "run as the broker's user, or as a group that may read its files"
+_CHOICE = "correct topics.include and topics.exclude; none needed if no chosen topic has a replica on this broker"
+_LOG_DIRS = "set broker.log_dirs, or --log-dir, to the broker's log.dirs as this process sees them"
+
+
+@dataclass(slots=True)
+class _Look:
+    """The settings, and what the checks found on their way."""
+
+    settings: Settings
+    clock: Clock
+    found: ScanResult = field(default_factory=lambda: ScanResult((), ()))
+
+    def directory(self, path: Path) -> Outcome:
+        try:
+            with os.scandir(path) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except PermissionError:
+            return problem(f"{path} may not be read by user {os.getuid()}", _AS_THE_BROKER, PartitionError.exit_code)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            return problem(f"{path}: {error.strerror}", _LOG_DIRS, SettingsError.exit_code)
+        known = [name for entry in names if (name := parse_directory_name(entry)) is not None]
+        if not known and not (path / META_PROPERTIES).exists():
+            what = f"{path} holds no {META_PROPERTIES} and no partition: not a log dir of Kafka's"
+            return problem(what, _LOG_DIRS, SettingsError.exit_code)
+        live = sum(name.state is DirectoryState.LIVE for name in known)
+        others = sorted(set(names) - {name for name in names if parse_directory_name(name)} - _OF_NOBODY)
+        detail = f"{live} partition directories, {len(known) - live} being moved or deleted; {_mount(path)}"
+        if others:
+            shown = ", ".join(others[:3])
+            return warning(
+                f"{detail}; {len(others)} directories that are not the broker's: {shown}",
+                "they are passed over; move them elsewhere if they are nobody's",
+            )
+        return fine(detail)
+
+    def ids(self) -> Outcome:
+        broker = self.settings.broker
+        files = FileBrokerFacts(broker.log_dirs, assume_leader=broker.assume_leader, clock=self.clock)
+        facts = ConfiguredFacts(files, broker.cluster_id, broker.broker_id)
+        on_disk = files.cluster_id_on_disk()
+        if broker.cluster_id is not None and on_disk not in {None, broker.cluster_id}:
+            return warning(
+                f"broker.cluster_id is {broker.cluster_id}, {META_PROPERTIES} says {on_disk}",
+                "leave the setting out, unless these directories continue an archive under that id",
+            )
+        return fine(f"broker {facts.broker_id()} of cluster {facts.cluster_id()}")
+
+    def listing(self) -> Outcome:
+        self.found = scanner(self.settings)()
+        return fine(f"{len(self.found.partitions)} partitions of the accepted topics were listed")
+
+    def partitions(self) -> Outcome:
+        if self.found.problems:
+            first = self.found.problems[0]
+            more = f", and {len(self.found.problems) - 1} more" if len(self.found.problems) > 1 else ""
+            return problem(f"{first.error}{more}", exit_code=first.error.exit_code)
+        if not self.found.partitions:
+            return self._nothing_here()
+        rolled = sum(len(files.segments) for files in self.found.partitions)
+        return fine(f"{len(self.found.partitions)} of the accepted topics, {rolled} rolled segments")
+
+    def _nothing_here(self) -> Outcome:
+        """What `run` and `backfill` make of it. Asks the cluster for its topics where a broker is named."""
+        with open_facts(self.settings, self.clock) as facts:
+            found = nothing_chosen(self.settings, facts)
+        if found is None:
+            return warning("no partition of the accepted topics is here yet", "none needed if topics are still to come")
+        if found.is_slip:
+            return problem(found.reason, exit_code=SettingsError.exit_code)
+        return warning(found.reason, _CHOICE)
+
+    def files(self) -> Outcome:
+        logs = [files.segments[-1].log.path for files in self.found.partitions if files.segments]
+        logs += [files.active_log.path for files in self.found.partitions if files.active_log is not None]
+        opened = logs[:: len(logs) // _OPENED_MAX + 1]
+        all_files = [
+            path for files in self.found.partitions for segment in files.segments for path in _files_of(segment)
+        ]
+        for path in all_files:
+            if not os.access(path, os.R_OK) and os.path.lexists(path):  # What was deleted since the listing is gone.
+                return problem(
+                    f"{path} may not be read by user {os.getuid()}", _AS_THE_BROKER, PartitionError.exit_code
+                )
+        for path in opened:
+            try:
+                os.close(open_regular(path))
+            except FileNotFoundError:
+                continue  # rolled away or deleted since the listing
+            except OSError as error:
+                return problem(f"{path}: {error.strerror}", _AS_THE_BROKER, PartitionError.exit_code)
+        return fine(
+            f"user {os.getuid()} may read all {len(all_files)} files of rolled segments; {len(opened)} logs were opened"
+        )
+
+    def snapshots(self) -> Outcome:
+        missing = [
+            files.topic_partition
+            for files in self.found.partitions
+            for segment in files.segments
+            if segment.snapshot is None
+        ]
+        if not missing:
+            return fine("every rolled segment has one")
+        rolled = sum(len(files.segments) for files in self.found.partitions)
+        return warning(
+            f"{len(missing)} of {rolled} rolled segments have none, in {len(set(missing))} partitions such as {missing[0]}",
+            "the archive gets rebuilt ones; a broker's own tiered storage fails on them: see tiered-sidecar snapshots heal",
+        )
+
+    def disks(self) -> Outcome:
+        by_device: defaultdict[int, list[Path]] = defaultdict(list)
+        real: defaultdict[str, list[Path]] = defaultdict(list)
+        for log_dir in self.settings.broker.log_dirs:
+            by_device[log_dir.stat().st_dev].append(log_dir)
+            real[os.path.realpath(log_dir)].append(log_dir)
+        doubled = next((paths for paths in real.values() if len(paths) > 1), None)
+        if doubled:
+            return warning(f"{_listed(doubled)} are the same directory", "leave all but one out of broker.log_dirs")
+        shared = next((paths for paths in by_device.values() if len(paths) > 1), None)
+        if shared:
+            return warning(
+                f"{_listed(shared)} lie on one disk",
+                "none for archiving: run.readers_per_disk counts disks, not directories",
+            )
+        return fine(f"{len(by_device)} for {len(self.settings.broker.log_dirs)} log dirs")
+
+    def times(self) -> Outcome:
+        newest_ns = max((files.active_log.mtime_ns for files in self.found.partitions if files.active_log), default=0)
+        ahead_s = newest_ns / 1e9 - self.clock.now_ms() / 1000
+        if ahead_s > _AHEAD_S_MAX:
+            return warning(
+                f"a log was last written {ahead_s:.0f} s from now",
+                "set this machine's clock, or that of the file server",
+            )
+        return fine("no file is younger than this machine's clock")
+
+    def idle(self) -> Outcome:
+        """What never rolls, and is not archived for that."""
+        with open_facts(self.settings, self.clock) as facts:
+            facts.refresh()
+            topics = {files.topic_partition.topic for files in self.found.partitions}
+            if not any(facts.policy(topic).is_retention_known for topic in topics):
+                return not_checked("nobody tells the topics' retention")
+            deadlines = {files.topic_partition: _idle(files, facts, self.clock) for files in self.found.partitions}
+        found = sorted((deadline_ms, tp) for tp, deadline_ms in deadlines.items() if deadline_ms is not None)
+        if not found:
+            return fine("no active segment is idle for so long that retention comes near")
+        deadline_ms, first = found[0]
+        return warning(
+            f"{len(found)} active segments are idle and do not roll, so that they are archived only when retention deletes them, "
+            f"from what `run` holds open then; the first, of {first}, goes {_left(deadline_ms - self.clock.now_ms())}",
+            "write a record to the partition now: it moves that by retention.ms. Then set segment.ms of the topic well below its "
+            "retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
+        )
+
+
+def _files_of(segment: SegmentFiles) -> list[Path]:
+    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
+    return [file.path for file in files if file is not None]
+
+
+def _idle(files: PartitionFiles, facts: BrokerFacts, clock: Clock) -> int | None:
+    """When retention deletes an active segment that is led here, None for never; what is archived is not asked."""
+    if not facts.partition(files).leads:
+        return None
+    return ActiveTail(facts, clock).deadline_ms(files, None, None)
+
+
+def _left(left_ms: int) -> str:
+    if left_ms <= 0:
+        return "any moment"
+    left_minutes = -(-left_ms // 60_000)
+    return f"in {left_minutes} min" if left_minutes < _MINUTES_BELOW else f"in {left_ms / 3_600_000:.1f} h"
+
+
+def _mount(path: Path) -> str:
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "mounted read-only"
+    if os.access(path, os.W_OK):
+        return "writable for us, though never written to"
+    return "not writable for us"
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return " and ".join(map(str, paths))
+
+
+def log_dir_checks(settings: Settings, clock: Clock) -> list[Check]:
+    """What can be asked of the log dirs of these settings."""
+    if not settings.broker.log_dirs:
+        return [Check("log dirs", lambda: problem("none is given", _LOG_DIRS, SettingsError.exit_code))]
+    look = _Look(settings, clock)
+    named = [Check(str(path), partial(look.directory, path)) for path in dict.fromkeys(settings.broker.log_dirs)]
+    everywhere = tuple(check.name for check in named)
+    return [
+        *named,
+        Check("ids in meta.properties", look.ids, everywhere),
+        Check("disks", look.disks, everywhere),
+        Check("listing", look.listing, everywhere),
+        # One partition that cannot be read hides nothing of the others.
+        Check("partitions", look.partitions, ("listing",)),
+        Check("files can be read", look.files, ("listing",)),
+        Check("producer snapshots", look.snapshots, ("listing",)),
+        Check("times of files", look.times, ("listing",)),
+        Check("idle logs", look.idle, ("listing",)),
+    ]

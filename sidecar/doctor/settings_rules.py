@@ -1,0 +1,95 @@
+"""Settings that are valid and may still not be meant: each rule says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import urlsplit
+
+from sidecar.config import Settings
+from sidecar.doctor.findings import Check, Outcome, fine, problem, warning
+from sidecar.errors import SettingsError
+from sidecar.partition.wait_reason import Wait, render
+from sidecar.store_settings import ChecksumMode
+
+_HOUR_MS = 3_600_000
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_READS_LATER = {"GLACIER", "DEEP_ARCHIVE"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """`holds`: whether somebody should know."""
+
+    name: str
+    holds: Callable[[Settings], bool]
+    detail: str
+    advice: str
+
+
+def _sends_keys_in_the_clear(settings: Settings) -> bool:
+    parts = urlsplit(settings.store.s3.endpoint_url or "")
+    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+
+
+_RULES = (
+    _Rule(
+        "store.single_writer",
+        lambda settings: settings.store.single_writer,
+        "single_writer: true: nothing keeps a second sidecar from overwriting commits",
+        "leave it out if the store has create-only puts; see the store's checks",
+    ),
+    _Rule(
+        "store.s3.verify_tls",
+        lambda settings: not settings.store.s3.verify_tls,
+        "verify_tls: false: anybody on the way can read and change the archive",
+        "give the store's authority by store.s3.ca_file",
+    ),
+    _Rule(
+        "store.s3.endpoint_url",
+        _sends_keys_in_the_clear,
+        "the store is spoken to without TLS",
+        "use https:// unless the network between is yours alone",
+    ),
+    _Rule(
+        "store.s3.checksum",
+        lambda settings: settings.store.s3.checksum is ChecksumMode.NONE,
+        "checksum: none: damage between here and the store shows only when an object is read",
+        "use crc32c if the store takes it, else verify --deep from time to time",
+    ),
+    _Rule(
+        "store.s3.storage_class",
+        lambda settings: settings.store.s3.storage_class in _READS_LATER,
+        "objects of this storage class cannot be read: no upload can be checked",
+        "use a class with immediate reads, such as GLACIER_IR",
+    ),
+    _Rule(
+        "gc.grace_period_ms",
+        lambda settings: settings.gc.enabled and settings.gc.grace_period_ms < _HOUR_MS,
+        "less than an hour: objects may be deleted below somebody who reads them",
+        "set it to more than the longest read",
+    ),
+    _Rule(
+        "run.record_lost",
+        lambda settings: settings.run.record_lost,
+        "record_lost: true: every hole is recorded and passed over, also one that could still be filled",
+        "set it only while you go over a hole that you know",
+    ),
+)
+
+
+def _leadership(settings: Settings) -> Outcome:
+    broker = settings.broker
+    if not (broker.assume_leader or broker.connection.is_configured):
+        return problem("nothing will be archived", render(Wait.LEADERSHIP_NOT_ON_DISK), SettingsError.exit_code)
+    if broker.assume_leader:
+        return fine("assumed, nobody is asked: right for one broker, or where no other sidecar archives its replicas")
+    return fine("asked of the broker")
+
+
+def settings_checks(settings: Settings) -> list[Check]:
+    """What can be said of settings that were accepted."""
+    found = [Check(rule.name, partial(warning, rule.detail, rule.advice)) for rule in _RULES if rule.holds(settings)]
+    named = "no unknown name, every value within its limits"
+    return [Check("valid", partial(fine, named)), Check("leadership", partial(_leadership, settings)), *found]

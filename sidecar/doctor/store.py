@@ -1,0 +1,219 @@
+"""The archive's store: whether it can be reached, whether it can do what an archive needs, and what it does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from sidecar.clock import Clock
+from sidecar.config import Settings
+from sidecar.doctor.bucket import bucket_rules, endpoint
+from sidecar.doctor.findings import Check, Outcome, Verdict, fine, not_checked, problem, warning
+from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupported
+from sidecar.http.page.wording import REMEDIES
+from sidecar.ports import MIB, ObjectStore
+from sidecar.storage import open_store
+from sidecar.storage.probe import NOT_ANSWERED, advice_on, ask, is_answer
+from sidecar.storage.probe_folder import PROBE_FOLDER, remove_leftovers
+from sidecar.storage.probe_questions import Question, StoreProbe, UploadsInParts
+from sidecar.storage.store_clock import read_store_clock
+from sidecar.storage.unfinished import list_uploads
+from sidecar.store_settings import StoreSettings
+
+LEFT_AFTER_MS = 10 * 60_000
+"""A probe that is older than this is of a process that was killed: no check takes so long."""
+_ATTEMPTS = 2
+_DIFFERENCE_PROBLEM_MS = 600_000
+"""S3 refuses requests that are signed more than 15 minutes ahead or late."""
+_SLOW_MS = 1_000
+_LEFT_ADVICE = "gc removes them after a day, if it may delete"
+_PART_BYTES = 5 * MIB
+
+
+@dataclass(slots=True)
+class _BreaksOff:
+    """An `UploadSource` that fails behind its first part."""
+
+    size_bytes: int = 2 * _PART_BYTES
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        if position + size_bytes > _PART_BYTES:
+            raise _BrokenOff
+        return bytes(size_bytes)
+
+
+class _BrokenOff(StoreError):
+    """Raised on purpose, to have an upload aborted."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """The store under examination. `store_now_ms`: by the store's clock; 0, with which nothing is old, until it is known.
+
+    `unanswered`: the questions that the store did not answer, and what came instead.
+    """
+
+    settings: StoreSettings
+    store: ObjectStore
+    clock: Clock
+    store_now_ms: int = 0
+    unanswered: dict[str, SidecarError] = field(default_factory=dict)
+    probe: StoreProbe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.probe = StoreProbe(self.store, self.clock)
+
+    def reach(self) -> Outcome:
+        found = endpoint(self.settings, self.store)
+        if found.verdict is not Verdict.OK:
+            return found
+        first = next(iter(self.store.list_folders("")), None)
+        holds = "nothing is archived there yet" if first is None else "it may be listed"
+        return fine(f"{found.detail}; {holds}")
+
+    def leftovers(self) -> Outcome:
+        """Of probes that were killed. Those of processes that run now are younger, and left alone."""
+        try:
+            left = remove_leftovers(self.store, self.store_now_ms - LEFT_AFTER_MS)
+        except StoreDenied as error:
+            return warning(f"objects below {PROBE_FOLDER}/ are left: {error}", "remove them by hand")
+        return fine(f"{left} objects and unfinished uploads of earlier probes were removed")
+
+    def asked(self, question: Question) -> Outcome:
+        try:
+            return fine(ask(question, self.clock) or "works")
+        except NOT_ANSWERED:
+            raise
+        except StoreError as error:
+            advice = advice_on(question, error) if is_answer(question, error) else ""
+            if not question.required and is_answer(question, error):
+                return warning(str(error), advice)
+            return problem(str(error), advice or REMEDIES.get(type(error).__name__, ""), error.exit_code)
+
+    def check(self, name: str, ask: Callable[[], Outcome], *needs: str) -> Check:
+        """A check that is not checked, and counts as unanswered, where the store gives no answer."""
+
+        def asked() -> Outcome:
+            try:
+                return ask()
+            except NOT_ANSWERED as error:
+                # Throttling, or a lost answer, says nothing of what the store can do.
+                self.unanswered[name] = error
+                return not_checked(f"the store gave no answer: {error}")
+
+        return Check(name, asked, needs)
+
+    def answers(self) -> Outcome:
+        """Whether every question had an answer: what is unknown must not pass for right."""
+        if not self.unanswered:
+            return fine("every question had an answer")
+        names = ", ".join(f"'{name}'" for name in self.unanswered)
+        last = list(self.unanswered.values())[-1]
+        advice = "nothing is known of these: run doctor again when the store answers"
+        return problem(f"no answer to {names}: {last}", advice, last.exit_code)
+
+    def abort(self) -> Outcome:
+        if not isinstance(self.store, UploadsInParts):
+            return not_checked("this kind of store has no multipart uploads")
+        key = self.probe.new_key("broken-off")
+        with suppress(_BrokenOff):
+            self.store.upload_in_parts(key, _BreaksOff(), _PART_BYTES)
+        folder = f"{self.probe.folder}/"
+        listed = list_uploads(self.store, folder)
+        if listed.not_listed:
+            return not_checked(f"uploads are not listed: {listed.not_listed}", listed.advice)
+        # `upload_in_parts` aborts, and hides why an abort failed: throttling, or a missing right.
+        with suppress(StoreDenied):
+            for upload in listed.uploads:
+                self.store.abort_upload(upload)
+        if list_uploads(self.store, folder).uploads:
+            return warning(
+                "an upload that was given up is still there: its parts cost money and show in no listing",
+                "allow s3:AbortMultipartUpload",
+            )
+        return fine("an upload that was given up leaves no parts")
+
+    def times(self) -> Outcome:
+        try:
+            reading = read_store_clock(self.store, self.clock, self.probe.new_key("clock"))
+        except StoreUnsupported as error:
+            return warning(str(error), "gc deletes nothing here: delete what `verify` lists as orphaned by hand")
+        self.store_now_ms = reading.store_ms
+        if abs(reading.ahead_ms) >= _DIFFERENCE_PROBLEM_MS:
+            return problem(str(reading), "set this machine's clock, or the store's", StoreError.exit_code)
+        if reading.differs:
+            advice = "synchronise this machine's clock (NTP): beyond 15 minutes an S3 store refuses every request"
+            return warning(str(reading), advice)
+        return fine(str(reading))
+
+    def latency(self) -> Outcome:
+        key = self.probe.new_key("latency")
+        put_ms = self._duration_ms(lambda: self.store.put_if_absent(key, b"latency"))
+        read_ms = self._duration_ms(lambda: self.store.read(key))
+        detail = f"put {put_ms} ms, read {read_ms} ms"
+        if max(put_ms, read_ms) > _SLOW_MS:
+            return warning(
+                detail, "each segment takes some eight requests: use a nearer store, or raise run.uploads_ahead"
+            )
+        return fine(detail)
+
+    def _duration_ms(self, call: Callable[[], object]) -> int:
+        begun_s = self.clock.monotonic_s()
+        call()
+        return round((self.clock.monotonic_s() - begun_s) * 1000)
+
+    def cleared(self) -> Outcome:
+        """Whatever the checks left in the folder of this probe is deleted."""
+        folder = f"{self.probe.folder}/"
+        try:
+            self.probe.clear()
+            left = [facts.key for facts in self.store.list(folder)]
+            self.store.delete(left)
+            left = [facts.key for facts in self.store.list(folder)]
+        except SidecarError as error:
+            return warning(f"objects below {folder} are left: {error}", _LEFT_ADVICE)
+        if left:
+            return warning(f"{len(left)} objects below {folder} are left", _LEFT_ADVICE)
+        return fine("the probe left nothing behind")
+
+
+def impatient(settings: StoreSettings, timeout_s: float) -> StoreSettings:
+    """The same store, asked with less patience than uploads have: a check must not outlast its time."""
+    retry = settings.retry.model_copy(update={"attempts": min(settings.retry.attempts, _ATTEMPTS), "wait_s_max": 1.0})
+    limits = {
+        "connect_timeout_s": min(settings.s3.connect_timeout_s, timeout_s / (2 * _ATTEMPTS)),
+        "read_timeout_s": min(settings.s3.read_timeout_s, timeout_s / (2 * _ATTEMPTS)),
+    }
+    s3 = settings.s3.model_copy(update=limits)
+    return settings.model_copy(
+        update={"retry": retry, "s3": s3, "bandwidth_bytes_per_s": None, "read_bytes_per_s": None}
+    )
+
+
+def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Check]:
+    """What can be asked of the store of these settings."""
+    hurried = impatient(settings.store, timeout_s)
+    try:
+        store = open_store(hurried, clock)
+    except SidecarError as error:
+        found = problem(str(error), exit_code=error.exit_code)
+        return [Check("reachable", lambda: found)]
+    look = _Look(hurried, store, clock)
+    questions = look.probe.questions(single_writer=settings.store.single_writer)
+    return [
+        Check("reachable", look.reach),
+        *(look.check(one.name, partial(look.asked, one), _needed_by(one)) for one in questions),
+        look.check("abort of a multipart upload", look.abort, "write"),
+        look.check("clock", look.times, "write"),
+        look.check("leftovers of probes", look.leftovers, "clock"),
+        look.check("latency", look.latency, "write"),
+        Check("cleared up", look.cleared, ("reachable",)),
+        look.check("rules of the bucket", lambda: bucket_rules(store), "reachable"),
+        Check("every question answered", look.answers, ("reachable",)),
+    ]
+
+
+def _needed_by(question: Question) -> str:
+    return "reachable" if question.name == "write" else "write"

@@ -1,0 +1,225 @@
+"""What this process's predecessors knew of archives, on our own volume: a start asks the store only what is new since.
+
+Never the truth: the newest commit that is remembered is held against the store's, and what does not fit is forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
+from sidecar.archive.extent import ArchiveExtent, Coverage, Run
+from sidecar.archive.keys import parse_root
+from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock
+from sidecar.errors import CorruptFile
+from sidecar.host.sqlite_pages import require_sound_pages
+from sidecar.model import ObjectKey, TopicPartition
+from sidecar.partition.domain_events import DomainEvent, Emit, OffsetsLost
+
+_log = structlog.get_logger(__name__)
+
+SEGMENTS_KEPT: Final = 4
+"""The newest ones: enough to append, and to recognise the local log. What is remembered must not grow with the archive."""
+_VERSION: Final = 1
+"""To be raised where the table changes or a fact comes to mean something else: a fact that has come or gone is noticed without."""
+_SCHEMA = f"""
+PRAGMA user_version = {_VERSION};
+CREATE TABLE IF NOT EXISTS archives (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, root TEXT NOT NULL, number INTEGER NOT NULL,
+    state BLOB NOT NULL, facts BLOB NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (topic, partition)
+) STRICT;
+CREATE TABLE IF NOT EXISTS losses (latest INTEGER PRIMARY KEY CHECK (latest = 1), at_ms INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS gone (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, log TEXT NOT NULL, spans TEXT NOT NULL, PRIMARY KEY (topic, partition)
+) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A lineage as it was known last.
+
+    `state`: its newest part. `largest_timestamp_ms`: of all its segments, -1 for none. `newest_checkpoint`: the number of one
+    that the store has, -1 if none is known. `extent`: what all of it covers. `mark`: see `CommitLog.mark`, of its last commit.
+    """
+
+    state: PartitionState
+    largest_timestamp_ms: int
+    newest_checkpoint: int
+    extent: ArchiveExtent
+    mark: str = ""
+
+
+def newest_segments(state: PartitionState) -> PartitionState:
+    """The state with no more than is kept. What it says of the archive's start, size and removed segments is not true."""
+    segments = state.segments[-SEGMENTS_KEPT:]
+    start_offset = segments[0].base_offset if segments else state.end_offset or 0
+    holes = tuple(hole for hole in state.holes if hole.base_offset >= start_offset)
+    return replace(state, segments=segments, holes=holes, removed=(), clean=None, is_whole=False)
+
+
+class ArchiveMemory:
+    """One lineage per partition. Thread-safe. A file that cannot be used is begun anew, or done without."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """Args: directory: ours alone, as that of the journal. Default: nothing outlives the process."""
+        self._guard = threading.Lock()
+        self._connection = _open(None if directory is None else directory / "archives.sqlite")
+        # sqlite's row of the one database: its number, its name, its file or "".
+        _, _, self._file = self._connection.execute("PRAGMA database_list").fetchone()
+        self._gone: dict[TopicPartition, tuple[str, str]] = {}
+        with suppress(sqlite3.Error):
+            for topic, partition, log, spans in self._connection.execute("SELECT * FROM gone"):
+                self._gone[TopicPartition(topic, partition)] = log, spans
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None where nothing outlives the process."""
+        return Path(self._file) if self._file else None
+
+    def recall(self, topic_partition: TopicPartition) -> Remembered | None:
+        """What is known of the partition's archive, None if that is nothing."""
+        with self._guard, suppress(sqlite3.Error):
+            row = self._connection.execute(
+                "SELECT root, number, state, facts, sha256 FROM archives WHERE topic = ? AND partition = ?",
+                (topic_partition.topic, topic_partition.partition),
+            ).fetchone()
+            return None if row is None else _decoded(*row)
+        return None
+
+    def remember(self, remembered: Remembered) -> None:
+        """Keep this in the place of what is known of the partition. Not being able to is no error."""
+        state = remembered.state
+        if not state.next_number:
+            return
+        name = state.lineage.topic_partition
+        body = encode_checkpoint(newest_segments(state))
+        facts = json.dumps(_facts(remembered)).encode()
+        with self._guard, suppress(sqlite3.Error):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO archives VALUES (?,?,?,?,?,?,?)",
+                (
+                    name.topic,
+                    name.partition,
+                    state.lineage.root,
+                    state.next_number - 1,
+                    body,
+                    facts,
+                    _seal(body, facts),
+                ),
+            )
+
+    def noting_losses(self, clock: Clock) -> Emit:
+        """A sink that keeps when offsets were last lost: a restart must not end the alert. Not being able to is no error."""
+
+        def note(event: DomainEvent) -> None:
+            if isinstance(event, OffsetsLost):
+                with self._guard, suppress(sqlite3.Error):
+                    self._connection.execute("INSERT OR REPLACE INTO losses VALUES (1, ?)", (clock.now_ms(),))
+
+        return note
+
+    def last_loss_ms(self) -> int | None:
+        """What was noted last, None where nothing was."""
+        with self._guard, suppress(sqlite3.Error):
+            row = self._connection.execute("SELECT at_ms FROM losses").fetchone()
+            return None if row is None else int(row[0])
+        return None
+
+    def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
+        """Keep which offsets of a log were seen to go and are not reported yet; nothing is kept for "". It may fail silently.
+
+        Args:
+            log: what it is known by later, in the caller's words; and so `spans`.
+        """
+        name = topic_partition.topic, topic_partition.partition
+        with self._guard, suppress(sqlite3.Error):
+            if spans:
+                self._gone[topic_partition] = log, spans
+                self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", (*name, log, spans))
+            elif self._gone.pop(topic_partition, None) is not None:
+                self._connection.execute("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
+
+    def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
+        """The log and the offsets that were noted last, None where nothing is left to be told."""
+        with self._guard:
+            return self._gone.get(topic_partition)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._guard:
+            self._connection.close()
+
+
+def _facts(remembered: Remembered) -> dict[str, Any]:
+    return {
+        "largest_timestamp_ms": remembered.largest_timestamp_ms,
+        "newest_checkpoint": remembered.newest_checkpoint,
+        "extent": asdict(remembered.extent),
+        "mark": remembered.mark,
+    }
+
+
+def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -> Remembered | None:
+    if _seal(body, facts) != sha256:
+        return None
+    try:
+        state = replace(decode_checkpoint(body, number, parse_root(ObjectKey(root))), is_whole=False)
+        found = json.loads(facts)
+        extent = found["extent"]
+        runs = tuple(
+            Run(run["base_offset"], run["end_offset"], Coverage(run["coverage"])) for run in extent.pop("runs")
+        )
+        return Remembered(
+            state,
+            found["largest_timestamp_ms"],
+            found["newest_checkpoint"],
+            ArchiveExtent(runs=runs, **extent),
+            str(found.get("mark", "")),  # Releases before this one kept none, and read the commit.
+        )
+    except (CorruptFile, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return None  # Of another release, whose facts are not ours.
+
+
+def _seal(body: bytes, facts: bytes) -> bytes:
+    return hashlib.sha256(body + facts).digest()
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        for _ in range(2):
+            try:
+                return _connect(str(path))
+            except sqlite3.Error as error:
+                _log.warning("archive_memory_begun_anew", path=str(path), reason=str(error))
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+    return _connect(":memory:")
+
+
+def _connect(name: str) -> sqlite3.Connection:
+    with ExitStack() as until_usable:
+        connection = until_usable.enter_context(
+            closing(sqlite3.connect(name, isolation_level=None, check_same_thread=False))
+        )
+        # What a crash of the machine loses or damages is read from the store again.
+        connection.execute("PRAGMA synchronous=OFF")
+        connection.execute("PRAGMA journal_mode=MEMORY")
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and found != _VERSION:
+            raise sqlite3.DatabaseError(f"version {found}, this release keeps {_VERSION}")
+        connection.executescript(_SCHEMA)
+        require_sound_pages(connection)
+        until_usable.pop_all()
+        return connection

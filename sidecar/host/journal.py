@@ -1,0 +1,247 @@
+"""A local record of attempts, so that a restart knows what it had begun. The archive stays the only truth.
+
+SQLite on our own volume, locked for one process. Losing the file costs nothing but leftovers that `verify` counts as orphans.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from sidecar.errors import SettingsError, StagingFull
+from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.host.sqlite_pages import require_sound_pages
+from sidecar.model import ObjectKey, SegmentFiles
+
+_log = structlog.get_logger(__name__)
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS attempts (
+    segment_id TEXT PRIMARY KEY, root TEXT NOT NULL, base_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
+    log_key TEXT NOT NULL, indexes_key TEXT NOT NULL,
+    inode INTEGER NOT NULL, size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    log_crc32c INTEGER, commit_number INTEGER, begun_ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS attempts_root ON attempts (root);
+CREATE TABLE IF NOT EXISTS sources (
+    root TEXT PRIMARY KEY, directory BLOB NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER,
+    active_name TEXT NOT NULL, active_inode INTEGER NOT NULL
+) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An upload that was begun under a fresh segment id.
+
+    `log_crc32c` is set once the `.log` object is complete. `commit_number` is set before a commit naming the segment is sent:
+    until that number is taken, a late answer of the store could still make the segment live.
+    """
+
+    segment_id: str
+    root: str
+    base_offset: int
+    end_offset: int
+    log_key: ObjectKey
+    indexes_key: ObjectKey
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+    begun_ms: int
+    log_crc32c: int | None = None
+    commit_number: int | None = None
+
+    def is_of(self, segment: SegmentFiles) -> bool:
+        """Whether the source file is still the one that was uploaded."""
+        mine = (self.base_offset, self.end_offset, self.inode, self.size_bytes, self.mtime_ns)
+        log = segment.log
+        return mine == (segment.base_offset, segment.end_offset, log.inode, segment.size_bytes, log.mtime_ns)
+
+
+class Journal:
+    """Attempts that have not ended in a commit. Thread-safe; every change is on disk when the call returns."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open or create `<directory>/journal.sqlite`.
+
+        Raises:
+            SettingsError: the directory cannot be written, has no room, or another process holds it.
+        """
+        self._guard = threading.Lock()
+        self._path = directory / "journal.sqlite"
+        with ExitStack() as unless_open:
+            self._lock_fd = _locked(directory)
+            unless_open.callback(os.close, self._lock_fd)
+            try:
+                self._connection = self._open()
+            except (sqlite3.Error, OSError) as error:
+                raise SettingsError(
+                    f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir, or set it to "
+                    f"another directory"
+                ) from error
+            unless_open.pop_all()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+                raise
+            # The journal is only a hint: a damaged one is set aside, its leftovers will be counted by `verify`.
+            damaged = self._path.with_suffix(".damaged")
+            _log.warning("journal_set_aside", path=str(damaged), reason=str(error))
+            self._path.replace(damaged)
+            for suffix in ("-wal", "-shm"):
+                # SQLite would play the damaged journal's log back into the new one.
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        with ExitStack() as unless_sound:
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            unless_sound.callback(connection.close)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.executescript(_SCHEMA)
+            require_sound_pages(connection)
+            unless_sound.pop_all()
+        return connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StagingFull(
+                f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir"
+            ) from error
+
+    def begin(self, attempt: Attempt) -> None:
+        """Record an attempt before its first byte is sent."""
+        with self._guard, self._errors():
+            self._connection.execute(
+                "INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+                (
+                    attempt.segment_id,
+                    attempt.root,
+                    attempt.base_offset,
+                    attempt.end_offset,
+                    attempt.log_key,
+                    attempt.indexes_key,
+                    attempt.inode,
+                    attempt.size_bytes,
+                    attempt.mtime_ns,
+                    attempt.log_crc32c,
+                    attempt.commit_number,
+                    attempt.begun_ms,
+                ),
+            )
+
+    def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
+        """Note that the `.log` object of an attempt is complete, with this CRC-32C."""
+        with self._guard, self._errors():
+            self._connection.execute(
+                "UPDATE attempts SET log_crc32c = ? WHERE segment_id = ?", (log_crc32c, segment_id)
+            )
+
+    def committing(self, segment_id: str, commit_number: int) -> None:
+        """Note that a commit of this number, naming the segment, is about to be sent."""
+        with self._guard, self._errors():
+            self._connection.execute(
+                "UPDATE attempts SET commit_number = ? WHERE segment_id = ?", (commit_number, segment_id)
+            )
+
+    def end(self, segment_id: str) -> None:
+        """Forget an attempt: it is committed, or its objects are gone."""
+        with self._guard, self._errors():
+            self._connection.execute("DELETE FROM attempts WHERE segment_id = ?", (segment_id,))
+
+    def attempts(self, root: str) -> tuple[Attempt, ...]:
+        """Attempts of a partition's lineage that have not ended, oldest first."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            rows = cursor.execute(
+                "SELECT segment_id, root, base_offset, end_offset, log_key, indexes_key, inode, size_bytes, mtime_ns, "
+                "begun_ms, log_crc32c, commit_number FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
+                (root,),
+            ).fetchall()
+        return tuple(Attempt(*row) for row in rows)
+
+    def roots(self) -> frozenset[str]:
+        """The lineages of which attempts have not ended."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            return frozenset(root for (root,) in cursor.execute("SELECT DISTINCT root FROM attempts"))
+
+    def archived_from(self, root: str, mark: SourceMark) -> None:
+        """Note from which partition directory segments of a lineage came last."""
+        row = (
+            os.fsencode(mark.directory),
+            _signed(mark.inode),
+            mark.birth_ns,
+            mark.active_name,
+            _signed(mark.active_inode),
+        )
+        with self._guard, self._errors():
+            self._connection.execute("INSERT OR REPLACE INTO sources VALUES (?,?,?,?,?,?)", (root, *row))
+
+    def source_of(self, root: str) -> SourceMark | None:
+        """The directory that was noted last, None if none was."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            row = cursor.execute(
+                "SELECT directory, inode, birth_ns, active_name, active_inode FROM sources WHERE root = ?", (root,)
+            ).fetchone()
+        if row is None:
+            return None
+        directory, inode, birth_ns, active_name, active_inode = row
+        return SourceMark(
+            Path(os.fsdecode(directory)), _unsigned(inode), birth_ns, active_name, _unsigned(active_inode)
+        )
+
+    def count(self) -> int:
+        """Attempts that have not ended, of all partitions."""
+        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
+            (count,) = cursor.execute("SELECT count(*) FROM attempts").fetchone()
+        return int(count)
+
+    def close(self) -> None:
+        """Release the file and its lock."""
+        with self._guard:
+            self._connection.close()
+            os.close(self._lock_fd)
+
+
+def _signed(inode: int) -> int:
+    """SQLite's integers are signed, inode numbers are not."""
+    return inode - (1 << 64) if inode >= 1 << 63 else inode
+
+
+def _unsigned(inode: int) -> int:
+    return inode + (1 << 64) if inode < 0 else inode
+
+
+def _locked(directory: Path) -> int:
+    """The descriptor that holds the state directory. Raises SettingsError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SettingsError(
+            f"{directory}: the state directory cannot be written ({error.strerror}): set run.state_dir to one that can"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise SettingsError(
+            f"{directory}: another tiered-sidecar process uses this state directory: wait for it, or give this one "
+            f"its own run.state_dir"
+        ) from error
+    return descriptor

@@ -1,0 +1,155 @@
+"""Segments held open from their planning on: the bytes outlive the broker's retention. Nothing is linked or written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.host.listed_files import identity_of, open_listed
+from sidecar.model import FileIdentity
+from sidecar.partition.domain_events import Emit, PinReleased
+from sidecar.reporting.log_sink import log_event
+
+_log = structlog.get_logger(__name__)
+
+HELD_MAX: Final = 4_096
+HELD_FEW: Final = 256
+"""Where fewer can be held, `doctor` warns."""
+FREE_SHARE_MIN: Final = 0.05
+"""What the broker has deleted takes up its disk as long as it is held; below this share of free space that is over."""
+
+
+def descriptors_to_hold() -> int:
+    """A quarter of what this process may open, at most `HELD_MAX`: connections and indexes need some too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return HELD_MAX if soft == resource.RLIM_INFINITY else min(HELD_MAX, soft // 4)
+
+
+def free_share(descriptor: int) -> float:
+    """How much of a file's disk others than root may still fill, between 0 and 1. Raises OSError."""
+    found = os.fstatvfs(descriptor)
+    return found.f_bavail / max(1, found.f_blocks)
+
+
+class HeldFiles:
+    """Open descriptors by file. Thread-safe."""
+
+    def __init__(
+        self, limit: int | None = None, free: Callable[[int], float] = free_share, emit: Emit = log_event
+    ) -> None:
+        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: see `free_share`."""
+        self._limit = descriptors_to_hold() if limit is None else limit
+        self._free = free
+        self._emit = emit
+        self._lock = threading.Lock()
+        self._held: dict[FileIdentity, int] = {}
+
+    def keep(self, wanted: Iterable[FileIdentity]) -> None:
+        """Hold these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
+
+        What cannot be opened is told when it is its turn.
+        """
+        files = list(islice(_each_once(wanted), self._limit))
+        with self._lock:
+            self._close(self._held.keys() - set(files))
+            self._held = {file: self._held[file] for file in files if file in self._held}
+            self._spare_disks()
+            for file in files:
+                if file not in self._held:
+                    try:
+                        self._held[file] = open_listed(file)
+                    except (SegmentChanged, PartitionError):
+                        continue
+
+    def _spare_disks(self) -> None:
+        """Let go of what the broker has deleted, the least urgent first, where its disk is nearly full."""
+        for file, descriptor in reversed(list(self._held.items())):
+            found = os.fstat(descriptor)
+            if found.st_nlink == 0 and self._free(descriptor) < FREE_SHARE_MIN:
+                self._close([file])
+                reason = "the broker has deleted it, it is not archived yet, and the disk is nearly full"
+                self._emit(PinReleased(str(file.path), found.st_size, reason))
+
+    def take(self, file: FileIdentity) -> int:
+        """A descriptor of the file, which is the caller's to close; what is held stays so. Raises the errors of `open_listed`."""
+        with self._lock:
+            held = self._held.get(file)
+            descriptor = None if held is None else os.dup(held)
+        if descriptor is None:
+            return open_listed(file)
+        if identity_of(file.path, os.fstat(descriptor)) != file:
+            os.close(descriptor)
+            raise SegmentChanged(f"{file.path}: changed between planning and reading; the next scan decides anew")
+        return descriptor
+
+    def has(self, file: FileIdentity) -> bool:
+        """Whether the file is held, and still what was listed."""
+        with self._lock:
+            descriptor = self._held.get(file)
+            return descriptor is not None and identity_of(file.path, os.fstat(descriptor)) == file
+
+    def unlinked_bytes(self) -> int:
+        """Bytes that the broker has deleted and that take up its disk because they are held."""
+        return sum(size_bytes for _, size_bytes in self._deleted())
+
+    def _deleted(self) -> list[tuple[FileIdentity, int]]:
+        """Files that have no name any more, or another one as a broker gives it some time before; and their bytes."""
+        with self._lock:
+            held = [(file, os.fstat(descriptor)) for file, descriptor in self._held.items()]
+        # Not under the lock: a slow disk is to keep nobody from what is held.
+        return [(file, found.st_size) for file, found in held if not (found.st_nlink and _has_its_name(file))]
+
+    def let_go(self, files: Iterable[FileIdentity]) -> None:
+        """Close these, as far as they are held."""
+        with self._lock:
+            self._close(files)
+
+    def release(self) -> None:
+        """Close all: the process ends. What only it still had is told; nobody can archive it after this."""
+        deleted = self._deleted()
+        with self._lock:
+            self._close(list(self._held))
+        if deleted:
+            _log.warning(
+                "held_segments_let_go",
+                segments=len(deleted),
+                size_bytes=sum(size_bytes for _, size_bytes in deleted),
+                partitions=sorted({file.path.parent.name for file, _ in deleted}),
+                reason="the process ends; the broker has deleted them, and they are not archived",
+                effect="the next start tells which offsets that are (offsets_lost), if it has the same run.state_dir",
+            )
+
+    def _close(self, files: Iterable[FileIdentity]) -> None:
+        for file in files:
+            descriptor = self._held.pop(file, None)
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _has_its_name(file: FileIdentity) -> bool:
+    """Also where that cannot be told: the disk may come back."""
+    try:
+        return file.path.stat().st_ino == file.inode
+    except FileNotFoundError:
+        with suppress(OSError):
+            return not file.path.parent.is_dir()
+    except OSError:
+        return True
+    return True
+
+
+def _each_once(files: Iterable[FileIdentity]) -> Iterator[FileIdentity]:
+    """Lazily: a backlog may have very many of them."""
+    seen: set[FileIdentity] = set()
+    for file in files:
+        if file not in seen:
+            seen.add(file)
+            yield file

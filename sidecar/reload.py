@@ -1,0 +1,152 @@
+"""Changed settings for a process that runs: all of them, or none; most hold when the round under way is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.config import Settings
+from sidecar.config.changes import SettingsSource, changes_between, fingerprint
+from sidecar.config.loading import LoadedSettings
+from sidecar.config.section import MIB
+from sidecar.doctor.machine import memory_needed_bytes
+from sidecar.errors import SettingsError
+from sidecar.host.cpu_limit import processors
+from sidecar.host.memory_limit import memory_limit_bytes
+from sidecar.metrics import Metrics
+from sidecar.metrics.config import ReloadResult
+from sidecar.reporting.health import Health
+
+_log = structlog.get_logger(__name__)
+
+Adopt = Callable[[Settings], Event]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """Settings that were handed over and do not hold yet. `changed`: paths of what is different."""
+
+    loaded: LoadedSettings
+    changed: tuple[str, ...]
+    since_ms: int
+    taken_over: Event
+
+
+def lacks_memory(settings: Settings) -> str:
+    """Why these settings may need more memory than this container has, "" if they do not or there is no limit."""
+    limit = memory_limit_bytes()
+    needed = memory_needed_bytes(settings, processors())
+    if limit is None or needed <= limit:
+        return ""
+    return (
+        f"these settings may take {needed // MIB} MiB, this container has {limit // MIB} MiB: raise its limit, which restarts "
+        f"the pod (the chart does both when its values say so)"
+    )
+
+
+class SettingsReload:
+    """Looks at the settings file, reads it when it is another one, and decides."""
+
+    def __init__(self, source: SettingsSource, adopt: Adopt, metrics: Metrics, health: Health, clock: Clock) -> None:
+        """Show the settings that hold.
+
+        Args:
+            adopt: takes settings over; its event tells when they hold. Called by the thread that calls `look`.
+        """
+        self._source = source
+        self._adopt = adopt
+        self._metrics = metrics
+        self._health = health
+        self._clock = clock
+        self._read = self._seen = source.loaded_state
+        self._running = source.loaded
+        self._pending: _Pending | None = None
+        self._refused: dict[str, Any] | None = None
+        self._generation = 1
+        self._loaded_ms = clock.now_ms()
+        self._publish()
+
+    def look(self, *, asked: bool = False) -> None:
+        """Read the file anew if it has changed since it was last read, and not since the last look: it may be half written.
+
+        Args:
+            asked: somebody wants it read whether it has changed or not.
+        """
+        self._settle()
+        seen, self._seen = self._seen, self._source.state()
+        if asked or (self._seen != self._read and self._seen == seen):
+            self._read = self._seen
+            self._reload("asked for" if asked else "the file has changed")
+            self._settle()
+
+    def _settle(self) -> None:
+        """Whether what was handed over holds by now."""
+        pending = self._pending
+        if pending is None or not pending.taken_over.is_set():
+            return
+        self._pending, self._running = None, pending.loaded
+        self._generation += 1
+        self._loaded_ms = self._clock.now_ms()
+        self._metrics.config.reloaded(ReloadResult.APPLIED)
+        _log.info("config_reloaded", settings=pending.changed, generation=self._generation)
+        self._publish()
+
+    def _reload(self, why: str) -> None:
+        try:
+            loaded = self._source.read()
+        except SettingsError as error:
+            _log.error("config_reload_refused", reason=str(error), remedy="correct the settings; the old ones hold")
+            self._refuse(ReloadResult.INVALID, reason=str(error))
+            return
+        wanted = self._running if self._pending is None else self._pending.loaded
+        changes = changes_between(wanted, loaded)
+        lacking = lacks_memory(loaded.settings) if _needs_more(wanted.settings, loaded.settings) else ""
+        if changes.fixed:
+            _log.error("config_reload_refused", settings=changes.fixed, remedy="restart to apply; the old ones hold")
+            self._refuse(ReloadResult.REFUSED, reason="these need a restart", settings=changes.fixed)
+        elif lacking:
+            _log.error("config_reload_refused", settings=changes.reloadable, reason=lacking, remedy="the old ones hold")
+            self._refuse(ReloadResult.REFUSED, reason=lacking, settings=changes.reloadable)
+        elif changes.reloadable:
+            _log.info("config_reload_pending", why=why, settings=changes.reloadable)
+            self._source.set_up_logs(loaded)
+            taken_over = self._adopt(loaded.settings)
+            self._pending = _Pending(loaded, changes.reloadable, self._clock.now_ms(), taken_over)
+            self._refused = None
+            self._publish()
+        else:
+            _log.info("config_unchanged", why=why)
+            self._metrics.config.reloaded(ReloadResult.UNCHANGED)
+            self._refused = None
+            self._publish()
+
+    def _refuse(self, result: ReloadResult, **refused: Any) -> None:
+        self._metrics.config.reloaded(result)
+        self._refused = {"at_ms": self._clock.now_ms(), **refused}
+        self._publish()
+
+    def _publish(self) -> None:
+        pending = self._pending
+        self._metrics.config.shown(stale=self._refused is not None, pending=pending is not None)
+        self._health.publish_section(
+            "config",
+            {
+                "generation": self._generation,
+                "fingerprint": fingerprint(self._running),
+                "loaded_ms": self._loaded_ms,
+                "stale": self._refused is not None,
+                "refused": self._refused,
+                "pending": pending and {"since_ms": pending.since_ms, "fingerprint": fingerprint(pending.loaded)},
+            },
+        )
+
+
+def _needs_more(old: Settings, new: Settings) -> bool:
+    """Whether the new settings may take more memory than the old ones."""
+    cores = processors()
+    return memory_needed_bytes(new, cores) > memory_needed_bytes(old, cores)

@@ -1,0 +1,188 @@
+"""What the target demands: which topic id, whose leader epochs, whose producer state. Never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.archive.keys import is_id
+from sidecar.errors import LineageUnknown, SettingsError
+from sidecar.restore.cluster import TargetCluster
+from sidecar.restore.plan import PartitionPlan
+from sidecar.restore.request import (
+    NO_TOPIC_ID_WANTED,
+    LeaderEpochMode,
+    ProducerStateMode,
+    RestoreRequest,
+)
+from sidecar.restore.staging import STAGING_SUFFIX
+from sidecar.restore.target import Place, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """How one partition is restored. `topic_id` None: no `partition.metadata` is written. `reason` is for people.
+
+    `keeps_foreign_producers`: of another cluster than the target's, because that was asked for. `is_archived_topic`: as far as
+    anything tells, a sidecar beside the target takes this archive for that of the restored log.
+    """
+
+    topic_id: str | None
+    leader_epochs: LeaderEpochMode
+    producer_state: ProducerStateMode
+    reason: str = ""
+    keeps_foreign_producers: bool = False
+    is_archived_topic: bool = False
+
+
+def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRequest) -> Decisions:
+    """Settle what the request leaves open. Raises SettingsError, LineageUnknown where it may not be guessed."""
+    topic_id = _topic_id(plan, target, request)
+    _require_cluster_agrees(plan, request)
+    danger = _epoch_danger(plan, target, place, topic_id, request.cluster)
+    epochs = _leader_epochs(plan, target, place, request, topic_id, danger)
+    producers = _producer_state(plan, target, request, epochs)
+    is_other = target.cluster_id not in {None, plan.state.lineage.cluster_id}
+    return Decisions(
+        topic_id,
+        epochs,
+        producers,
+        danger,
+        keeps_foreign_producers=is_other and producers is ProducerStateMode.KEEP,
+        is_archived_topic=not is_other and topic_id == plan.state.topic_id,
+    )
+
+
+def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> str | None:
+    given = request.wanted_topic_id
+    settled = {name: found for name, found in target.topic_ids.items() if not name.endswith(STAGING_SUFFIX)}
+    if given is not None:
+        if given == NO_TOPIC_ID_WANTED:
+            if target.is_kraft and request.topic_id is not None:
+                raise SettingsError(
+                    f"--topic-id none: {target.log_dir} is a KRaft broker's, where every topic has an id"
+                )
+            return None
+        if not is_id(given):
+            raise SettingsError(
+                f"--topic-id {given}: expected the 22 characters that `kafka-topics.sh --describe` shows"
+            )
+        source, cure = _told_by(request)
+        for name, found in settled.items():
+            if found != given:
+                raise LineageUnknown(
+                    f"{target.log_dir / name}: partition.metadata says topic id {found}, {source} says {given}: a broker would "
+                    f"set one of them aside as stray. {cure}"
+                )
+        return given
+    found_ids = set(settled.values()) or set(target.topic_ids.values())
+    if len(found_ids) == 1:
+        return found_ids.pop()
+    if len(found_ids) > 1:
+        raise LineageUnknown(
+            f"{target.log_dir}: the directories of topic {request.topic} have different topic ids "
+            f"({', '.join(sorted(found_ids))}); say which one the cluster has now: --topic-id ID"
+        )
+    if target.is_kraft is False:
+        return None  # A ZooKeeper broker that knows ids writes the file itself.
+    archived = plan.state.topic_id
+    own = f"The archived topic's own id is {archived}: right if the cluster still has that topic. " if archived else ""
+    raise SettingsError(
+        f"{plan.topic_partition}: the topic id is unknown, and a KRaft broker sets a directory with another id aside as stray. "
+        f"{own}Create the topic, let `kafka-topics.sh --describe` show its TopicId, stop the broker, and give it: --topic-id ID "
+        f"(--topic-id none for a broker before 2.8), or name a broker of the cluster that runs: --bootstrap-server HOST:PORT"
+    )
+
+
+def _told_by(request: RestoreRequest) -> tuple[str, str]:
+    """Who told the topic's id, and what to do where a directory tells another one."""
+    if request.topic_id is not None:
+        return "--topic-id", "Leave --topic-id out, or correct it"
+    return "the cluster", "The directory is of a topic that was deleted: move it out of the log dir"
+
+
+def _require_cluster_agrees(plan: PartitionPlan, request: RestoreRequest) -> None:
+    """Raise SettingsError if the cluster has another topic id than was given, or fewer partitions than are restored."""
+    cluster, number = request.cluster, plan.topic_partition.partition
+    if cluster is None:
+        return
+    if request.topic_id not in {None, cluster.topic_id or NO_TOPIC_ID_WANTED}:
+        raise SettingsError(
+            f"--topic-id {request.topic_id}: in the cluster of {cluster.servers} the topic has id {cluster.topic_id}; leave "
+            f"--topic-id out, or correct it"
+        )
+    if number not in cluster.leader_epochs:
+        raise SettingsError(
+            f"{plan.topic_partition}: in the cluster of {cluster.servers} the topic has only {len(cluster.leader_epochs)} "
+            f"partitions: add the others first, or give --partition"
+        )
+
+
+def _epoch_danger(
+    plan: PartitionPlan, target: Target, place: Place, topic_id: str | None, cluster: TargetCluster | None
+) -> str:
+    """Why the target's leader epoch is, or may be, lower than what is archived; "" where nothing says so."""
+    highest = plan.highest_leader_epoch
+    archived = plan.state.lineage.cluster_id
+    if highest <= 0:
+        return ""
+    if target.cluster_id is not None and target.cluster_id != archived:
+        return f"{target.log_dir} belongs to cluster {target.cluster_id}, the archive to {archived}: its leader epochs begin anew"
+    if topic_id is not None and plan.state.topic_id is not None and topic_id != plan.state.topic_id:
+        return (
+            f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was made anew, and its leader "
+            f"epochs with it"
+        )
+    led_under = _led_under(plan, cluster)
+    if 0 <= led_under < highest:
+        return f"the cluster leads the partition under leader epoch {led_under}, the archive has {highest}"
+    if 0 <= place.leader_epoch < highest:
+        return f"the empty log there has seen leader epoch {place.leader_epoch}, the archive {highest}"
+    return ""
+
+
+def _leader_epochs(
+    plan: PartitionPlan, target: Target, place: Place, request: RestoreRequest, topic_id: str | None, danger: str
+) -> LeaderEpochMode:
+    if request.leader_epochs is LeaderEpochMode.KEEP and danger:
+        raise SettingsError(
+            f"{plan.topic_partition}: --leader-epochs keep is refused: {danger}. A broker that leads under a lower epoch than "
+            f"the batches' cuts the history of epochs, and Java consumers that commit such an epoch wait for ever after "
+            f"their next start. Use --leader-epochs flatten"
+        )
+    if request.leader_epochs is not None:
+        return request.leader_epochs
+    if danger:
+        return LeaderEpochMode.FLATTEN
+    if target.cluster_id is None:
+        raise SettingsError(
+            f"{plan.topic_partition}: {target.log_dir} does not say which cluster it is for (no meta.properties): give "
+            f"--leader-epochs keep if it is {plan.state.lineage.cluster_id}, whose archive this is, else --leader-epochs flatten"
+        )
+    if _may_be_anew(plan, place, topic_id, request.cluster):
+        raise SettingsError(
+            f"{plan.topic_partition}: without topic ids nothing tells whether the topic was deleted and made anew, which begins "
+            f"its leader epochs at 0 (the archive has {plan.highest_leader_epoch}): give --leader-epochs keep if it still is the "
+            f"archived topic, else --leader-epochs flatten, or name a broker that runs: --bootstrap-server HOST:PORT"
+        )
+    return LeaderEpochMode.KEEP
+
+
+def _may_be_anew(plan: PartitionPlan, place: Place, topic_id: str | None, cluster: TargetCluster | None) -> bool:
+    """Whether neither ids, nor an empty log, nor the cluster tell that it leads under epochs as high as the archived ones."""
+    if plan.highest_leader_epoch <= 0 or None not in {topic_id, plan.state.topic_id}:
+        return False
+    return max(_led_under(plan, cluster), place.leader_epoch) < 0
+
+
+def _led_under(plan: PartitionPlan, cluster: TargetCluster | None) -> int:
+    return -1 if cluster is None else cluster.leader_epochs[plan.topic_partition.partition]
+
+
+def _producer_state(
+    plan: PartitionPlan, target: Target, request: RestoreRequest, epochs: LeaderEpochMode
+) -> ProducerStateMode:
+    if request.producer_state is not None:
+        return request.producer_state
+    kept = epochs is LeaderEpochMode.KEEP  # Nobody else says that it is the same cluster.
+    same = kept if target.cluster_id is None else target.cluster_id == plan.state.lineage.cluster_id
+    return ProducerStateMode.KEEP if same else ProducerStateMode.DROP

@@ -1,0 +1,144 @@
+"""What becomes of one partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sidecar.model import TopicPartition
+from sidecar.restore.decisions import Decisions
+from sidecar.restore.finishing import FinishedLog
+from sidecar.restore.plan import PartitionPlan
+from sidecar.restore.retention import Foretold
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A partition without a plan: its history cannot be read from the archive, or it is not clear which of several is meant.
+
+    `lineage`: its root, "" where it is not clear.
+    """
+
+    topic_partition: TopicPartition
+    lineage: str
+    problem: str
+
+    def to_json(self) -> dict[str, object]:
+        """As of an outcome; what only a plan tells is null."""
+        unknown = dict.fromkeys(
+            (
+                "start_offset",
+                "end_offset",
+                "archive_end_offset",
+                "empty_before_timestamp_ms",
+                "topic_id",
+                "leader_epochs",
+                "producer_state",
+                "deleted_before_offset",
+                "producers_blank_below",
+                "compacted",
+                "retention_deletes_before_offset",
+                "retention_deletes_next_ms",
+            )
+        )
+        return {
+            "topic": self.topic_partition.topic,
+            "partition": self.topic_partition.partition,
+            "lineage": self.lineage or None,
+            "state": "stopped",
+            "segments": 0,
+            "segments_resumed": 0,
+            "bytes": 0,
+            **unknown,
+            "end_offset_is_upper_bound": False,
+            "reason": "",
+            "lost": [],
+            "open_transactions": [],
+            "open_transactions_aborted": False,
+            "unsettled_transactions": [],
+            "problem": self.problem,
+        }
+
+
+@dataclass(slots=True)
+class PartitionOutcome:
+    """What was planned, decided, and what came of it. `problem`: why the partition was not restored, "" if it was.
+
+    `is_done`: an earlier run of the command restored it. `segments_resumed`: those that an earlier run had fetched.
+    `log` is None until it is restored. `empty_before_ms`: nothing archived of it is as old as the time that was asked for; the
+    first batch reaches up to this one. `retention`: what the topic's makes a broker delete of it, nothing where it is not known.
+    """
+
+    plan: PartitionPlan
+    decisions: Decisions | None = None
+    is_done: bool = False
+    segments_resumed: int = 0
+    log: FinishedLog | None = None
+    problem: str = ""
+    empty_before_ms: int | None = None
+    retention: Foretold = field(default_factory=Foretold)
+
+    @property
+    def end_is_bound(self) -> bool:
+        """Whether the end is only the highest that it can be: a time's place in its segment shows when that is fetched."""
+        return self.log is None and self.plan.segments[-1].until_timestamp_ms is not None
+
+    @property
+    def archive_goes_on_from(self) -> int | None:
+        """Where the log ends, or at most, if its own archive has offsets above it; None where it has not."""
+        if self.decisions is None or not self.decisions.is_archived_topic:
+            return None
+        end_offset = self.log.added_from_offset if self.log else self.plan.end_offset
+        is_part = end_offset < (self.plan.state.end_offset or 0) or self.end_is_bound
+        return end_offset if is_part else None
+
+    @property
+    def keeps_foreign_producers(self) -> bool:
+        """Whether another cluster's producers are kept, in which their ids may be others' already."""
+        return self.decisions is not None and self.decisions.keeps_foreign_producers
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its objects in the archive."""
+        return sum(plan.size_bytes for plan in self.plan.segments)
+
+    def to_json(self) -> dict[str, object]:
+        """The stable JSON form."""
+        plan, decisions, log = self.plan, self.decisions, self.log
+        partition = plan.topic_partition
+        return {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "lineage": plan.state.lineage.root,
+            "state": self.state,
+            "segments": len(plan.segments),
+            "segments_resumed": self.segments_resumed,
+            "bytes": self.size_bytes,
+            "start_offset": log.start_offset if log else plan.start_offset,
+            "end_offset": log.end_offset if log else plan.end_offset,
+            "end_offset_is_upper_bound": self.end_is_bound,
+            "archive_end_offset": plan.state.end_offset,
+            "empty_before_timestamp_ms": self.empty_before_ms,
+            "topic_id": decisions.topic_id if decisions else None,
+            "leader_epochs": str(decisions.leader_epochs) if decisions else None,
+            "producer_state": str(decisions.producer_state) if decisions else None,
+            "reason": decisions.reason if decisions else "",
+            "deleted_before_offset": plan.deleted_before_offset or None,
+            "producers_blank_below": plan.blank_below,
+            "retention_deletes_before_offset": self.retention.at_start.end_offset if self.retention.at_start else None,
+            "retention_deletes_next_ms": self.retention.next_ms,
+            "lost": [[hole.base_offset, hole.end_offset, hole.reason] for hole in plan.lost],
+            "compacted": log.compacted if log else None,
+            "open_transactions": list(log.open_transactions) if log else [],
+            "open_transactions_aborted": log.aborted if log else False,
+            "unsettled_transactions": [found.to_json() for found in log.unsettled_transactions] if log else [],
+            "problem": self.problem or None,
+        }
+
+    @property
+    def state(self) -> str:
+        """In a word."""
+        if self.problem:
+            return "stopped"
+        if self.is_done:
+            return "done before"
+        return "restored" if self.log else "planned"

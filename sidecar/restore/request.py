@@ -1,0 +1,81 @@
+"""What is to be restored, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sidecar.restore.cluster import TargetCluster
+
+NO_TOPIC_ID_WANTED = "none"
+"""A broker before 2.8: its directories have no `partition.metadata`."""
+
+
+OPEN_END = 2**63 - 1
+"""The end of a range that was given none."""
+
+
+def shown_range(first_offset: int, end_offset: int) -> str:
+    """As --offset-range has it."""
+    return f"{first_offset}:{'' if end_offset == OPEN_END else end_offset}"
+
+
+class LeaderEpochMode(StrEnum):
+    """`KEEP`: batches and checkpoint as archived. `FLATTEN`: epoch 0 everywhere, for a target whose epochs are lower."""
+
+    KEEP = "keep"
+    FLATTEN = "flatten"
+
+
+class ProducerStateMode(StrEnum):
+    """`KEEP`: retries of old batches are recognised. `DROP`: for a cluster that gives out the same producer ids anew."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+class OpenTransactionMode(StrEnum):
+    """`KEEP`: they stay open, and read_committed readers wait there. `ABORT`: markers are appended that end them."""
+
+    KEEP = "keep"
+    ABORT = "abort"
+
+
+class DeletedRecordsMode(StrEnum):
+    """Of records that DeleteRecords had removed on the broker. `LEAVE_OUT`: the log begins above them. `RESTORE`: with them."""
+
+    LEAVE_OUT = "leave-out"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """One call of `restore`.
+
+    `partitions`: empty for all that are archived. `offset_range`: first offset, and exclusive end. `until_timestamp_ms`: the
+    log ends before the first batch with a record later than that. `topic_id`: NO_TOPIC_ID_WANTED for none; None: to be
+    found. The modes are None where the target is to decide. `cluster_id`, `incarnation`: which of several archived
+    histories. `cluster`: what the target's cluster says, None where nobody was asked.
+    """
+
+    topic: str
+    log_dir: Path
+    partitions: tuple[int, ...] = ()
+    offset_range: tuple[int, int] | None = None
+    until_timestamp_ms: int | None = None
+    topic_id: str | None = None
+    leader_epochs: LeaderEpochMode | None = None
+    producer_state: ProducerStateMode | None = None
+    open_transactions: OpenTransactionMode = OpenTransactionMode.KEEP
+    deleted_records: DeletedRecordsMode = DeletedRecordsMode.LEAVE_OUT
+    cluster_id: str | None = None
+    incarnation: str | None = None
+    cluster: TargetCluster | None = None
+
+    @property
+    def wanted_topic_id(self) -> str | None:
+        """The given one, else the cluster's; NO_TOPIC_ID_WANTED where that has none; None where nobody told."""
+        if self.topic_id is not None or self.cluster is None:
+            return self.topic_id
+        return self.cluster.topic_id or NO_TOPIC_ID_WANTED

@@ -1,0 +1,151 @@
+"""What is noted of a finished directory until the whole command is through: whose wish it is, and its files.
+
+A later run that finds it trusts nothing less: its name would also fit another wish, and a broker may have been at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sidecar.logformat.names import directory_name
+from sidecar.restore.decisions import Decisions, decide
+from sidecar.restore.plan import PartitionPlan
+from sidecar.restore.request import (
+    NO_TOPIC_ID_WANTED,
+    LeaderEpochMode,
+    ProducerStateMode,
+    RestoreRequest,
+    shown_range,
+)
+from sidecar.restore.staging import RECORD
+from sidecar.restore.target import Place, Target
+from sidecar.snapshots.log_dir_lock import LogDirRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A directory that an earlier run finished.
+
+    `asked`: as `asked_for`; `end_offset`: as planned; `files`: sizes in bytes by name.
+    """
+
+    topic_id: str | None
+    leader_epochs: LeaderEpochMode
+    producer_state: ProducerStateMode
+    asked: Mapping[str, Any]
+    segments: tuple[str, ...]
+    end_offset: int
+    files: Mapping[str, int]
+
+
+def asked_for(request: RestoreRequest) -> dict[str, Any]:
+    """What of the wish decides the bytes, besides segments and modes."""
+    return {
+        "offset_range": None if request.offset_range is None else list(request.offset_range),
+        "until_timestamp_ms": request.until_timestamp_ms,
+        "open_transactions": str(request.open_transactions),
+        "deleted_records": str(request.deleted_records),
+    }
+
+
+def seal_of(
+    decisions: Decisions, request: RestoreRequest, plan: PartitionPlan, files: Mapping[str, int]
+) -> dict[str, Any]:
+    """For the note, in JSON's types. `files`: sizes in bytes by name."""
+    return {
+        "files": dict(files),
+        "topic_id": decisions.topic_id,
+        "leader_epochs": str(decisions.leader_epochs),
+        "producer_state": str(decisions.producer_state),
+        "asked": asked_for(request),
+        "identities": [found.identity for found in plan.segments],
+        "end_offset": plan.end_offset,
+    }
+
+
+def decided_before(
+    plan: PartitionPlan, target: Target, seal: Mapping[str, Any], request: RestoreRequest
+) -> tuple[PartitionPlan, Decisions]:
+    """The plan and the decisions of the run that finished this directory, if it was of the same wish and nothing has changed.
+
+    What has been archived since is not in it: the plan is cut to what it was.
+
+    Raises LogDirRefused if they differ, and as `decide` does.
+    """
+    directory = target.log_dir / directory_name(plan.topic_partition)
+    earlier = _read(directory, seal)
+    if problem := _changed(directory, earlier) or _unlike(plan, request, earlier):
+        raise _refused(directory, problem)
+    # The empty log that was asked for its epochs is gone: what it led to stays decided, and is refused where it is dangerous.
+    modes = replace(request, leader_epochs=earlier.leader_epochs, producer_state=earlier.producer_state)
+    decisions = decide(plan, target, Place(), modes)
+    if decisions.topic_id != earlier.topic_id:
+        raise _refused(directory, f"was restored with the topic id {earlier.topic_id or NO_TOPIC_ID_WANTED}")
+    kept = plan.segments[: len(earlier.segments)]
+    lost = tuple(hole for hole in plan.lost if hole.base_offset < earlier.end_offset)
+    return replace(plan, segments=kept, lost=lost, lost_to_offset=earlier.end_offset), decisions
+
+
+def _refused(directory: Path, problem: str) -> LogDirRefused:
+    return LogDirRefused(
+        f"{directory}: is not empty: an earlier run of restore made it, which {problem}. Nothing is ever overwritten: run the "
+        f"earlier command again, name the other partitions with --partition, or move this directory out of the log dir"
+    )
+
+
+def _changed(directory: Path, earlier: Restored) -> str:
+    files = {path.name: path.stat().st_size for path in directory.iterdir() if path.name != RECORD}
+    for name in sorted(files.keys() | earlier.files.keys()):
+        before, now = earlier.files.get(name), files.get(name)
+        if before != now:
+            return f"was changed since, by a broker or a person ({name}: {_size(now)}, restored was {_size(before)})"
+    return ""
+
+
+def _size(size_bytes: int | None) -> str:
+    return "no such file" if size_bytes is None else f"{size_bytes} bytes"
+
+
+def _unlike(plan: PartitionPlan, request: RestoreRequest, earlier: Restored) -> str:
+    asked = asked_for(request)
+    for name, wanted in asked.items():
+        if earlier.asked.get(name) != wanted:
+            flag = "until-timestamp" if name == "until_timestamp_ms" else name.replace("_", "-")
+            return f"was restored with another --{flag} ({_shown(earlier.asked.get(name))}, now {_shown(wanted)})"
+    if request.leader_epochs not in {None, earlier.leader_epochs}:
+        return f"was restored with --leader-epochs {earlier.leader_epochs}"
+    if request.producer_state not in {None, earlier.producer_state}:
+        return f"was restored with --producer-state {earlier.producer_state}"
+    # What was archived since may follow.
+    if not earlier.segments or tuple(found.identity for found in plan.segments)[: len(earlier.segments)] != (
+        earlier.segments
+    ):
+        return "is of other archived segments than now: of another archive, or of one that was compacted or added to"
+    return ""
+
+
+def _shown(value: object) -> str:
+    match value:
+        case [int() as first_offset, int() as end_offset]:
+            return shown_range(first_offset, end_offset)
+        case None:
+            return "none"
+    return str(value)
+
+
+def _read(directory: Path, seal: Mapping[str, Any]) -> Restored:
+    try:
+        return Restored(
+            topic_id=seal["topic_id"],
+            leader_epochs=LeaderEpochMode(seal["leader_epochs"]),
+            producer_state=ProducerStateMode(seal["producer_state"]),
+            asked=dict(seal["asked"]),
+            segments=tuple(map(str, seal["identities"])),
+            end_offset=int(seal["end_offset"]),
+            files={str(name): int(size_bytes) for name, size_bytes in seal["files"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _refused(directory, "left a note that cannot be read") from error

@@ -1,0 +1,251 @@
+"""A partition's directory while it is made: beside its final place, under a name that a broker refuses to start with.
+
+Every file is written under a temporary name, synced, and renamed; what has its name is whole. So a run that was killed goes
+on where it was, and a broker cannot start from half a partition.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sidecar.errors import PartitionError, StagingFull
+from sidecar.logformat.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    directory_name,
+    parse_directory_name,
+    parse_file_name,
+)
+from sidecar.logformat.partition_metadata import write_partition_metadata
+from sidecar.logformat.regular_file import read_regular
+from sidecar.model import TopicPartition
+from sidecar.segment import dropped_producers
+from sidecar.snapshots.placing import sync_directory
+
+STAGING_SUFFIX: Final = ".restoring"
+TEMPORARY_SUFFIX: Final = ".part"
+NOTE_SUFFIX: Final = ".note"
+RECORD: Final = ".restore.json"
+RECORD_VERSION: Final = 1
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextmanager
+def translating(path: Path) -> Iterator[None]:
+    """Errors of the operating system become ours. Raises StagingFull, PartitionError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StagingFull(
+                f"{path}: no space left on the disk, or the quota is used up: make room and run the same command again; "
+                f"what is complete is not fetched again"
+            ) from error
+        advice = _whom_to_be() if isinstance(error, PermissionError) else str(error.strerror)
+        raise PartitionError(f"{path}: cannot be written: {advice}") from error
+
+
+def _whom_to_be() -> str:
+    if os.geteuid() != 0:
+        return "run as the broker's user, or as root"
+    return (
+        "run as the broker's user, or as root that may change owners (capability CAP_CHOWN; on NFS without root_squash)"
+    )
+
+
+@dataclass(slots=True)
+class NewFile:
+    """A file that is being written. `path`: the name that it gets in the end; may be changed until then."""
+
+    descriptor: int
+    path: Path
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Append. Raises as `translating` does."""
+        rest = memoryview(content)
+        with translating(self.path):
+            while rest:
+                rest = rest[os.write(self.descriptor, rest) :]
+
+
+@contextmanager
+def new_file(path: Path, owner: tuple[int, int] | None) -> Iterator[NewFile]:
+    """A file, readable too, that gets its name when the block ends without an error.
+
+    Args:
+        owner: user and group; None: as they come.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    with translating(path):
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    file = NewFile(descriptor, path)
+    with ExitStack() as closing, ExitStack() as undoing:
+        closing.callback(os.close, descriptor)
+        undoing.callback(_discard, temporary)
+        yield file
+        with translating(path):
+            if owner is not None:
+                os.fchown(descriptor, *owner)
+            os.fsync(descriptor)
+            temporary.rename(file.path)
+        undoing.pop_all()
+
+
+def _discard(temporary: Path) -> None:
+    # What made the file fail is told; a file that cannot be removed is in nobody's way.
+    with suppress(OSError):
+        temporary.unlink()
+
+
+def owner_for(directory: Path) -> tuple[int, int] | None:
+    """Whom new files below a directory must be given to, None where they are its owner's as they come."""
+    status = directory.stat()
+    owner = (status.st_uid, status.st_gid)
+    return owner if os.geteuid() == 0 and owner != (os.geteuid(), os.getegid()) else None
+
+
+class StagedPartition:
+    """One partition's staging directory. `directory` while it is made, `final` when it is done."""
+
+    def __init__(self, log_dir: Path, topic_partition: TopicPartition) -> None:
+        name = directory_name(topic_partition)
+        self.topic_partition = topic_partition
+        self.final = log_dir / name
+        self.directory = log_dir / f"{name}{STAGING_SUFFIX}"
+        self._owner = owner_for(log_dir)
+
+    def hold(self) -> None:
+        """Make the directory where it is not there: no broker starts beside it. Raises StagingFull, PartitionError."""
+        with translating(self.directory), ExitStack() as undoing:
+            if not self.directory.is_dir():
+                self.directory.mkdir()
+                undoing.callback(self.directory.rmdir)
+            if self._owner is not None:
+                os.chown(self.directory, *self._owner)
+            undoing.pop_all()
+
+    def begin(
+        self, identities: Mapping[str, str], files_of: Mapping[str, frozenset[str]], topic_id: str | None
+    ) -> None:
+        """Make the directory, or go on in it: what an earlier run left is kept where it is of the same segments.
+
+        Args:
+            identities: what tells each segment and its treatment apart, by its archived base.
+            files_of: the files of each, by the same.
+            topic_id: for `partition.metadata`, None for none. It stands there first: the empty log that may have told
+                the id is gone before this directory takes its place.
+
+        Raises StagingFull, PartitionError.
+        """
+        self.hold()
+        before = self._recorded()
+        same = [base for base, identity in identities.items() if before.get(base) == identity]
+        self._clear(frozenset().union({PARTITION_METADATA}, *(files_of[base] for base in same)))
+        if topic_id is None:
+            self.remove(frozenset({PARTITION_METADATA}))
+        else:
+            self.place(PARTITION_METADATA, write_partition_metadata(topic_id))
+        self.place(RECORD, json.dumps({"version": RECORD_VERSION, "segments": dict(identities)}).encode())
+        sync_directory(self.directory)
+        sync_directory(self.directory.parent)
+
+    def _recorded(self) -> dict[str, str]:
+        try:
+            found = json.loads(read_regular(self.directory / RECORD))
+            segments = found["segments"] if found["version"] == RECORD_VERSION else {}
+            return {str(base): str(identity) for base, identity in segments.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}  # Nothing is known of what lies there: it is fetched again.
+
+    def _clear(self, kept: frozenset[str]) -> None:
+        with translating(self.directory):
+            for path in self.directory.iterdir():
+                if path.name in kept:
+                    continue
+                if not _is_ours(path.name):
+                    raise PartitionError(
+                        f"{path}: not a file of a restore; {self.directory} is for unfinished ones only. Move it away"
+                    )
+                path.unlink()
+
+    def place(self, name: str, content: bytes) -> None:
+        """Create or replace a small file. Raises StagingFull, PartitionError."""
+        with self.incoming(name) as file:
+            file.write(content)
+
+    @contextmanager
+    def incoming(self, name: str) -> Iterator[NewFile]:
+        """See `new_file`."""
+        with new_file(self.directory / name, self._owner) as file:
+            yield file
+
+    def sizes(self) -> dict[str, int]:
+        """Sizes in bytes of what is there, by name."""
+        with translating(self.directory):
+            return {path.name: path.stat().st_size for path in self.directory.iterdir()}
+
+    def remove(self, names: frozenset[str]) -> None:
+        """Remove files, those that are there."""
+        with translating(self.directory):
+            for name in names:
+                (self.directory / name).unlink(missing_ok=True)
+
+    def files(self) -> dict[str, int]:
+        """Sizes in bytes, by name, of what stays when the directory has its final name and the command is through."""
+        return {
+            name: size_bytes
+            for name, size_bytes in self.sizes().items()
+            if name != RECORD and not name.endswith(NOTE_SUFFIX)
+        }
+
+    def swap_in(self) -> None:
+        """Give the directory its final name, in place of the empty log that may be there. Raises PartitionError."""
+        self.remove(frozenset(name for name in self.sizes() if name.endswith(NOTE_SUFFIX)))
+        sync_directory(self.directory)
+        with translating(self.final):
+            if self.final.exists():
+                for path in self.final.iterdir():
+                    path.unlink()
+            self.directory.rename(self.final)
+        sync_directory(self.final.parent)
+
+    @property
+    def directory_id(self) -> int:
+        """The inode, which the directory keeps when it gets its final name."""
+        with translating(self.directory):
+            return self.directory.stat().st_ino
+
+
+def forget(directory: Path) -> None:
+    """Remove the record from a final directory. Raises PartitionError."""
+    with translating(directory):
+        (directory / RECORD).unlink(missing_ok=True)
+    sync_directory(directory)
+
+
+def unfinished(log_dir: Path, topic: str) -> dict[str, TopicPartition]:
+    """The topic's staging directories, by name. Raises PartitionError."""
+    with translating(log_dir):
+        names = sorted(path.name for path in log_dir.glob(f"*{STAGING_SUFFIX}"))
+    found = [(name, parse_directory_name(name.removesuffix(STAGING_SUFFIX))) for name in names]
+    return {
+        name: parsed.topic_partition
+        for name, parsed in found
+        if parsed is not None and parsed.topic_partition.topic == topic
+    }
+
+
+def _is_ours(name: str) -> bool:
+    whole = name.removesuffix(TEMPORARY_SUFFIX)
+    return (
+        parse_file_name(whole) is not None
+        or whole in {RECORD, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, dropped_producers.NAME}
+        or whole.endswith(NOTE_SUFFIX)
+    )

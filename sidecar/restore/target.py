@@ -1,0 +1,202 @@
+"""The log directory to restore into: whose it is, and whether the partition's place in it is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sidecar.errors import CorruptFile, SettingsError
+from sidecar.logformat.headers import BATCH_HEADER
+from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.meta_properties import read_meta_properties
+from sidecar.logformat.names import (
+    CLEANER_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryName,
+    DirectoryState,
+    Suffix,
+    directory_name,
+    parse_directory_name,
+    parse_file_name,
+)
+from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.logformat.regular_file import read_regular
+from sidecar.model import TopicPartition
+from sidecar.restore.cluster import TargetCluster
+from sidecar.restore.note import PREFIX, CommandNote
+from sidecar.restore.staging import STAGING_SUFFIX
+from sidecar.snapshots.log_dir_lock import LogDirRefused
+
+_OWN_FILES = frozenset(
+    {
+        LOCK,
+        HIGH_WATERMARK_CHECKPOINT,
+        RECOVERY_POINT_CHECKPOINT,
+        LOG_START_CHECKPOINT,
+        CLEANER_CHECKPOINT,
+        *(
+            f"{name}.tmp"
+            for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A log dir. `is_kraft` is None where there is no `meta.properties`: nobody's directory yet. `cluster_id` too, unless the
+    cluster was asked.
+
+    `topic_ids`: what the topic's directories here say, by their names; unfinished ones of a restore included. `partitions`: those
+    that have a directory.
+    """
+
+    log_dir: Path
+    cluster_id: str | None
+    is_kraft: bool | None
+    topic_ids: Mapping[str, str]
+    partitions: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a partition goes. `seal`: what an earlier run noted of the directory that it finished there, None for none.
+
+    `leader_epoch`: the highest that the empty log there has seen, -1 where nothing says so.
+    """
+
+    seal: Mapping[str, Any] | None = None
+    leader_epoch: int = -1
+
+
+def read_target(log_dir: Path, topic: str) -> Target:
+    """What a log dir says of itself; it need not exist. Raises LogDirRefused, CorruptFile."""
+    if not log_dir.exists():
+        if not log_dir.parent.is_dir():
+            raise LogDirRefused(f"{log_dir}: neither it nor the directory above it exists")
+        return Target(log_dir, None, None, {})
+    if not log_dir.is_dir():
+        raise LogDirRefused(f"{log_dir}: no directory")
+    try:
+        names = sorted(entry.name for entry in log_dir.iterdir())
+    except OSError as error:
+        raise LogDirRefused(
+            f"{log_dir}: cannot be listed ({error.strerror}); run as the broker's user, or as root"
+        ) from error
+    if any((found := parse_file_name(name)) and found.suffix is Suffix.LOG for name in names):
+        raise LogDirRefused(
+            f"{log_dir}: holds segments, so it is a partition's directory; --to is the log dir above it (log.dirs)"
+        )
+    topic_ids = dict(_topic_ids(log_dir, topic, names))
+    own = [parsed.topic_partition for name in names if (parsed := _live(name))]
+    partitions = frozenset(found.partition for found in own if found.topic == topic)
+    if META_PROPERTIES not in names:
+        _require_own(log_dir, names)
+        return Target(log_dir, None, None, topic_ids, partitions)
+    path = log_dir / META_PROPERTIES
+    meta = read_meta_properties(_content(path), str(path))
+    return Target(log_dir, meta.cluster_id, meta.version == 1, topic_ids, partitions)
+
+
+def _live(name: str) -> DirectoryName | None:
+    """A partition's directory, or the unfinished one of a restore."""
+    parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
+    return parsed if parsed and parsed.state is DirectoryState.LIVE else None
+
+
+def _topic_ids(log_dir: Path, topic: str, names: list[str]) -> list[tuple[str, str]]:
+    found = []
+    for name in names:
+        parsed, path = _live(name), log_dir / name / PARTITION_METADATA
+        if parsed and parsed.topic_partition.topic == topic and path.is_file():
+            found.append((name, read_partition_metadata(_content(path), str(path))))
+    return found
+
+
+def _require_own(log_dir: Path, names: list[str]) -> None:
+    """Without `meta.properties` only what a restore makes may be there: this could be anybody's directory."""
+    for name in names:
+        parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
+        is_partition = parsed is not None and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
+        if name not in _OWN_FILES and not name.startswith(PREFIX) and not is_partition:
+            raise LogDirRefused(
+                f"{log_dir}: is not empty (it holds {name}) and no broker's log dir ({META_PROPERTIES} is missing); give "
+                f"an empty directory, or a log dir"
+            )
+
+
+def within(target: Target, cluster: TargetCluster | None) -> Target:
+    """The log dir as one of this cluster. Raises SettingsError if it says that it is another's."""
+    if cluster is None or cluster.cluster_id is None:
+        return target
+    if target.cluster_id not in {None, cluster.cluster_id}:
+        raise SettingsError(
+            f"{target.log_dir} belongs to cluster {target.cluster_id}, --bootstrap-server {cluster.servers} is of cluster "
+            f"{cluster.cluster_id}: one of them is wrong"
+        )
+    return replace(target, cluster_id=cluster.cluster_id)
+
+
+def place_of(target: Target, topic_partition: TopicPartition) -> Place:
+    """Whether the partition's directory is free: absent, or as a new topic's, which no record was ever written to.
+
+    Raises LogDirRefused if it is not.
+    """
+    directory = target.log_dir / directory_name(topic_partition)
+    if not directory.exists():
+        return Place()
+    try:
+        sizes = {entry.name: entry.stat().st_size for entry in directory.iterdir()}
+    except OSError as error:
+        raise LogDirRefused(f"{directory}: cannot be listed ({error.strerror})") from error
+    seal = CommandNote(target.log_dir, topic_partition.topic).finished().get(directory)
+    if seal is not None:
+        return Place(seal=seal)
+    for name, size_bytes in sorted(sizes.items()):
+        if not _is_vacant(name, size_bytes):
+            raise LogDirRefused(
+                f"{directory}: is not empty (it holds {name}, {size_bytes} bytes); nothing is ever overwritten. "
+                f"{_may_be_done(topic_partition, sizes)}Restore into another directory, or move this one out of the log dir first"
+            )
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    epochs = read_leader_epochs(_content(path), str(path)) if path.exists() else None
+    return Place(leader_epoch=epochs.latest_epoch if epochs else -1)
+
+
+def _may_be_done(topic_partition: TopicPartition, sizes: Mapping[str, int]) -> str:
+    """How to tell whether an earlier run, which no note is left of, made this log; "" where none can have."""
+    logs = {found.offset: name for name in sizes if (found := parse_file_name(name)) and found.suffix is Suffix.LOG}
+    end_offset = max(logs, default=0)
+    # A batch of this size has no record: it leads readers to the log's end.
+    if end_offset == 0 or sizes[logs[end_offset]] not in {0, BATCH_HEADER.size_bytes}:
+        return ""
+    return (
+        f"It may be whole: a restore gives a partition this name when it is done, and removes "
+        f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in a segment without a "
+        f"record, as a restored one does that no broker has written to: if `status` shows that end (or you asked for that one), "
+        f"and you restored it here, nothing is left to do. Else: "
+    )
+
+
+def _is_vacant(name: str, size_bytes: int) -> bool:
+    if name in {PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT}:
+        return True
+    found = parse_file_name(name)
+    # The indexes of an active segment have their full size after a crash; without a record they say nothing.
+    return found is not None and found.offset == 0 and (found.suffix is not Suffix.LOG or size_bytes == 0)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise CorruptFile(f"cannot be read: {error.strerror}", file=str(path)) from error

@@ -1,0 +1,208 @@
+"""Which producer snapshot a bundle carries: the broker's where it stands up to our replay, else ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.exactness import is_exact, knows_beginning
+from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.table import Expiration, ProducerTable
+from sidecar.archive.bundle import EMPTY_SNAPSHOT
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
+from sidecar.errors import CorruptFile, SegmentChanged
+from sidecar.host.listed_files import read_whole
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.regular_file import read_regular
+from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
+from sidecar.ports import ObjectStore
+from sidecar.segment.archived_indexes import read_part
+from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped, dropped_producers
+from sidecar.segment.reading import SegmentReading
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """Producer state at an offset, and where the replay that gave it began."""
+
+    table: ProducerTable
+    start_offset: int
+    exact: bool
+    dropped: Dropped = NOTHING_DROPPED
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSnapshot:
+    """Bytes for the bundle and how they came to be. `comparison` is None where the broker left no readable snapshot."""
+
+    content: bytes
+    provenance: SnapshotProvenance
+    comparison: Comparison | None
+    note: str = ""
+    unreadable: bool = False
+
+    @property
+    def result(self) -> str:
+        """What was found on disk, for metrics and reports: a `Conformance`, or "corrupt", or "absent"."""
+        if self.comparison is not None:
+            return str(self.comparison.conformance)
+        return "corrupt" if self.unreadable else "absent"
+
+
+def state_at_archive_end(store: ObjectStore, archived: PartitionState, files: PartitionFiles) -> KnownState | None:
+    """The state at the archive's end, None if nothing is archived or a hole was recorded there that no restore has bridged.
+
+    Raises CorruptFile if the archived snapshot is not the committed one.
+    """
+    last, end_offset = archived.last_segment, archived.end_offset
+    if last is None or last.part(PartName.PRODUCER_SNAPSHOT) is None or end_offset is None:
+        return None
+    dropped = dropped_producers(files.directory)
+    if last.end_offset != end_offset and end_offset not in dropped.bridged_offsets:
+        return None
+    root = archived.lineage.root
+    try:
+        table = ProducerTable.from_snapshot(end_offset, read_part(store, root, last, PartName.PRODUCER_SNAPSHOT))
+    except CorruptSnapshot as error:
+        key = below(root, last.indexes_key)
+        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+    if last.end_offset != end_offset:
+        return KnownState(table.in_transaction(), end_offset, exact=False, dropped=dropped)
+    if dropped.below_offset == end_offset:
+        # The log was restored from this very archive, which knows everybody; its broker does not.
+        return KnownState(table.in_transaction(), end_offset, exact=True, dropped=dropped)
+    start_offset = last.snapshot.start_offset if last.snapshot.start_offset is not None else end_offset
+    return KnownState(table, start_offset, last.snapshot.exact, dropped)
+
+
+def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
+    """The state at the first local segment: what the broker's snapshot there says, else nobody.
+
+    Below offset 0 there is nothing, whatever a file says. Producers whose batches are all gone from the log are known
+    only from the broker's snapshot; without it they are left out, as a full replay of the log would.
+    """
+    known = _as_the_broker_says(files.directory if base_offset in files.snapshot_offsets else None, base_offset)
+    return replace(known, dropped=dropped_producers(files.directory))
+
+
+def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
+    if offset > 0 and directory is not None:
+        try:
+            content = read_regular(directory / file_name(offset, Suffix.SNAPSHOT))
+            return _known_at_start(ProducerTable.from_snapshot(offset, content))
+        except (CorruptSnapshot, OSError):
+            pass  # A snapshot that cannot be read tells no more than one that is not there.
+    return _known_at_start(ProducerTable.blank(offset))
+
+
+def _known_at_start(table: ProducerTable) -> KnownState:
+    return KnownState(table, table.end_offset, is_exact(beginning_known=knows_beginning(table), cleaned=False))
+
+
+def _newest_offset(table: ProducerTable) -> int:
+    return int(table.rows["last_offset"].max(initial=-1))
+
+
+def choose_snapshot(
+    segment: SegmentFiles,
+    known: KnownState,
+    reading: SegmentReading,
+    *,
+    log_time_ms: int,
+    now_ms: int,
+    producer_id_expiration_ms: int | None,
+    log_start_offset: int,
+    cut_offset: int | None = None,
+) -> tuple[ChosenSnapshot, KnownState]:
+    """Decide, and give the state from which the next segment goes on.
+
+    Args:
+        known: the state at the segment's base.
+        log_time_ms: the largest batch timestamp so far, capped by the wall clock: no loader's clock will be behind it.
+        now_ms: the wall clock.
+        log_start_offset: the broker's; DeleteRecords may have moved it above the first segment's base.
+        cut_offset: from there up to the segment's end all is lost, None: nothing is. The broker's snapshot has what was done
+            there, and stands behind it: of the producers at the cut it tells nothing, of those in the next segment it alone
+            tells anything.
+
+    Raises SegmentChanged if the snapshot file is not the one that was listed.
+    """
+    is_cut = cut_offset is not None
+    exact = is_exact(beginning_known=known.exact, cleaned=reading.looks_cleaned and not is_cut)
+    expiration = Expiration.with_margins(log_time_ms, producer_id_expiration_ms)
+    table = reading.state.unexpired(expiration)
+    rebuilt = SnapshotProvenance(SnapshotOrigin.REBUILT, exact, known.start_offset, expiration.window_ms)
+    after = replace(known, table=table, exact=exact)
+    if is_cut:
+        behind = _as_the_broker_says(segment.directory if segment.snapshot else None, segment.end_offset)
+        # A restore carries the state over a hole, which tells nothing of what was done in it.
+        knows_more = _newest_offset(behind.table) > _newest_offset(table)
+        after = replace(behind, exact=behind.exact and knows_more, dropped=known.dropped)
+    if segment.end_offset <= known.dropped.below_offset and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
+        end_offset = segment.end_offset if cut_offset is None else cut_offset
+        return _without_producers(segment, found, table, replace(rebuilt, start_offset=end_offset), after)
+    if is_cut:
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "what comes next is lost"), after
+    found = _on_disk(segment)
+    if found is None or segment.snapshot is None:
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
+    try:
+        theirs = read_snapshot(found)
+    except CorruptSnapshot as error:
+        note = f"the broker's cannot be read: {error}"
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, note, unreadable=True), after
+    comparison = compare_snapshots(
+        theirs,
+        table.entries(),
+        # The broker forgot producers by its own clock when it wrote the file, perhaps long after the last batch.
+        now_ms=max(log_time_ms, min(now_ms, segment.snapshot.mtime_ns // 1_000_000)),
+        expiration_ms=producer_id_expiration_ms,
+        exact=exact,
+        log_start_offset=known.start_offset,
+        deleted_below=log_start_offset,
+    )
+    if comparison.conformance is Conformance.WRONG:
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
+    if not exact:
+        # Replay of a cleaned log knows less than the broker did when it wrote the log: go on from what the broker knew.
+        after = replace(after, table=ProducerTable.from_entries(segment.end_offset, theirs))
+    broker = SnapshotProvenance(SnapshotOrigin.BROKER, exact, known.start_offset, expiration.window_ms)
+    return ChosenSnapshot(found, broker, comparison, comparison.describe()), after
+
+
+def _without_producers(
+    segment: SegmentFiles, found: bytes | None, table: ProducerTable, rebuilt: SnapshotProvenance, after: KnownState
+) -> tuple[ChosenSnapshot, KnownState]:
+    """Nobody, as a restore has left it, but for those in the middle of a transaction.
+
+    Trap: compaction, restore and the next process know only from the archived snapshot what is undecided there. New producers are
+    followed from where the restored log ended; until there replay goes on with those of old.
+
+    Args: rebuilt: begins where the archived segment ends; readers take that for a sign of who was left out.
+    """
+    undecided = table.in_transaction()
+    if segment.end_offset in after.dropped.bridged_offsets:
+        after = replace(after, table=undecided)
+    if segment.end_offset == after.dropped.below_offset:
+        after = replace(after, table=after.table.in_transaction(), start_offset=segment.end_offset, exact=True)
+    is_theirs = found is not None and not len(undecided)
+    origin = SnapshotOrigin.BROKER if is_theirs else SnapshotOrigin.REBUILT
+    provenance = replace(rebuilt, origin=origin)
+    conformance = Conformance.EQUAL if is_theirs else Conformance.PERMISSIBLE
+    comparison = None if found is None else Comparison(conformance)
+    return ChosenSnapshot(undecided.to_snapshot(), provenance, comparison, "restored without producers"), after
+
+
+def _on_disk(segment: SegmentFiles) -> bytes | None:
+    """The broker's snapshot, None if it left none, or has deleted it since: brokers up to 2.7 keep the newest few only.
+
+    Raises SegmentChanged if another file stands in its place.
+    """
+    try:
+        return read_whole(segment.snapshot)
+    except SegmentChanged:
+        if segment.snapshot is not None and segment.snapshot.path.exists():
+            raise
+        return None

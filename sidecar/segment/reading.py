@@ -1,0 +1,158 @@
+"""Reads a rolled segment once: checks every batch, follows producer state, and settles which indexes go into the bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.errors import CorruptFile, PartitionError
+from sidecar.host.listed_files import ListedFile
+from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete
+from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.model import SegmentFiles
+from sidecar.segment.index_choice import IndexChoice
+
+WINDOW_BYTES = 2 * 1024 * 1024
+"""As fast as larger windows, and each worker has one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReading:
+    """What one pass over a segment gave.
+
+    `offset_index`, `time_index`, `transaction_index`: the bytes to archive, the broker's own where they agree with the log.
+    `replaced_indexes`: why the broker's were not taken, one sentence each.
+    `leader_epochs`: epochs that cover the segment. `state`: the producers at its end.
+    `looks_cleaned`: compaction has been here, so replay may know less than the broker did.
+    `missing_tail`: offsets `[from, to)` between the last batch and the next segment, though nothing else is missing.
+    """
+
+    built: BuiltIndexes
+    offset_index: bytes
+    time_index: bytes
+    transaction_index: bytes | None
+    replaced_indexes: tuple[str, ...]
+    leader_epochs: LeaderEpochs
+    state: ProducerTable
+    completed: tuple[CompletedTransaction, ...]
+    looks_cleaned: bool
+    missing_tail: tuple[int, int] | None
+
+
+class ReadSegment(Protocol):
+    """`read_segment`, by whoever does it."""
+
+    def __call__(
+        self,
+        segment: SegmentFiles,
+        descriptor: int,
+        state_at_base: ProducerTable,
+        checkpoint: LeaderEpochs | None,
+        *,
+        log_start_offset: int,
+        index_interval_bytes: int,
+        taken: Callable[[int], None] = ...,
+    ) -> SegmentReading:
+        """See `read_segment`."""
+        ...
+
+
+def read_segment(
+    segment: SegmentFiles,
+    descriptor: int,
+    state_at_base: ProducerTable,
+    checkpoint: LeaderEpochs | None,
+    *,
+    log_start_offset: int,
+    index_interval_bytes: int,
+    taken: Callable[[int], None] = lambda _bytes: None,
+) -> SegmentReading:
+    """Scan a segment through an open descriptor; memory does not grow with the segment.
+
+    Args:
+        taken: told of the bytes that were read, window by window; may wait.
+
+    Raises:
+        CorruptFile: a batch, an index, or a leader epoch is not what it must be; file, position and offset are named.
+        PartitionError: producer state cannot be followed, or no leader epoch is known.
+        SegmentChanged: an index file is not the one that was listed.
+    """
+    name = segment.log_name
+    scanner = SegmentScanner(
+        ListedFile(descriptor, segment.log, segment.start_position),
+        segment.size_bytes,
+        base_offset=segment.base_offset,
+        file=name,
+        window_bytes=WINDOW_BYTES,
+    )
+    indexes = IndexChoice(segment)
+    epochs = (
+        LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
+    )
+    builder = IndexBuilder(segment.base_offset, index_interval_bytes)
+    state = state_at_base
+    completed: list[CompletedTransaction] = []
+    looks_cleaned = False
+    expected_offset = segment.base_offset
+    for columns in scanner:
+        taken(int(columns.size_bytes.sum()))
+        if int(columns.last_offset[-1]) >= segment.end_offset:
+            raise CorruptFile(
+                f"holds offset {int(columns.last_offset[-1])}, but the next segment begins at {segment.end_offset}",
+                file=name,
+            )
+        try:
+            builder.add(columns)
+            if epochs:
+                epochs.add(columns)
+            state, ended = replay(state, columns.facts())
+        except CorruptFile as error:
+            raise error.within(name) from error
+        except ProducerStateError as error:
+            raise PartitionError(f"{name}: {error}; a broker would refuse to load this log") from error
+        completed += ended
+        looks_cleaned = looks_cleaned or shows_cleaning(columns, expected_offset)
+        expected_offset = int(columns.last_offset[-1]) + 1
+        indexes.add(columns)
+    scanner.require_exact()
+    tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
+    built = builder.finish(completed)
+    chosen = indexes.finish(built)
+    return SegmentReading(
+        built=built,
+        offset_index=chosen.offset_index,
+        time_index=chosen.time_index,
+        transaction_index=chosen.transaction_index,
+        replaced_indexes=chosen.replaced,
+        leader_epochs=_epochs(segment, checkpoint, built),
+        state=replace(state, end_offset=segment.end_offset),
+        completed=tuple(completed),
+        looks_cleaned=looks_cleaned or tail is not None,
+        missing_tail=None if looks_cleaned else tail,
+    )
+
+
+def shows_cleaning(columns: BatchColumns, expected_offset: int) -> bool:
+    """Whether compaction has been here: offsets missing inside or between batches, or a delete horizon."""
+    follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
+    current = columns.magic == 2
+    missing_inside = current & (columns.record_count != columns.last_offset - columns.base_offset + 1)
+    missing_between = current & (columns.base_offset != follows)
+    return bool((missing_inside | missing_between | (columns.delete_horizon_ms >= 0)).any())
+
+
+def _epochs(segment: SegmentFiles, checkpoint: LeaderEpochs | None, built: BuiltIndexes) -> LeaderEpochs:
+    """Epochs that cover the segment; of formats below v2, which have none, whatever is known."""
+    try:
+        return complete(checkpoint, built.epochs_from_base, segment.base_offset)
+    except PartitionError as error:
+        if built.epochs_unknown:
+            return checkpoint or built.leader_epochs
+        raise PartitionError(f"{segment}: {error}") from error

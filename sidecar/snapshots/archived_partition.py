@@ -1,0 +1,174 @@
+"""A partition in an archive: its segments are read out of the store, wherever a task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Self
+
+from producer_state.window import Segment
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_all_lineages
+from sidecar.errors import PartitionError
+from sidecar.host import process_store
+from sidecar.logformat.window import ReadAt
+from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
+from sidecar.segment.archived_indexes import read_part
+from sidecar.snapshots.tasks import SegmentTask
+from sidecar.store_settings import StoreSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """A `.log` object."""
+
+    store: StoreSettings
+    key: ObjectKey
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The key."""
+        return self.key
+
+    @property
+    def offset_index(self) -> None:
+        """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
+        return
+
+    def opened(self) -> Iterator[ReadAt]:
+        """See `SegmentSource`. Reading raises StoreError."""
+        store = process_store.store_of(self.store)
+
+        def read_at(position: int, buffer: memoryview) -> int:
+            content = store.read(self.key, position, min(len(buffer), self.size_bytes - position))
+            buffer[: len(content)] = content
+            return len(content)
+
+        yield read_at
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPartition:
+    """A `PartitionLog`: a stretch of live segments without a hole in it."""
+
+    settings: StoreSettings
+    root: str
+    topic_partition: TopicPartition
+    segments: tuple[ArchivedSegment, ...]
+    by_end: dict[int, ArchivedSegment] = field(default_factory=dict)
+
+    @classmethod
+    def stretches(cls, settings: StoreSettings, state: PartitionState) -> list[Self]:
+        """The stretches of a lineage; recorded holes lie between them."""
+        found: list[list[ArchivedSegment]] = [[*state.segments[:1]]] if state.segments else []
+        for before, after in pairwise(state.segments):
+            if before.end_offset != after.base_offset:
+                found.append([])
+            found[-1].append(after)
+        lineage = state.lineage
+        return [
+            cls(settings, lineage.root, lineage.topic_partition, tuple(run), {each.end_offset: each for each in run})
+            for run in found
+        ]
+
+    @property
+    def place(self) -> str:
+        """The lineage's root."""
+        return self.root
+
+    @property
+    def log_start_offset(self) -> int:
+        """See `PartitionLog`. An archive keeps no other."""
+        return self.first_offset
+
+    @property
+    def first_offset(self) -> int:
+        """See `PartitionLog`."""
+        return self.segments[0].base_offset
+
+    @property
+    def compacted(self) -> bool:
+        """See `PartitionLog`. The commits tell of every segment, so that none can be missing unnoticed."""
+        return True
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return tuple(self.by_end)
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return tuple(self.by_end)
+
+    @property
+    def dropped_below(self) -> int:
+        """See `PartitionLog`: such a snapshot begins where it stands."""
+        return max((end for end, segment in self.by_end.items() if segment.snapshot.start_offset == end), default=0)
+
+    @property
+    def keeps_undecided(self) -> bool:
+        """See `PartitionLog`: compaction goes by them."""
+        return True
+
+    @property
+    def begins_anew(self) -> frozenset[int]:
+        """See `PartitionLog`: an archive that goes on with a log that was restored from it without producers has them below."""
+        return frozenset(
+            upper.base_offset
+            for lower, upper in pairwise(self.segments)
+            if upper.snapshot.start_offset == upper.base_offset and lower.snapshot.start_offset is not None
+        )
+
+    def snapshot(self, offset: int) -> tuple[bytes, int]:
+        """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
+        segment = self.by_end[offset]
+        key = below(self.root, segment.indexes_key)
+        store = process_store.store_of(self.settings)
+        found = store.head(key)
+        if found is None:
+            raise PartitionError(f"{key}: committed, but not in the store; verify the archive")
+        # Without a time of the store the log's own decides: it is a lower bound.
+        return read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), found.modified_ms or 0
+
+    def recorded_exact(self, offset: int) -> bool:
+        """See `PartitionLog`: the commits record it."""
+        return self.by_end[offset].snapshot.exact
+
+    def spans(self) -> Sequence[Segment]:
+        """See `PartitionLog`: the commits name the newest timestamps."""
+        return [Segment(each.base_offset, each.max_timestamp_ms) for each in self.segments]
+
+    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        """See `PartitionLog`."""
+        return tuple(
+            SegmentTask(self._source(segment), segment.base_offset, segment.end_offset)
+            for segment in self.segments
+            if start_offset <= segment.base_offset < last_offset
+        )
+
+    def _source(self, segment: ArchivedSegment) -> ArchivedLog:
+        log = segment.part(PartName.LOG)
+        if log is None:
+            raise PartitionError(f"{self.root} {segment}: committed without its log; verify the archive")
+        return ArchivedLog(self.settings, below(self.root, segment.log_key), log.size_bytes)
+
+
+def archived_partitions(
+    settings: StoreSettings, clock: Clock, include: Callable[[str], bool]
+) -> tuple[list[ArchivedPartition], list[str]]:
+    """All partitions of an archive whose topic is included, ascending, and what could not be read. Raises StoreError."""
+    store = process_store.store_of(settings)
+    found: list[ArchivedPartition] = []
+    problems: list[str] = []
+    for lineage in find_all_lineages(store, include):
+        try:
+            found += ArchivedPartition.stretches(settings, CommitLog(store, lineage.root, clock).read())
+        except PartitionError as error:
+            problems.append(str(error))
+    return found, problems

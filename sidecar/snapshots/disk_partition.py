@@ -1,0 +1,188 @@
+"""A partition directory of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from producer_state.window import Segment
+from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
+from sidecar.logformat.regular_file import read_regular
+from sidecar.logformat.time_index import read_newest_timestamp_ms
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.segment.dropped_producers import dropped_below
+from sidecar.snapshots.segment_source import LocalSegment
+from sidecar.snapshots.tasks import SegmentTask
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPartition:
+    """A `PartitionLog` as it was listed. `compacted_elsewhere`: whoever asks knows that, as this directory cannot tell."""
+
+    files: PartitionFiles
+    compacted_elsewhere: bool = False
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """See `PartitionLog`."""
+        return self.files.topic_partition
+
+    @property
+    def place(self) -> str:
+        """The directory."""
+        return str(self.files.directory)
+
+    @property
+    def first_offset(self) -> int:
+        """See `PartitionLog`."""
+        files = self.files
+        start = files.segments[0].base_offset if files.segments else files.active_base_offset
+        if start is None:
+            raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
+        return start
+
+    @property
+    def log_start_offset(self) -> int:
+        """The checkpointed one where there is one, else the first segment's base."""
+        return max(self.first_offset, self._checkpointed(LOG_START_CHECKPOINT).get(self.topic_partition, 0))
+
+    @property
+    def compacted(self) -> bool:
+        """See `PartitionLog`: the broker notes how far its cleaner has come; a copy without that note tells nothing.
+
+        Trap: it notes its own cleaner only. A log that it fetched from a leader which had compacted it is not noted.
+        """
+        if self.compacted_elsewhere:
+            return True
+        noted = (self.files.log_dir / CLEANER_CHECKPOINT).exists()
+        return not noted or self.topic_partition in self._checkpointed(CLEANER_CHECKPOINT)
+
+    @property
+    def active_bytes(self) -> int:
+        """Size of the active segment, 0 without one. Raises SegmentChanged."""
+        active = self.files.active_base_offset
+        return 0 if active is None else self._active(active).size_bytes
+
+    def end_offset(self) -> int:
+        """Where the log ends, by the batch headers of its active segment.
+
+        Raises CorruptFile unless it ends with a whole batch, SegmentChanged, PartitionError.
+        """
+        from sidecar.logformat.batches import SegmentScanner  # loads numba
+
+        end_offset = self.files.active_base_offset
+        if end_offset is None:
+            raise PartitionError(f"{self.place}: has no active segment")
+        source = self._active(end_offset)
+        with contextmanager(source.opened)() as read_at:
+            scanner = SegmentScanner(
+                read_at, source.size_bytes, base_offset=end_offset, file=source.name, check_crc=False
+            )
+            for columns in scanner:
+                if len(columns):
+                    end_offset = int(columns.last_offset[-1]) + 1
+            scanner.require_exact()
+        return end_offset
+
+    def _active(self, base_offset: int) -> LocalSegment:
+        path = self.files.directory / file_name(base_offset, Suffix.LOG)
+        try:
+            return LocalSegment(str(path), path.stat().st_size, growing=True)
+        except FileNotFoundError as error:
+            raise SegmentChanged(f"{path}: vanished while the directory was listed; look again") from error
+
+    def _checkpointed(self, name: str) -> Mapping[TopicPartition, int]:
+        path = self.files.log_dir / name
+        try:
+            return read_offset_checkpoint(read_regular(path), str(path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return tuple(segment.end_offset for segment in self.files.segments)
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        """See `PartitionLog`."""
+        return self.files.snapshot_offsets
+
+    @property
+    def dropped_below(self) -> int:
+        """See `PartitionLog`."""
+        return dropped_below(self.files.directory)
+
+    @property
+    def keeps_undecided(self) -> bool:
+        """See `PartitionLog`: a restore leaves empty snapshots, and the broker starts above all of those transactions."""
+        return False
+
+    @property
+    def begins_anew(self) -> frozenset[int]:
+        """See `PartitionLog`: on disk nobody is named either."""
+        return frozenset()
+
+    def snapshot_path(self, offset: int) -> Path:
+        """Where the snapshot at an offset is or would be."""
+        return self.files.directory / file_name(offset, Suffix.SNAPSHOT)
+
+    def snapshot(self, offset: int) -> tuple[bytes, int]:
+        """See `PartitionLog`. The time is the file's modification time."""
+        path = self.snapshot_path(offset)
+        try:
+            return read_regular(path), path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError as error:
+            raise SegmentChanged(f"{path}: vanished; look again") from error
+        except OSError as error:
+            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def recorded_exact(self, _offset: int) -> None:
+        """See `PartitionLog`: a file does not say who wrote it."""
+        return
+
+    def spans(self) -> Sequence[Segment]:
+        """See `PartitionLog`. Timestamps are those of the time indexes: files that a broker wrote, and seldom lacks."""
+        rolled = [Segment(each.base_offset, _newest_timestamp_ms(each)) for each in self.files.segments]
+        active = self.files.active_base_offset
+        return rolled if active is None else [*rolled, Segment(active)]
+
+    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        """See `PartitionLog`."""
+        files = self.files
+        tasks = [
+            SegmentTask(
+                LocalSegment(str(segment.log.path), segment.log.size_bytes),
+                segment.base_offset,
+                segment.end_offset,
+                tuple(cut for cut in cuts if segment.base_offset < cut < segment.end_offset),
+            )
+            for segment in files.segments
+            if start_offset <= segment.base_offset < last_offset
+        ]
+        active = files.active_base_offset
+        if active is not None and active < last_offset:
+            tasks.append(SegmentTask(self._active(active), active, None, tuple(cut for cut in cuts if cut > active)))
+        for before, after in pairwise(tasks):
+            if before.end_offset != after.base_offset:
+                raise SegmentChanged(
+                    f"{files.directory}: the segment at {before.end_offset} vanished while it was listed"
+                )
+        return tuple(tasks)
+
+
+def _newest_timestamp_ms(segment: SegmentFiles) -> int | None:
+    """By the last entry of its time index; None where that cannot be believed. Never by modification time: producers set theirs."""
+    if segment.time_index is None:
+        return None
+    try:
+        return read_newest_timestamp_ms(segment.time_index.path, segment.base_offset, segment.end_offset)
+    except OSError:
+        return None

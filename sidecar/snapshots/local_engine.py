@@ -1,0 +1,101 @@
+"""Runs tasks here: in this process where that is little work, else in a pool of processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Final
+
+from sidecar.clock import Clock, SystemClock
+from sidecar.errors import SidecarError
+from sidecar.host.cpu_limit import processors
+from sidecar.host.memory_limit import memory_limit_bytes
+from sidecar.io_share import be_one_of
+from sidecar.ports import MIB
+
+_AHEAD: Final = 4
+"""Tasks per worker that are given out before the first answer is taken: bounds memory, and no worker waits."""
+
+PRELOADED: Final = "sidecar.snapshots.preloaded"
+"""The module that worker processes import before they are forked."""
+
+
+ALONE_S: Final = 1.0
+"""Starting a pool takes about as long."""
+_BASE_BYTES: Final = 256 * MIB
+_WORKER_BYTES: Final = 32 * MIB
+"""What a worker adds. Measured: docs/sizing.md."""
+
+
+class WorkerDied(SidecarError):
+    """A process of the pool ended without an answer."""
+
+
+def workers_that_fit(cores: int, limit_bytes: int | None) -> int:
+    """A worker per core, but no more than the container's memory is enough for: nodes have many cores, init containers little."""
+    return cores if limit_bytes is None else max(1, min(cores, (limit_bytes - _BASE_BYTES) // _WORKER_BYTES))
+
+
+class LocalEngine:
+    """A `TaskEngine`. The pool lives as long as one run."""
+
+    def __init__(self, workers: int | None = None, *, alone_s: float = ALONE_S, clock: Clock | None = None) -> None:
+        """Args:
+        workers: processes; 1: everything in this one. None: `workers_that_fit`.
+        alone_s: how long this process works alone before it starts others.
+        """
+        self._workers = workers or workers_that_fit(processors(), memory_limit_bytes())
+        self._alone_s = alone_s
+        self._clock = clock or SystemClock()
+
+    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+        """See `TaskEngine`. Raises WorkerDied."""
+        worked_s, done = 0.0, 0
+        while done < len(tasks) and (self._workers == 1 or worked_s < self._alone_s):
+            before_s = self._clock.monotonic_s()
+            answer = function(tasks[done])
+            # The first call loads the kernels, which says nothing about the rest.
+            worked_s += self._clock.monotonic_s() - before_s if done else 0.0
+            done += 1
+            yield answer
+        if done < len(tasks):
+            yield from self._pooled(function, tasks[done:])
+
+    def _pooled(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+        # Workers fork from a server that has one thread and the kernels loaded; forking this process would copy its threads'
+        # locks, and spawned ones would each load everything anew.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([PRELOADED])
+        workers = min(self._workers, len(tasks))
+        pool = ProcessPoolExecutor(workers, context, initializer=_as_one_of, initargs=(workers,))
+        try:
+            yield from _in_order(pool, function, tasks, self._workers * _AHEAD)
+        except BrokenProcessPool as error:
+            raise WorkerDied(
+                "a worker process was ended from outside, most likely for lack of memory: give the container more, or use "
+                "fewer workers (--workers 1)"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _in_order(
+    pool: ProcessPoolExecutor, function: Callable[[Any], bytes], tasks: Sequence[Any], ahead: int
+) -> Iterator[bytes]:
+    waiting: deque[Future[bytes]] = deque()
+    for task in tasks:
+        waiting.append(pool.submit(function, task))
+        if len(waiting) >= ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _as_one_of(workers: int) -> None:
+    """Interrupts are the parent's affair; its I/O limits are divided."""
+    be_one_of(workers)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,179 @@
+"""`snapshots rebuild`: writes the snapshot of every segment base into a directory of our own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sidecar.engine_ports import TaskEngine
+from sidecar.errors import PartitionError, SettingsError, StagingFull
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.reporting.progress import Watcher
+from sidecar.snapshots.counting import Counting
+from sidecar.snapshots.folding import fold
+from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
+from sidecar.snapshots.planning import PartitionLog, plan_job
+from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots.starts import StartKind
+from sidecar.snapshots.targets import Targets
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltSnapshot:
+    """A file that was written. `window_ms`: producers idle for longer are left out, None: nobody is.
+
+    Its replay began at `start_offset`, where `start` says what was known.
+    """
+
+    offset: int
+    path: Path
+    producers: int
+    open_transactions: int
+    exact: bool
+    window_ms: int | None
+    start_offset: int | None
+    start: StartKind | None
+
+
+@dataclass(slots=True)
+class Rebuilding:
+    """One partition: replayed from `start_offset` on, `from_snapshot` if a broker's snapshot told what was before.
+
+    `read_bytes`: bytes of segments that were read.
+    """
+
+    log: PartitionLog
+    start_offset: int | None = None
+    from_snapshot: bool = False
+    snapshots: list[RebuiltSnapshot] = field(default_factory=list)
+    problem: str = ""
+    read_bytes: int = 0
+
+    def add_problem(self, what: str) -> None:
+        """One more thing that keeps snapshots from being written."""
+        if what not in self.problem:
+            self.problem = f"{self.problem}; {what}" if self.problem else what
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "topic": self.log.topic_partition.topic,
+            "partition": self.log.topic_partition.partition,
+            "directory": self.log.place,
+            "start_offset": self.start_offset,
+            "from_snapshot": self.from_snapshot,
+            "read_bytes": self.read_bytes,
+            "snapshots": [
+                {
+                    "offset": snapshot.offset,
+                    "path": str(snapshot.path),
+                    "origin": "rebuilt",
+                    "producers": snapshot.producers,
+                    "open_transactions": snapshot.open_transactions,
+                    "exact": snapshot.exact,
+                    "window_ms": snapshot.window_ms,
+                    "start_offset": snapshot.start_offset,
+                    "start": snapshot.start,
+                }
+                for snapshot in self.snapshots
+            ],
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """All partitions ascending, and what could not be listed."""
+
+    partitions: tuple[Rebuilding, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if something was left out."""
+        incomplete = self.problems or any(partition.problem for partition in self.partitions)
+        return PartitionError.exit_code if incomplete else 0
+
+
+def rebuild(
+    targets: Targets,
+    out: Path,
+    engine: TaskEngine,
+    forgetting: Forgetting,
+    *,
+    replay: Replay = Replay.WINDOW,
+    watcher: Watcher | None = None,
+) -> RebuildReport:
+    """Replay every partition, and write `<E>.snapshot` for each segment base E above the first.
+
+    All bases are wanted, so every segment is read, once. With Replay.WINDOW a damaged segment costs only the snapshots whose
+    window it lies in; with Replay.FULL all above it.
+
+    Into `out` itself if a single partition directory was named, else into `out/<topic>-<partition>`. Files of these names are
+    replaced. Raises SettingsError if `out` lies where a broker's files are, StagingFull if it cannot be written to.
+    """
+    _refuse_broker_directories(targets, out)
+    work: list[tuple[Rebuilding, PartitionJob]] = []
+    rebuildings = []
+    for log in targets.partitions:
+        rebuilding = Rebuilding(log)
+        rebuildings.append(rebuilding)
+        try:
+            work.append((rebuilding, plan_job(log, log.bases, replay, forgetting)))
+        except PartitionError as error:
+            rebuilding.problem = str(error)
+    jobs = [job for _, job in work]
+    counting = Counting(jobs, watcher)
+    for rebuilding, job in work:
+        for start in job.starts[:1]:
+            rebuilding.start_offset, rebuilding.from_snapshot = start.offset, start.has_snapshot
+    for index, event in fold(jobs, engine, counting):
+        rebuilding, job = work[index]
+        match event:
+            case StateAt():
+                if event.refused:
+                    rebuilding.add_problem(event.refused)
+                    continue
+                directory = out if targets.single else out / str(job.topic_partition)
+                rebuilding.snapshots.append(_write(directory, event, forgetting))
+            case Misplaced(offset, reason):
+                rebuilding.add_problem(f"offset {offset}: {reason}")
+            case Stopped(_, reason):
+                rebuilding.add_problem(f"{reason}; snapshots {event.unreachable} cannot be made")
+            case Ended():
+                rebuilding.read_bytes = counting.read_bytes(job)
+    return RebuildReport(tuple(rebuildings), targets.problems)
+
+
+def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSnapshot:
+    table = forgetting.snapshot_table(state)
+    path = directory / file_name(table.end_offset, Suffix.SNAPSHOT)
+    temporary = path.with_suffix(".tmp")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(table.to_snapshot())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StagingFull(f"{path}: cannot be written: {error.strerror}") from error
+    return RebuiltSnapshot(
+        offset=table.end_offset,
+        path=path,
+        producers=len(table),
+        open_transactions=sum(entry.current_txn_first_offset is not None for entry in table.entries()),
+        exact=state.exact,
+        window_ms=forgetting.expiration(state.log_time_ms).window_ms,
+        start_offset=None if state.start is None else state.start.offset,
+        start=None if state.start is None else state.start.kind,
+    )
+
+
+def _refuse_broker_directories(targets: Targets, out: Path) -> None:
+    for directory in targets.directories:
+        if out.resolve().is_relative_to(directory.resolve()):
+            raise SettingsError(f"--out {out} lies in {directory}: a broker's directories are never written to")
