@@ -19,15 +19,15 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.config import SparkSettings
 from sidecar.engine_ports import StageEngine
-from sidecar.pipeline.compaction.directory import compact_directory, compaction_job, named_partition
-from sidecar.pipeline.compaction.parts import LocalParts
-from sidecar.pipeline.compaction.run import rewritten, scanned
-from sidecar.pipeline.compaction.survey import survey
+from sidecar.rewriting.directory import compact_directory, compaction_job, named_partition
+from sidecar.rewriting.parts import LocalParts
+from sidecar.rewriting.run import rewritten, scanned
+from sidecar.rewriting.survey import survey
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.stages import SparkStages
 
-PRELOADED = "sidecar.pipeline.compaction.preloaded"
+PRELOADED = "sidecar.rewriting.preloaded"
 MIB = 1024 * 1024
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use, strategy_of
+from sidecar.compactor.command_rules import GivenRules, command_rules
+from sidecar.compactor.topic_rule import NO_HEADER, topic_rule
 from sidecar.config import CompactionSettings
-from sidecar.pipeline.compaction.command_rules import GivenRules, command_rules
-from sidecar.pipeline.compaction.topic_rule import NO_HEADER, topic_rule
 from sidecar.topic_policy import TopicPolicy
 
 OFFSET, TIMESTAMP, BY_V = StrategyInUse("offset"), StrategyInUse("timestamp"), StrategyInUse("header", "v")

@@ -19,14 +19,14 @@ from sidecar.reporting.advice import advised
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
+    from sidecar.compactor.archive.compactor import ArchiveCompactor
+    from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+    from sidecar.compactor.command_rules import CommandRules
     from sidecar.config import Settings
     from sidecar.engine_ports import StageEngine
     from sidecar.model import TopicPartition
-    from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-    from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
-    from sidecar.pipeline.compaction.command_rules import CommandRules
-    from sidecar.pipeline.compaction.what_if import Outlook
     from sidecar.ports import ObjectStore
+    from sidecar.rewriting.what_if import Outlook
 
 JSON_VERSION = 1
 _TOGETHER = 256
@@ -45,7 +45,7 @@ def compact_archive(
     from sidecar.cli.archive_choice import is_chosen, require_chosen
     from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
-    from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
+    from sidecar.compactor.archive.compactor import ArchiveCompactor
     from sidecar.storage import open_existing
 
     store = open_existing(settings.store)
@@ -232,7 +232,7 @@ def _forecast(
     keys_file: Path | None,
 ) -> int:
     from sidecar.cli.compaction_tables import show_outlooks
-    from sidecar.pipeline.compaction.what_if import what_if, write_others
+    from sidecar.rewriting.what_if import what_if, write_others
 
     code = 0
     everything: list[tuple[TopicPartition, Outlook]] = []

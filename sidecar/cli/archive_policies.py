@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
     from sidecar.cli.compaction_rules import Wanted
+    from sidecar.compactor.archive.request import CompactionRequest
+    from sidecar.compactor.command_rules import CommandRules, Objection
     from sidecar.config import CompactionPolicy, Settings
-    from sidecar.pipeline.compaction.archive_request import CompactionRequest
-    from sidecar.pipeline.compaction.command_rules import CommandRules, Objection
     from sidecar.ports import ObjectStore
     from sidecar.topic_policy import TopicPolicy
 
@@ -47,8 +47,8 @@ def request_of(
     store: ObjectStore, lineage: Lineage, rules: CommandRules, told: TopicPolicy, wanted: Wanted
 ) -> CompactionRequest | str:
     """What to ask for, or why the topic is left alone. Raises StoreError, PartitionError."""
-    from sidecar.pipeline.compaction.archive_request import CompactionRequest
-    from sidecar.pipeline.compaction.topic_rule import keeps_every_record
+    from sidecar.compactor.archive.request import CompactionRequest
+    from sidecar.compactor.topic_rule import keeps_every_record
 
     policy = rules.policy
     if policy is None:
@@ -94,7 +94,7 @@ def _end_of_old_enough(store: ObjectStore, lineage: Lineage, policy: CompactionP
     """Where records begin that are too young for `min.compaction.lag.ms`; None where it is not set."""
     from sidecar.clock import SystemClock
     from sidecar.commits.commit_log import CommitLog
-    from sidecar.pipeline.compaction.policy import assess
+    from sidecar.compactor.policy import assess
 
     if not policy.min_compaction_lag_ms:
         return None

@@ -23,8 +23,8 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     from sidecar.cli.archive_choice import is_chosen, require_chosen
     from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
+    from sidecar.compactor.archive.undo import Undone, undo_compaction
     from sidecar.errors import SettingsError, SidecarError
-    from sidecar.pipeline.compaction.archive_undo import Undone, undo_compaction
     from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
 

@@ -27,9 +27,9 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
-from sidecar.pipeline.compaction.output_files import write_file
-from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.ports import ObjectStore
+from sidecar.rewriting.output_files import write_file
+from sidecar.rewriting.workplace import work_directory
 from sidecar.segment.archived_indexes import read_indexes
 
 ROOT_ELEMENTS = 4

@@ -52,7 +52,7 @@ def gc(
     from sidecar.cli.output import print_json, print_table, remark
     from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
-    from sidecar.pipeline.compaction.stored_parts import STAGING
+    from sidecar.compactor.archive.stored_parts import STAGING
     from sidecar.pipeline.garbage import abort_uploads, collect_parts, orphaned_until_ms
     from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
@@ -112,7 +112,7 @@ def _collected(
     store: ObjectStore, lineage: Lineage, clock: Clock, store_now_ms: int, grace_period_ms: int, *, dry_run: bool
 ) -> dict[str, Any]:
     from sidecar.commits.commit_log import CommitLog
-    from sidecar.pipeline.compaction.archive_plan import operator
+    from sidecar.compactor.archive.plan import operator
     from sidecar.pipeline.garbage import collect_garbage
 
     writer = operator(CommitLog(store, lineage.root, clock).read())

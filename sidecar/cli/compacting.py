@@ -165,7 +165,7 @@ def compact(
     flags = {"store.url": archive or NO_ARCHIVE, **spark_flags(master, engine)}
     settings = with_chosen(options.settings(flags, calm=True), topic, exclude)
     from sidecar.cli.compaction_rules import Wanted
-    from sidecar.pipeline.compaction.command_rules import GivenRules
+    from sidecar.compactor.command_rules import GivenRules
 
     given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms, on_unkeyed)
     wanted = Wanted(given, _now_ms(now_ms), override, what_if)

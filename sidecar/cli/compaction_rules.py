@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from sidecar.cli.output import remark
+from sidecar.compactor.command_rules import CommandRules, GivenRules, Objection, command_rules
+from sidecar.compactor.policy_rules import rules_of
 from sidecar.errors import SettingsError
-from sidecar.pipeline.compaction.command_rules import CommandRules, GivenRules, Objection, command_rules
-from sidecar.pipeline.compaction.policy_rules import rules_of
 
 if TYPE_CHECKING:
     from sidecar.compaction.rules import CompactionRules

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sidecar.compaction.rules import CompactionRules
-    from sidecar.pipeline.compaction.directory import Compaction
-    from sidecar.pipeline.compaction.other_winners import KeptRecord
-    from sidecar.pipeline.compaction.what_if import Outlook
+    from sidecar.rewriting.directory import Compaction
+    from sidecar.rewriting.divergent_winners import KeptRecord
+    from sidecar.rewriting.what_if import Outlook
 
 
 def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: bool) -> None:

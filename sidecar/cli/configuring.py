@@ -74,10 +74,10 @@ def _show_topic(
 def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:
     """Check the settings without the broker and the store: exit code 0 if they are valid, 2 if not. Warnings do not change it."""
     from sidecar.cli.output import print_json, remark
-    from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
-    from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
-    from sidecar.pipeline.compaction.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
-    from sidecar.pipeline.compaction.topic_rule import NAME_HEADER, unnamed_header
+    from sidecar.compactor import raw_uploads, tombstone_expiry
+    from sidecar.compactor.raw_uploads import before_upload_risk
+    from sidecar.compactor.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
+    from sidecar.compactor.topic_rule import NAME_HEADER, unnamed_header
 
     settings = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).settings
     warnings, unchecked = [], []

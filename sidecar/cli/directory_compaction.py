@@ -14,16 +14,16 @@ from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.pipeline.compaction.directory import Compaction, compact_directory, forecast, named_partition
-from sidecar.pipeline.compaction.job import HASH_KEY_BYTES
-from sidecar.pipeline.compaction.what_if import write_others
 from sidecar.randomness import SystemRandomness
+from sidecar.rewriting.directory import Compaction, compact_directory, forecast, named_partition
+from sidecar.rewriting.job import HASH_KEY_BYTES
+from sidecar.rewriting.what_if import write_others
 from sidecar.snapshots.jobs import Forgetting
 
 if TYPE_CHECKING:
+    from sidecar.compactor.command_rules import CommandRules
     from sidecar.config import Settings
     from sidecar.model import PartitionFiles
-    from sidecar.pipeline.compaction.command_rules import CommandRules
 
 JSON_VERSION = 1
 

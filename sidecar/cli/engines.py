@@ -99,13 +99,13 @@ def task_engine(
 def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
     """This process, or Spark, for work in three stages. Raises SettingsError."""
     if not takes_spark(settings, work):
-        from sidecar.pipeline.compaction.local_stages import LocalStages
+        from sidecar.rewriting.engines import LocalStages
 
         yield LocalStages()
         return
     from sidecar.spark.stages import SparkStages
 
-    with embedded_spark(settings, ["sidecar.pipeline.compaction.preloaded"]) as spark:
+    with embedded_spark(settings, ["sidecar.rewriting.preloaded"]) as spark:
         stages = SparkStages(spark)
         # The JVM starts while headers are read. Executors of a cluster are asked for when there is a task.
         if settings.spark.is_local:

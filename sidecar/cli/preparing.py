@@ -11,7 +11,7 @@ import typer
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 
 JSON_VERSION = 1
-_PRELOADED = "sidecar.pipeline.compaction.preloaded"
+_PRELOADED = "sidecar.rewriting.preloaded"
 
 
 def prepare(
@@ -24,7 +24,7 @@ def prepare(
     in $NUMBA_CACHE_DIR or beside the program. Another Java or another version of this program needs it again.
     """
     from sidecar.cli.output import print_json, remark
-    from sidecar.pipeline.compaction import preloaded
+    from sidecar.rewriting import preloaded
     from sidecar.spark.java import java_home
     from sidecar.spark.launcher import archive_path
 
@@ -49,7 +49,7 @@ def _train(options: GlobalOptions, archive: Path) -> None:
     from sidecar.errors import StagingFull
     from sidecar.logformat.building import build_batch
     from sidecar.logformat.record import Record
-    from sidecar.pipeline.compaction.directory import compact_directory, named_partition
+    from sidecar.rewriting.directory import compact_directory, named_partition
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.spark.embedded import EmbeddedSpark
     from sidecar.spark.java import SparkUnavailable

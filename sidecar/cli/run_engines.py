@@ -12,7 +12,7 @@ from sidecar.cli.engine_choice import Work, WorkKind, choose_engine
 from sidecar.cli.engines import lacks_cluster_files, spark_cores
 from sidecar.config import Settings
 from sidecar.model import EngineName
-from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.rewriting.engines import LocalStages
 
 if TYPE_CHECKING:
     from sidecar.engine_ports import StageEngine
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 """So much is compacted here where `auto` decides: the keys of more might not fit the memory of a sidecar."""
-PRELOAD: Final = ("sidecar.pipeline.compaction.preloaded", "sidecar.segment.reading_on_engine")
+PRELOAD: Final = ("sidecar.rewriting.preloaded", "sidecar.segment.reading_on_engine")
 
 
 class RunEngines:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from functools import partial
 
 from sidecar.clock import Clock
+from sidecar.compactor import raw_uploads, tombstone_expiry
+from sidecar.compactor.raw_uploads import before_upload_risk
+from sidecar.compactor.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
+from sidecar.compactor.topic_rule import NAME_HEADER, topic_rule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, warning
 from sidecar.doctor.machine import uses_spark
-from sidecar.pipeline.compaction import raw_uploads, tombstone_expiry
-from sidecar.pipeline.compaction.raw_uploads import before_upload_risk
-from sidecar.pipeline.compaction.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
-from sidecar.pipeline.compaction.topic_rule import NAME_HEADER, topic_rule
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.spark.java import java_home, require_user_name
 from sidecar.topic_policy import TopicPolicy

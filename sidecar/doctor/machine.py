@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX
 from sidecar.config import CompactionWhen, Settings
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import SettingsError, StagingFull
@@ -17,7 +18,6 @@ from sidecar.host.memory_limit import memory_limit_bytes
 from sidecar.host.pinned_files import HELD_FEW
 from sidecar.host.rlimits import allowed_open_files
 from sidecar.model import EngineName
-from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX
 from sidecar.ports import MIB
 
 MOUNTS_FILE = Path("/proc/self/mountinfo")

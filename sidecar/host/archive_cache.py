@@ -68,7 +68,7 @@ def newest_segments(state: PartitionState) -> PartitionState:
     return replace(state, segments=segments, holes=holes, removed=(), clean=None, is_whole=False)
 
 
-class ArchiveMemory:
+class ArchiveCache:
     """One lineage per partition. Thread-safe. A file that cannot be used is begun anew, or done without."""
 
     def __init__(self, directory: Path | None = None) -> None:

@@ -39,7 +39,7 @@ def free_share(descriptor: int) -> float:
     return found.f_bavail / max(1, found.f_blocks)
 
 
-class HeldFiles:
+class PinnedFiles:
     """Open descriptors by file. Thread-safe."""
 
     def __init__(

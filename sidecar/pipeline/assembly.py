@@ -19,20 +19,20 @@ from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import NEVER, TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.host import process_store
-from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.host.warm_up import warming_up
 from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.pipeline.compaction.workplace import work_directory
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.reporting.metrics_sink import MetricsSink
+from sidecar.rewriting.workplace import work_directory
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage import open_store, probe_store
 from sidecar.storage.answers import StoreAnswers
@@ -166,9 +166,9 @@ def open_tools(
                 probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
         journal = Journal(directory)
         resources.callback(journal.close)
-        memory = ArchiveMemory(None if read_only else directory)
+        memory = ArchiveCache(None if read_only else directory)
         emit = fan_out(MetricsSink(metrics).handle, memory.noting_losses(clock), *sinks, log_event)
-        held = HeldFiles(emit=emit)
+        held = PinnedFiles(emit=emit)
         resources.callback(held.release)
         metrics.broker.watch_held(held.unlinked_bytes)
         resources.callback(memory.close)

@@ -12,6 +12,8 @@ from typing import Any, Final
 import structlog
 
 from sidecar.clock import Clock
+from sidecar.compactor.raw_uploads import EFFECT
+from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
@@ -19,8 +21,6 @@ from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.assembly import open_tools, require_topic, scanner
 from sidecar.pipeline.compaction.before_upload import rule_unknown
-from sidecar.pipeline.compaction.raw_uploads import EFFECT
-from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.plan import PartitionPlan

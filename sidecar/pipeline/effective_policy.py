@@ -6,12 +6,12 @@ from typing import Any
 
 from sidecar.broker.topic_policy import NOT_KNOWN, POLICY_NAMES, resolve_policy
 from sidecar.clock import Clock
+from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.errors import SettingsError
 from sidecar.partition.wait_reason import render
 from sidecar.pipeline.assembly import policy_of
-from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.pipeline.configured_facts import open_facts
 from sidecar.topic_policy import TopicPolicy
 

@@ -25,12 +25,12 @@ from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict, CommitLog, StateId, state_id
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.commits.stored_commits import StoredCommits
+from sidecar.compactor.archive.stored_parts import STAGING, is_staged_part
 from sidecar.errors import ObjectExists
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.compacting import CompactionCutOff
-from sidecar.pipeline.compaction.stored_parts import STAGING, is_staged_part
 from sidecar.ports import ObjectStore, UnfinishedUpload
 from sidecar.randomness import Randomness
+from sidecar.rewriting.job import CompactionCutOff
 from sidecar.storage.store_time import is_old
 
 CONFLICTS_IN_A_ROW: Final = 20

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TypeAlias
 
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import PartitionFacts
@@ -23,7 +23,7 @@ def under_of(plan: PartitionPlan) -> Under:
 class HeldBeside:
     """Of one partition. Thread-safe, while the rest of what is held of it belongs to the thread whose turn it is."""
 
-    def __init__(self, held: HeldFiles) -> None:
+    def __init__(self, held: PinnedFiles) -> None:
         self._held = held
         self._lock = threading.Lock()
         self._plan: PartitionPlan | None = None

@@ -10,6 +10,7 @@ from functools import partial
 
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.compaction_strategy import StrategyInUse
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
@@ -17,7 +18,6 @@ from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.pipeline.active_tail import ActiveTail
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.held_log import LOOK_AGAIN_MS, HeldLog
 from sidecar.pipeline.known_archive import KnownArchive

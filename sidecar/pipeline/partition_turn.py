@@ -19,6 +19,9 @@ from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.put_once import proves_not_committed
+from sidecar.compactor.policy_rules import RuleChanged, RuleUnknown
+from sidecar.compactor.raw_uploads import RawReason
+from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, SidecarError
 from sidecar.host.journal import Attempt
 from sidecar.host.listed_files import ensure_unchanged
@@ -28,9 +31,6 @@ from sidecar.partition.domain_events import CommitFailed, committed_events
 from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
-from sidecar.pipeline.compaction.copies import CopyGroup
-from sidecar.pipeline.compaction.policy_rules import RuleChanged, RuleUnknown
-from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
 from sidecar.pipeline.held_back import HeldBack

@@ -8,6 +8,7 @@ from functools import partial
 from threading import Event
 
 from sidecar.clock import Clock
+from sidecar.compactor.background_worker import BesideUploads
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
@@ -16,14 +17,13 @@ from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.pipeline.cleaner_watch import CleanerWatch
-from sidecar.pipeline.compaction.beside_uploads import BesideUploads
-from sidecar.pipeline.compaction.engines import CompactionEngines, LocalEngines
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.topic_choice import nothing_chosen
 from sidecar.reporting.health_reporter import HealthReporter
+from sidecar.rewriting.engines import CompactionEngines, LocalEngines
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.answers import StoreAnswers
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem
 from sidecar.errors import SidecarError, StoreError
 from sidecar.partition.wait_reason import Away, render
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.reporting.health_reporter import CycleConditions
 

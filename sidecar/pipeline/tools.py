@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from sidecar.clock import Clock, SystemClock
-from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.disk_turns import DiskTurns
 from sidecar.host.journal import Journal
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.pipeline.plan import Settling
@@ -86,8 +86,8 @@ class Tools:
     randomness: Randomness = field(default_factory=SystemRandomness)
     beat: Callable[[], None] = lambda: None
     is_store_silent: Callable[[], bool] = lambda: False
-    held: HeldFiles = field(default_factory=HeldFiles)
-    memory: ArchiveMemory = field(default_factory=ArchiveMemory)
+    held: PinnedFiles = field(default_factory=PinnedFiles)
+    memory: ArchiveCache = field(default_factory=ArchiveCache)
     budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))
     read_segment: ReadSegment = read_segment
     turns: DiskTurns = field(init=False)

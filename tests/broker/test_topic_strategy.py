@@ -14,9 +14,9 @@ from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.topic_configs import TopicConfigs, ask_topics
 from sidecar.broker.topic_policy import resolve_policy
 from sidecar.clock import ManualClock
+from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings, load_settings
 from sidecar.pipeline import effective_policy as shown
-from sidecar.pipeline.compaction.topic_rule import topic_rule
 from sidecar.topic_policy import TopicPolicy
 from tests.golden import golden
 

@@ -18,8 +18,8 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.logformat.transaction_index import read_transaction_index
-from sidecar.pipeline.compaction.directory import Compaction, compact_directory, named_partition
-from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.rewriting.directory import Compaction, compact_directory, named_partition
+from sidecar.rewriting.engines import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.partitions import partition_in
 from tests.compaction.reference.cleaning import clean

@@ -15,15 +15,15 @@ from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput
 from sidecar.engine_ports import Stages
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
-from sidecar.pipeline.compaction.checked_log import checked_log
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
-from sidecar.pipeline.compaction.local_stages import LocalRun, LocalStages
-from sidecar.pipeline.compaction.parts import LocalParts
-from sidecar.pipeline.compaction.pieces import Cutter, Piece
-from sidecar.pipeline.compaction.run import only, rewritten, scanned
-from sidecar.pipeline.compaction.segment_files import joined
-from sidecar.pipeline.compaction.sources import input_of
-from sidecar.pipeline.compaction.stages import JobShare
+from sidecar.rewriting.checked_log import checked_log
+from sidecar.rewriting.engines import LocalRun, LocalStages
+from sidecar.rewriting.job import CompactedOutput, CompactionJob
+from sidecar.rewriting.parts import LocalParts
+from sidecar.rewriting.pieces import Cutter, Piece
+from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.segment_files import joined
+from sidecar.rewriting.sources import input_of
+from sidecar.rewriting.stages import JobShare
 from tests.compaction.partitions import Partition
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment

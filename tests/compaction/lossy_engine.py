@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sidecar.engine_ports import Row, StagedRun, StageEngine, Stages
-from sidecar.pipeline.compaction.stages import ScannedShare, WinnerCounts
+from sidecar.rewriting.stages import ScannedShare, WinnerCounts
 
 
 @dataclass(frozen=True)

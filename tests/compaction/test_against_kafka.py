@@ -14,13 +14,13 @@ import pytest
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.plan import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
+from sidecar.compactor.policy import Assessment, assess
 from sidecar.config import CompactionPolicy
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.codecs import decompress
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK
 from sidecar.logformat.records import read_records
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline.compaction.policy import Assessment, assess
 from tests.compaction.engine import compact
 from tests.compaction.partitions import Partition, partition_in
 from tests.compaction.reference.cleaning import clean

@@ -20,7 +20,7 @@ from sidecar.engine_ports import Row
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.pipeline.compaction.local_stages import LocalRun
+from sidecar.rewriting.engines import LocalRun
 from tests.compaction.directories import compacted, tree
 
 RULES = CompactionRules(0)

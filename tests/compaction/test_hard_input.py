@@ -23,9 +23,9 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SegmentChanged, SettingsError, SidecarError
 from sidecar.logformat.headers import Codec
 from sidecar.logformat.records import Record, build_batch, build_empty_batch
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.packing import bucket_bits, table_slots
-from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.packing import bucket_bits, table_slots
+from sidecar.rewriting.run import only, rewritten, scanned
 from tests.compaction.engine import HASH_KEY, Source, as_input, compact, job_of
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment

@@ -10,9 +10,9 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import Row
 from sidecar.errors import RowsLost
-from sidecar.pipeline.compaction import local_stages
-from sidecar.pipeline.compaction.parts import LocalParts
-from sidecar.pipeline.compaction.run import only, rewritten, scanned
+from sidecar.rewriting import engines as local_stages
+from sidecar.rewriting.parts import LocalParts
+from sidecar.rewriting.run import only, rewritten, scanned
 from tests.compaction.engine import LargeJobStages, job_of
 from tests.compaction.lossy_engine import LOSSES, LossyStages, is_counts
 from tests.compaction.partitions import partition_in

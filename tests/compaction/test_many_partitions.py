@@ -14,16 +14,16 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import MIB, SegmentInput
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
-from sidecar.pipeline.compaction.directory import compaction_job, named_partition
-from sidecar.pipeline.compaction.job import CompactedOutput, CompactionJob
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.log_file import LogFile
-from sidecar.pipeline.compaction.packing import placed, scan_tasks
-from sidecar.pipeline.compaction.parts import LocalParts
-from sidecar.pipeline.compaction.run import rewritten, scanned
-from sidecar.pipeline.compaction.segment_files import joined
-from sidecar.pipeline.compaction.sources import CompactionSource
-from sidecar.pipeline.compaction.survey import survey
+from sidecar.rewriting.directory import compaction_job, named_partition
+from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.job import CompactedOutput, CompactionJob
+from sidecar.rewriting.local_source import LogFile
+from sidecar.rewriting.packing import placed, scan_tasks
+from sidecar.rewriting.parts import LocalParts
+from sidecar.rewriting.run import rewritten, scanned
+from sidecar.rewriting.segment_files import joined
+from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.survey import survey
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.directories import DAY_MS
 from tests.golden import VERSIONS, partitions, wall_clock_ms

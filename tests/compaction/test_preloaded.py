@@ -9,7 +9,7 @@ PROGRAM = """
 import sys
 from itertools import product
 from numba.core.dispatcher import Dispatcher
-import sidecar.pipeline.compaction.preloaded
+import sidecar.rewriting.preloaded
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compaction_strategy import Strategy
 from tests.compaction.engine import compact

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import CorruptFile
-from sidecar.pipeline.compaction import survey as surveying
-from sidecar.pipeline.compaction.directory import named_partition
-from sidecar.pipeline.compaction.survey import survey
+from sidecar.rewriting import survey as surveying
+from sidecar.rewriting.directory import named_partition
+from sidecar.rewriting.survey import survey
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.directories import tree
 from tests.compaction.test_many_partitions import broken

@@ -12,9 +12,9 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.pipeline.compaction.directory import forecast, named_partition
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.other_winners import KeptRecord, OtherWinners, Pairing
+from sidecar.rewriting.directory import forecast, named_partition
+from sidecar.rewriting.divergent_winners import KeptRecord, OtherWinners, Pairing
+from sidecar.rewriting.engines import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from tests.cli.running import in_this_process
 from tests.compaction.directories import DAY_MS, HASH_KEY, compacted

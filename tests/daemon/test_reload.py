@@ -20,8 +20,8 @@ from sidecar.http.status_json import status_json
 from sidecar.metrics import MeteredStore
 from sidecar.pipeline import round_loop
 from sidecar.pipeline.cleaner_watch import CleanerWatch
-from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.tools import Policy, Tools
+from sidecar.rewriting.engines import LocalStages
 from tests.daemon.looping import WAIT_S, Loop, eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sidecar.compactor.tombstone_expiry import tombstone_expiry_risk
 from sidecar.config import CompactionPolicy
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area, Verdict
-from sidecar.pipeline.compaction.tombstone_expiry import tombstone_expiry_risk
 from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles
 

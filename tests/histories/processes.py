@@ -11,27 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.clock import ManualClock
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.config import CompactionSettings
 from sidecar.config import Settings as RunSettings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.wait_reason import NotLeader
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState, PartitionFacts
 from sidecar.randomness import Randomness
+from sidecar.rewriting.engines import LocalEngines
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition
@@ -155,7 +155,7 @@ class Sidecar:
         """Start the process."""
         self.copies.mkdir(parents=True, exist_ok=True)
         self.link.is_dead = False
-        self.memory = ArchiveMemory(self.home)
+        self.memory = ArchiveCache(self.home)
         self.tools = Tools(
             store=self.link,
             facts=self.facts,
@@ -170,7 +170,7 @@ class Sidecar:
                 record_lost=True,
             ),
             instance=f"sidecar-{self.number}",
-            held=HeldFiles(free=lambda _descriptor: 1.0),
+            held=PinnedFiles(free=lambda _descriptor: 1.0),
             memory=self.memory,
             randomness=self.randomness,
         )

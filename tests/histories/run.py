@@ -24,18 +24,18 @@ from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.commits.put_once import proves_not_committed
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.undo import undo_compaction
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.archive_undo import undo_compaction
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.randomness import SeededRandomness
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
+from sidecar.rewriting.engines import LocalStages
 from sidecar.store_settings import StoreSettings
 from sidecar.verify.segments import ProblemKind
 from sidecar.verify.verify import verify_partition

@@ -14,9 +14,9 @@ from sidecar.archive.keys import Lineage
 from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive import commit as archive_commit
 from sidecar.pipeline import partition_turn, passing_over, recovery
-from sidecar.pipeline.compaction import archive_commit
-from sidecar.pipeline.compaction import run as run_compaction
+from sidecar.rewriting import run as run_compaction
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView
 from tests.histories.broker import CLUSTER_ID, PARTITION, TOPIC_ID, BrokerPartition, LogShape

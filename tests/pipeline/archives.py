@@ -15,12 +15,12 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.host import process_store
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
-from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.ports import ObjectStore
+from sidecar.rewriting.engines import LocalStages
 from sidecar.store_settings import StoreSettings
 from sidecar.verify.verify import verify_partition
 from tests.compaction.partitions import partition_of

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sidecar.clock import ManualClock
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.policy import Assessment, Trigger
+from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SidecarError
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting
-from sidecar.pipeline.compaction.policy import Assessment, Trigger
-from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.compaction.worker import CompactionWorker
 
 NOW_MS = 1_700_000_000_000
 

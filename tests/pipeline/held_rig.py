@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sidecar.errors import StoreUnavailable
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from tests.fakes.memory_store import MemoryStore
@@ -35,7 +35,7 @@ class Outage:
 
 @contextmanager
 def after_an_outage(
-    tmp_path: Path, partition: str = "orders-0", uploads: int = 0, held: HeldFiles | None = None
+    tmp_path: Path, partition: str = "orders-0", uploads: int = 0, held: PinnedFiles | None = None
 ) -> Iterator[tuple[Tools, Rounds, Outage, Path]]:
     """All was planned, and failed after some segments: two uploads each."""
     log_dir, outage = copy_partitions(tmp_path, partition), Outage(uploads)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.model import ArchivedSegment
-from sidecar.pipeline.compaction.policy import (
+from sidecar.compactor.policy import (
     Trigger,
 )
+from sidecar.model import ArchivedSegment
 from tests.pipeline.archived import segment
 
 NOW_MS = 1_000_000

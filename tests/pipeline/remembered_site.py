@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sidecar.archive.keys import COMMITS
 from sidecar.clock import ManualClock
-from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.archive_cache import ArchiveCache
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.pipeline.rounds import RoundReport
 from sidecar.pipeline.tools import Tools
@@ -39,7 +39,7 @@ class Site:
     @contextmanager
     def process(self) -> Iterator[Tools]:
         with tools_for(self.log_dir, self.store, self.state_dir) as tools:
-            memory = ArchiveMemory(self.state_dir)
+            memory = ArchiveCache(self.state_dir)
             try:
                 yield replace(tools, memory=memory)
             finally:

@@ -17,9 +17,9 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.pipeline.plan import Settling
@@ -39,7 +39,7 @@ AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)
 class Told:
     """All sinks of `run`, and what they show."""
 
-    def __init__(self, clock: Clock, metrics: Metrics, memory: ArchiveMemory) -> None:
+    def __init__(self, clock: Clock, metrics: Metrics, memory: ArchiveCache) -> None:
         self.status = StatusModel(clock)
         sinks = MetricsSink(metrics).handle, memory.noting_losses(clock), self.status.handle, log_event
         self._emit = fan_out(*sinks)
@@ -62,9 +62,9 @@ def tools_for(
     clock = ManualClock(wall_clock_ms(version))
     # A machine whose own disk is nearly full must not decide what is held.
     journal, metrics = Journal(state_dir), Metrics(clock)
-    memory = ArchiveMemory()
+    memory = ArchiveCache()
     told = Told(clock, metrics, memory)
-    held = HeldFiles(free=lambda _descriptor: 1.0, emit=told)
+    held = PinnedFiles(free=lambda _descriptor: 1.0, emit=told)
     metrics.broker.watch_held(held.unlinked_bytes)
     try:
         yield Tools(

@@ -13,9 +13,9 @@ from sidecar.archive.sealed import seal
 from sidecar.archive.strict_json import canonical
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
+from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey, PartName
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,

@@ -14,12 +14,12 @@ from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive import compactor as archive_compactor
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.errors import SidecarError, StoreUnavailable
-from sidecar.pipeline.compaction import archive_compactor
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
-from sidecar.pipeline.compaction.compacting import CompactionCutOff
-from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.job import CompactionCutOff
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, archived, use
 from tests.pipeline.rig import archived_states
 

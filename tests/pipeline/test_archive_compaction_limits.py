@@ -10,10 +10,10 @@ from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.bundle import table_at_end
+from sidecar.compactor.archive.plan import plan_archive
+from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_bundle import table_at_end
-from sidecar.pipeline.compaction.archive_plan import plan_archive
-from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,

@@ -13,12 +13,12 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.staging import COPIES
+from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.staging import COPIES
 from sidecar.verify.verify import verify_partition
 from tests.pipeline.archives import (
     NOW_MS,

@@ -21,7 +21,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import CorruptFile, LineageUnknown
-from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.host.journal import Attempt
 from sidecar.logformat.batches import scan_file
 from sidecar.pipeline.known_archive import KnownArchive
@@ -105,7 +105,7 @@ def test_nor_does_a_process_continue_it_that_forgot_what_it_knew(site: Site) -> 
     site.run()
     (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
     with site.process() as tools:
-        known = KnownArchive(replace(tools, memory=ArchiveMemory()), files)
+        known = KnownArchive(replace(tools, memory=ArchiveCache()), files)
         known.open(files)
         known.forget()
         last = _last_commit(site)

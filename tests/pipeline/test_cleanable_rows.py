@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from sidecar.compactor.policy import Assessment, Trigger, assess
 from sidecar.config import CompactionPolicy
 from sidecar.model import ArchivedSegment
-from sidecar.pipeline.compaction.policy import Assessment, Trigger, assess
 from tests.pipeline.archived import segment
 
 NEVER = 2**63 - 1

@@ -11,10 +11,10 @@ from sidecar.archive.actions import Clean
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.command_rules import CommandRules, GivenRules, command_rules
 from sidecar.config import CompactionSettings
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPartition
-from sidecar.pipeline.compaction.command_rules import CommandRules, GivenRules, command_rules
 from sidecar.topic_policy import TopicPolicy
 
 OF_HDR = "compaction.topics, entry hdr"

@@ -16,13 +16,13 @@ from sidecar.commits.commit_window import COMMIT_WITHIN_MS, ORPHAN_MS, UNASKED_M
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
-from sidecar.pipeline.compaction.local_stages import LocalStages
 from sidecar.pipeline.garbage import collect_garbage
 from sidecar.pipeline.tools import Tools
+from sidecar.rewriting.engines import LocalStages
 from sidecar.storage.probe_folder import PROBE_FOLDER
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore

@@ -13,6 +13,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.errors import CorruptFile, ObjectDamaged, SegmentChanged
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.names import Suffix, file_name
@@ -20,11 +21,10 @@ from sidecar.logformat.offset_index import OffsetIndexCheck
 from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.logformat.records import Record, build_batch
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.parts import LocalParts
-from sidecar.pipeline.compaction.what_if import what_if
 from sidecar.ports import ObjectFacts
+from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.parts import LocalParts
+from sidecar.rewriting.what_if import what_if
 from tests.compaction.directories import compacted
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
@@ -213,7 +213,7 @@ def test_staged_bytes_that_are_not_what_was_written_are_not_committed(
 ) -> None:
     store = store_of(tmp_path, few_large_and_many_small())
     use(monkeypatch, store)
-    monkeypatch.setattr("sidecar.pipeline.compaction.archive_compactor.LocalParts", parts)
+    monkeypatch.setattr("sidecar.compactor.archive.compactor.LocalParts", parts)
     before = only_state(store)
     result = compact_one(store, before, RULES, tmp_path)
     assert isinstance(result.error, error)

@@ -16,19 +16,19 @@ import structlog
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
+from sidecar.compactor.policy_rules import rules_of
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.host import process_store
 from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
-from sidecar.pipeline.compaction import group_compactor, stages
-from sidecar.pipeline.compaction.directory import compact_directory
-from sidecar.pipeline.compaction.engines import LocalEngines
+from sidecar.pipeline.compaction import group_compactor
 from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.policy_rules import rules_of
 from sidecar.pipeline.rounds import Rounds
+from sidecar.rewriting import stages
+from sidecar.rewriting.directory import compact_directory
+from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.store_settings import StoreSettings

@@ -20,18 +20,19 @@ import structlog
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock, SystemClock
+from sidecar.compactor.background_worker import BesideUploads, Chore, Turning
+from sidecar.compactor.compacting import Compacted, Compacting
 from sidecar.config import Settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
-from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting, CompactionCutOff
-from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.compaction.workplace import WorkFiles
 from sidecar.pipeline.rounds import Rounds
+from sidecar.rewriting.engines import LocalEngines
+from sidecar.rewriting.job import CompactionCutOff
+from sidecar.rewriting.workplace import WorkFiles
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 
@@ -345,7 +346,7 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
 
 
 def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_use_stay(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from sidecar.pipeline.compaction.workplace import WorkFiles\n"
+    program = "import os, sys; from pathlib import Path; from sidecar.rewriting.workplace import WorkFiles\n"
     program += "for kind in ('copies', 'compaction'):\n"
     program += "    files = WorkFiles(Path(sys.argv[1]), kind); (files.directory() / 'x').write_bytes(b'x')\n"
     program += "    globals()[kind] = files\n"

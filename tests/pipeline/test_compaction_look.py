@@ -13,14 +13,14 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.legacy import build_legacy_message
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.policy import Assessment, Trigger
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.config import CompactionPolicy
-from sidecar.pipeline.compaction.policy import (
+from sidecar.compactor.policy import (
     Assessment,
     Trigger,
     assess,
@@ -15,6 +14,7 @@ from sidecar.pipeline.compaction.policy import (
     needs_first_batches,
     one_job,
 )
+from sidecar.config import CompactionPolicy
 from tests.pipeline.archived import segment
 from tests.pipeline.policy_rows import NOW_MS, TABLE, Row
 

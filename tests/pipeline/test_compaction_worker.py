@@ -10,6 +10,9 @@ import structlog
 
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.compactor.candidate_queue import CandidateQueue, LedPartition
+from sidecar.compactor.compacting import Compacted, Compacting, DeletionUnnoted
+from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
 from sidecar.errors import (
     CorruptFile,
@@ -20,9 +23,6 @@ from sidecar.errors import (
     StagingTooSmall,
     StoreUnavailable,
 )
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
-from sidecar.pipeline.compaction.policy import Assessment, Trigger
-from sidecar.pipeline.compaction.waiting_list import LedPartition, WaitingList
 from tests.archive.builders import LINEAGE
 from tests.pipeline.compaction_rig import NOW_MS, Rig, led, turns
 
@@ -341,7 +341,7 @@ def test_a_deletion_that_is_seen_during_a_job_is_waited_for_without_a_failure() 
 
 
 def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> None:
-    waiting, policy = WaitingList(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting, policy = CandidateQueue(ManualClock(NOW_MS)), CompactionPolicy()
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
     waiting.assessed(entry, Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None))
@@ -355,7 +355,7 @@ def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> Non
 
 
 def test_a_partition_whose_compaction_was_undone_is_compacted_again() -> None:
-    waiting, policy = WaitingList(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting, policy = CandidateQueue(ManualClock(NOW_MS)), CompactionPolicy()
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
     dirty = Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None)

@@ -15,20 +15,19 @@ from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.compacting import Compacting, DeletionUnnoted
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.compacting import Compacting, DeletionUnnoted
-from sidecar.pipeline.compaction.engines import LocalEngines
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.what_if import what_if
 from sidecar.pipeline.rounds import Rounds
+from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.rewriting.what_if import what_if
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (

@@ -17,7 +17,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
-from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline import log_starts
@@ -182,7 +182,7 @@ def test_a_start_again_knows_the_archive_in_part_and_records_it_all_the_same(rem
     for again in (False, True):
         with tools_for(log_dir, store, tmp_path / "state") as tools:
             if remembers:
-                tools = replace(tools, memory=ArchiveMemory(memory_dir))
+                tools = replace(tools, memory=ArchiveCache(memory_dir))
             if again:
                 facts.cluster_start_offset = start_offset
                 for path in (tmp_path / "aside").iterdir():

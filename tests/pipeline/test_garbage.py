@@ -18,11 +18,10 @@ from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog, StateId, state_id
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.stored_parts import STAGING
 from sidecar.errors import StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.pipeline import garbage
-from sidecar.pipeline.compaction.compacting import CompactionCutOff
-from sidecar.pipeline.compaction.stored_parts import STAGING
 from sidecar.pipeline.garbage import (
     Collected,
     abort_uploads,
@@ -31,6 +30,7 @@ from sidecar.pipeline.garbage import (
     orphaned_until_ms,
 )
 from sidecar.ports import UnfinishedUpload
+from sidecar.rewriting.job import CompactionCutOff
 from sidecar.storage.probe_folder import remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.storage.unfinished import list_uploads

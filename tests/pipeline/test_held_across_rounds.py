@@ -13,7 +13,7 @@ from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile, StoreUnavailable
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartName
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS
@@ -158,7 +158,7 @@ def test_what_retention_did_not_take_is_let_go(tmp_path: Path, change: Callable[
 
 
 def test_what_was_planned_as_the_first_of_an_archive_and_is_lost_is_told_once(tmp_path: Path) -> None:
-    with after_an_outage(tmp_path, held=HeldFiles(limit=0)) as (tools, rounds, outage, directory):
+    with after_an_outage(tmp_path, held=PinnedFiles(limit=0)) as (tools, rounds, outage, directory):
         remove_offsets(directory, lambda offset: offset >= 248)
         with capture_logs() as logs:
             rounds.run_once()

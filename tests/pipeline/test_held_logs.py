@@ -12,7 +12,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.host.listed_files import identity_of
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Wait, WaitReason
 from sidecar.pipeline.partition import PartitionArchiver
@@ -113,7 +113,7 @@ def test_a_disk_that_is_nearly_full_gets_its_deleted_bytes_back(tmp_path: Path) 
         path.write_bytes(b"0123456789")
     files = [identity_of(path, path.stat()) for path in paths]
     free = iter([0.01, 0.2, 0.2])
-    held = HeldFiles(limit=4, free=lambda _descriptor: next(free))
+    held = PinnedFiles(limit=4, free=lambda _descriptor: next(free))
     held.keep(files)
     for path in paths[:3]:
         path.unlink()

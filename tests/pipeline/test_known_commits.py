@@ -19,23 +19,22 @@ from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.plan import plan_archive
+from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.compacting import Compacting
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.archive_plan import plan_archive
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
-from sidecar.pipeline.compaction.compacting import Compacting
-from sidecar.pipeline.compaction.engines import LocalEngines
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import Collected, collect_garbage
 from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
+from sidecar.rewriting.engines import LocalEngines, LocalStages
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.store_at import StoreAt

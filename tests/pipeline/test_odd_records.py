@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import structlog
 
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.raw_uploads import RawReason
 from sidecar.config import Settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.records import Record, build_batch
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting
-from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.raw_uploads import RawReason
 from sidecar.pipeline.rounds import Rounds
+from sidecar.rewriting.engines import LocalEngines
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import use
 from tests.pipeline.before_upload_rig import NOW_MS, Rig, rig, rounds_scan

@@ -16,16 +16,16 @@ import structlog
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock, SystemClock
+from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.raw_uploads import RawReason, RawUploads
 from sidecar.config import Settings
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.metrics import Metrics
 from sidecar.model import SegmentFiles
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting
-from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
 from sidecar.pipeline.rounds import Rounds
+from sidecar.rewriting.engines import LocalEngines
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, Rig, rig, rounds_scan

@@ -11,7 +11,7 @@ import pytest
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SegmentChanged
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.plan import PartitionPlan
@@ -113,7 +113,7 @@ def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_bac
     path.write_bytes(b"0123456789")
     status = path.stat()
     file = FileIdentity.of(path.parent, path.name, status)
-    held = HeldFiles(limit=1)
+    held = PinnedFiles(limit=1)
     held.keep([file, replace(file, inode=1)])
     path.write_bytes(b"0123")
     with pytest.raises(SegmentChanged, match="between planning and reading"):

@@ -16,6 +16,11 @@ import structlog
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.compacting import Compacting
+from sidecar.compactor.policy_rules import RuleChanged, rule_change
+from sidecar.compactor.raw_uploads import RawReason
+from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
@@ -23,15 +28,9 @@ from sidecar.engine_ports import StageEngine
 from sidecar.logformat.records import Record, build_batch
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import rule_unknown
-from sidecar.pipeline.compaction.compacting import Compacting
-from sidecar.pipeline.compaction.engines import LocalEngines
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.policy_rules import RuleChanged, rule_change
-from sidecar.pipeline.compaction.raw_uploads import RawReason
-from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.rounds import Rounds
+from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import only_state, sound, use

@@ -14,12 +14,12 @@ from typing import IO
 import pytest
 
 from sidecar.compaction.rules import CompactionRules, Strategy
+from sidecar.compactor.archive import finishing as archive_finishing
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
-from sidecar.pipeline.compaction import archive_finishing
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.local_stages import LocalStages
-from sidecar.pipeline.compaction.staging import SegmentNeed, require_room, steps
+from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.staging import SegmentNeed, require_room, steps
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,

@@ -15,14 +15,14 @@ import structlog
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
+from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.policy_rules import strategy_refusal
+from sidecar.compactor.raw_uploads import RawReason
+from sidecar.compactor.topic_rule import TopicRule, TopicRules, topic_rule
 from sidecar.config import CompactionSettings
-from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveMemory
+from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.records import Record, build_batch
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.policy_rules import strategy_refusal
-from sidecar.pipeline.compaction.raw_uploads import RawReason
-from sidecar.pipeline.compaction.topic_rule import TopicRule, TopicRules, topic_rule
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
@@ -207,7 +207,7 @@ def test_a_process_that_remembers_only_the_newest_segments_reads_by_which_strate
         use(monkeypatch, held.store)
 
         def restart() -> None:
-            held.tools = replace(held.tools, memory=ArchiveMemory(tmp_path / "state"))
+            held.tools = replace(held.tools, memory=ArchiveCache(tmp_path / "state"))
             held.rounds = Rounds(held.tools, rounds_scan(held.log_dir), held.waiting)
 
         restart()

@@ -14,17 +14,17 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.compacting import Compacting
+from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import Settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.compacting import Compacting
-from sidecar.pipeline.compaction.engines import LocalEngines
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.topic_rule import TopicRules
 from sidecar.pipeline.rounds import Rounds
+from sidecar.rewriting.engines import LocalEngines
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, compactor, only_state, use

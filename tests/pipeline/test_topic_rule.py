@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.compactor.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.config.compaction import NEVER_MS, CompactionSettings
-from sidecar.pipeline.compaction.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.pipeline.tools import Policy
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 

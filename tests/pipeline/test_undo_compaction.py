@@ -26,14 +26,14 @@ from sidecar.commits import commit_log
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive import undo as archive_undo
+from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.undo import Undone, undo_compaction
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied
 from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.pipeline.compaction import archive_undo
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
-from sidecar.pipeline.compaction.archive_undo import Undone, undo_compaction
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import Collected, collect_garbage
 from sidecar.ports import ObjectFacts
 from sidecar.randomness import SeededRandomness

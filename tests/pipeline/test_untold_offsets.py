@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.host.archive_cache import ArchiveMemory
+from sidecar.host.archive_cache import ArchiveCache
 from sidecar.model import TopicPartition
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
@@ -31,7 +31,7 @@ class Full(Away):
 def process(log_dir: Path, store: Away, state_dir: Path) -> Iterator[Site]:
     """One life of a sidecar beside a log that stays."""
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-    with tools_for(log_dir, store, state_dir) as tools, closing(ArchiveMemory(state_dir)) as memory:
+    with tools_for(log_dir, store, state_dir) as tools, closing(ArchiveCache(state_dir)) as memory:
         tools = replace(tools, facts=facts, memory=memory)
         yield Site(tools, facts, store, rounds_of(tools, log_dir), log_dir / NAME)
 

@@ -16,7 +16,7 @@ from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.host.pinned_files import HeldFiles
+from sidecar.host.pinned_files import PinnedFiles
 from sidecar.http.status_json import status_json
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.configured_facts import open_facts
@@ -49,7 +49,7 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
         clock, store = SystemClock(), MemoryStore()
         facts = resources.enter_context(open_facts(load_settings(flags=flags).settings, clock))
         tools = resources.enter_context(tools_for(log_dir, store, tmp_path / "state"))
-        held = HeldFiles(limit=1, free=lambda _descriptor: 1.0)
+        held = PinnedFiles(limit=1, free=lambda _descriptor: 1.0)
         resources.callback(held.release)
         tools = replace(tools, facts=facts, clock=clock, held=held)
         rounds = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((FIRST, SECOND))))

@@ -9,14 +9,14 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.config import Settings
 from sidecar.config.loading import load_settings
 from sidecar.engine_ports import StageEngine
 from sidecar.host.process_store import store_of
 from sidecar.model import PartName
 from sidecar.pipeline.backfill import backfill
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest
 from sidecar.verify.verify import verify_archive
 from tests.golden import golden
 

@@ -19,7 +19,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.host.process_store import store_of
-from sidecar.pipeline.compaction.local_stages import LocalStages
+from sidecar.rewriting.engines import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
@@ -55,7 +55,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module", name="spark")
 def _spark(site: Site) -> Iterator[EmbeddedSpark]:
-    preload = [*PRELOADED, "sidecar.pipeline.compaction.preloaded"]
+    preload = [*PRELOADED, "sidecar.rewriting.preloaded"]
     with EmbeddedSpark(site.spark, preload=preload, store=site.archive.store) as spark:
         yield spark
 

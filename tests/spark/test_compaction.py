@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SPLIT_BYTES = 4096
 """Several splits per segment: the work of a large partition in small."""
-PRELOADED = "sidecar.pipeline.compaction.preloaded"
+PRELOADED = "sidecar.rewriting.preloaded"
 
 
 @pytest.fixture(scope="module", name="spark")
@@ -80,7 +80,7 @@ import os, signal, sys, threading
 from pathlib import Path
 from sidecar.compaction.rules import CompactionRules
 from sidecar.config import SparkSettings
-from sidecar.pipeline.compaction import run
+from sidecar.rewriting import run
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkFailed
 from sidecar.spark.stages import SparkStages

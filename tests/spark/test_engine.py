@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from sidecar.compactor.archive import finishing as archive_finishing
+from sidecar.compactor.archive.finishing import finish_all
 from sidecar.config import SparkSettings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
 from sidecar.io_share import Moving, io_shares
-from sidecar.pipeline.compaction import archive_finishing
-from sidecar.pipeline.compaction.archive_finishing import finish_all
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.snapshots.rebuild import rebuild

@@ -65,7 +65,7 @@ class Shared:
 
 @pytest.fixture(scope="module", name="shared")
 def _shared() -> Iterator[Shared]:
-    preload = ["sidecar.pipeline.compaction.preloaded", "sidecar.segment.reading_on_engine"]
+    preload = ["sidecar.rewriting.preloaded", "sidecar.segment.reading_on_engine"]
     with EmbeddedSpark(SparkSettings(master="local[2]", driver_memory_bytes=512 << 20), preload=preload) as spark:
         yield Shared(spark)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.compaction.rules import CompactionRules
-from sidecar.pipeline.compaction.other_winners import Pairing
-from sidecar.pipeline.compaction.workplace import work_directory
+from sidecar.rewriting.divergent_winners import Pairing
+from sidecar.rewriting.workplace import work_directory
 from sidecar.spark.scratch import Scratch
 
 ROOT = Path(__file__).parents[2]
@@ -20,16 +20,16 @@ ROOT = Path(__file__).parents[2]
 HOLDERS = {
     "what-if": """
 from sidecar.compaction.rules import CompactionRules
-from sidecar.pipeline.compaction.other_winners import Pairing
+from sidecar.rewriting.divergent_winners import Pairing
 held = Pairing(CompactionRules(0)).__enter__()
 """,
     "compact": """
-from sidecar.pipeline.compaction.workplace import work_directory
+from sidecar.rewriting.workplace import work_directory
 held = work_directory("compact")
 held.__enter__().joinpath("parts").mkdir()
 """,
     "inspect": """
-from sidecar.pipeline.compaction.workplace import work_directory
+from sidecar.rewriting.workplace import work_directory
 held = work_directory("inspect")
 held.__enter__().joinpath("0.log").write_bytes(b"a copy")
 """,

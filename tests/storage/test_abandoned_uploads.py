@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.commits.commit_window import ORPHAN_MS
+from sidecar.compactor.archive.stored_parts import STAGING
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
-from sidecar.pipeline.compaction.stored_parts import STAGING
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import ObjectStore, UnfinishedUpload
 from tests.archive.builders import an_id

@@ -1,4 +1,1 @@
-"""Compaction of a partition's directory: what may be compacted, the three stages as tasks, and the directory that comes of it.
-
-Nothing of the source is ever written to. The engine that runs the stages comes in as a value: this process, or Spark.
-"""
+"""Compaction where the process that archives does it: before the upload, and of archives beside it."""

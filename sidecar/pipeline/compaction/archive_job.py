@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.compacting import Compacted, Compacting, DeletionUnnoted
+from sidecar.compactor.policy_rules import require_rule, rules_of
+from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import Fenced
-from sidecar.pipeline.compaction.archive_compactor import ArchiveCompactor
-from sidecar.pipeline.compaction.archive_request import CompactionRequest, PartitionCompaction
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting, DeletionUnnoted
-from sidecar.pipeline.compaction.engines import CompactionEngines
-from sidecar.pipeline.compaction.policy_rules import require_rule, rules_of
-from sidecar.pipeline.compaction.topic_rule import topic_rule
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.tools import Tools
+from sidecar.rewriting.engines import CompactionEngines
 
 
 @dataclass(frozen=True, slots=True)

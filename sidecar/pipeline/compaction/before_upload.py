@@ -16,12 +16,8 @@ import structlog
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
-from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.partition.wait_reason import AwaitingCompaction
-from sidecar.pipeline.compaction.copies import GROUP_SEGMENTS_MAX, CopyGroup
-from sidecar.pipeline.compaction.odd_records import OF_COPIES, OddRecords
-from sidecar.pipeline.compaction.policy_rules import (
+from sidecar.compactor.odd_records import OF_COPIES, OddRecords
+from sidecar.compactor.policy_rules import (
     NOT_COMPACTED,
     RuleUnknown,
     require_rule,
@@ -30,8 +26,12 @@ from sidecar.pipeline.compaction.policy_rules import (
     strategy_change,
     strategy_refusal,
 )
-from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
-from sidecar.pipeline.compaction.topic_rule import TopicRule, topic_rule
+from sidecar.compactor.raw_uploads import RawReason, RawUploads
+from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX, CopyGroup
+from sidecar.compactor.topic_rule import TopicRule, topic_rule
+from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
 from sidecar.ports import PartitionFacts
 from sidecar.segment.producer_snapshot import KnownState

@@ -9,12 +9,12 @@ import structlog
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.commits.commit_log import StateId
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import Fenced, PartitionError, StoreUnsupported
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.compacting import CompactionCutOff
-from sidecar.pipeline.compaction.waiting_list import LedPartition
 from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts, orphaned_until_ms
 from sidecar.pipeline.tools import Tools
+from sidecar.rewriting.job import CompactionCutOff
 from sidecar.storage.probe_folder import remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.storage.unfinished import list_uploads

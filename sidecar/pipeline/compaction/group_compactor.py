@@ -16,26 +16,25 @@ from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED
+from sidecar.compactor.policy_rules import rules_of
+from sidecar.compactor.raw_uploads import RawReason
+from sidecar.compactor.staged_copies import CompactedCopy, CopyGroup, remove_if_empty
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.host.page_cache import spared
 from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.model import SegmentFiles
-from sidecar.pipeline.compaction.archived_log import LAST_MODIFIED
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
-from sidecar.pipeline.compaction.compacting import CompactionCrashed, CompactionCutOff
-from sidecar.pipeline.compaction.copies import CompactedCopy, CopyGroup, remove_if_empty
-from sidecar.pipeline.compaction.engines import CompactionEngines
-from sidecar.pipeline.compaction.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob
-from sidecar.pipeline.compaction.log_file import LogFile
-from sidecar.pipeline.compaction.output_files import cannot_be_written
-from sidecar.pipeline.compaction.parts import LocalParts
-from sidecar.pipeline.compaction.pieces import Cutter, Piece
-from sidecar.pipeline.compaction.policy_rules import rules_of
-from sidecar.pipeline.compaction.raw_uploads import RawReason
-from sidecar.pipeline.compaction.run import Scanned, rewritten, scanned
-from sidecar.pipeline.compaction.segment_files import checked_file, write_log
 from sidecar.pipeline.tools import Tools
+from sidecar.rewriting.engines import CompactionEngines
+from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionCrashed, CompactionCutOff, CompactionJob
+from sidecar.rewriting.local_source import LogFile
+from sidecar.rewriting.output_files import cannot_be_written
+from sidecar.rewriting.parts import LocalParts
+from sidecar.rewriting.pieces import Cutter, Piece
+from sidecar.rewriting.run import Scanned, rewritten, scanned
+from sidecar.rewriting.segment_files import checked_file, write_log
 
 _log = structlog.get_logger(__name__)
 

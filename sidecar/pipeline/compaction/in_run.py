@@ -10,21 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from sidecar.compactor.background_worker import BesideUploads, Chore, Turning, WithChores
+from sidecar.compactor.candidate_assessment import Look
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.odd_records import OddRecords
+from sidecar.compactor.raw_uploads import RawReason, RawUploads
+from sidecar.compactor.topic_rule import TopicRules
+from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.host.clock_watch import CHECK_S, ClockWatch
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, rule_unknown
-from sidecar.pipeline.compaction.beside_uploads import BesideUploads, Chore, Turning, WithChores
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
-from sidecar.pipeline.compaction.compacting import Compacted, Compacting
-from sidecar.pipeline.compaction.engines import CompactionEngines
-from sidecar.pipeline.compaction.look import Look
-from sidecar.pipeline.compaction.odd_records import OddRecords
-from sidecar.pipeline.compaction.raw_uploads import RawReason, RawUploads
-from sidecar.pipeline.compaction.topic_rule import TopicRules
-from sidecar.pipeline.compaction.waiting_list import LedPartition
-from sidecar.pipeline.compaction.worker import CompactionWorker
-from sidecar.pipeline.compaction.workplace import WorkFiles
 from sidecar.pipeline.tools import Tools
+from sidecar.rewriting.engines import CompactionEngines
+from sidecar.rewriting.workplace import WorkFiles
 from sidecar.spark.scratch import sweep
 
 DRAIN_SHARE: Final = 0.5

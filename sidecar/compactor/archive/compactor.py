@@ -1,0 +1,339 @@
+"""Compacts archived partitions, many in one run: read from the store, written to it, and each committed for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from sidecar.archive.keys import fresh_id
+from sidecar.archive.state import PartitionState
+from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.commit_window import CommitWindow
+from sidecar.commits.put_once import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
+from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.compactor.archive.archived_log import ArchivedLog
+from sidecar.compactor.archive.commit import commit
+from sidecar.compactor.archive.finishing import FinishTask, discard, finish_all
+from sidecar.compactor.archive.first_look import Looked, look_at
+from sidecar.compactor.archive.plan import plan_archive
+from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.archive.stored_parts import StoredParts
+from sidecar.compactor.archive.work import Job, PartitionInWork, results, unsettled
+from sidecar.engine_ports import StageEngine
+from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
+from sidecar.host import process_store
+from sidecar.randomness import Randomness, SystemRandomness
+from sidecar.rewriting.job import HASH_KEY_BYTES, CompactionCutOff
+from sidecar.rewriting.parts import LocalParts, Parts
+from sidecar.rewriting.run import ScannedRun, rewritten, scanned
+from sidecar.rewriting.staging import SegmentNeed, Step, require_room, steps
+from sidecar.rewriting.workplace import WorkFiles
+from sidecar.store_settings import StoreSettings
+
+_log = structlog.get_logger(__name__)
+
+_THREADS: Final = 8
+NO_BOUND: Final = 2**63 - 1
+
+__all__ = ["ArchiveCompactor", "CompactionRequest", "PartitionCompaction"]
+
+Confirm = Callable[[CompactionRequest, PartitionState], None]
+
+
+class ArchiveCompactor:
+    """Runs on any engine. Tasks touch the store and nothing else of this machine, unless there is a staging directory."""
+
+    def __init__(
+        self,
+        store: StoreSettings,
+        engine: StageEngine,
+        clock: Clock,
+        staging: Path | None = None,
+        *,
+        is_shared: bool = True,
+        confirm: Confirm = lambda _request, _decided: None,
+        split_bytes: int = SPLIT_BYTES,
+        max_staging_bytes: int = NO_BOUND,
+        is_cut_off: Callable[[], bool] = lambda: False,
+        tell: Callable[[str], None] = lambda _: None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        """Build it.
+
+        Args:
+            staging: a directory for work files. None, or not `is_shared` by all tasks: these lie in the store, as on a cluster.
+            confirm: called right before the commit of a partition, by several threads, with the state that was compacted. If
+                it raises a SidecarError, nothing of that partition is committed.
+            max_staging_bytes: that much may wait at once as work files, in the directory or in the store.
+            is_cut_off: asked before each step and each commit; if it is so, CompactionCutOff ends what is not committed.
+            tell: told of each step, for people.
+            randomness: of ids, nonces and hash keys; the machine's by default.
+        """
+        self._settings = store
+        self._engine = engine
+        self._clock = clock
+        self._staging = staging if is_shared else None
+        self._confirm = confirm
+        self._split_bytes = split_bytes
+        self._max_staging_bytes = max_staging_bytes
+        self._is_cut_off = is_cut_off
+        self._tell = tell
+        self._randomness = randomness or SystemRandomness()
+
+    def compact(
+        self,
+        requests: Sequence[CompactionRequest],
+        *,
+        dry_run: bool = False,
+        done: Callable[[PartitionCompaction], None] = lambda _: None,
+    ) -> tuple[PartitionCompaction, ...]:
+        """By request, how it ended. Raises only what ends all of them: StagingFull, CompactionCutOff, and what the engine raises.
+
+        Each partition is committed as soon as all of it is uploaded. What is committed before an error stays; of all else the
+        uploads are deleted.
+
+        Args:
+            done: told of each partition that is committed.
+        """
+        partitions = [PartitionInWork(request) for request in requests]
+        running = self._jobs(partitions)
+        if not running:
+            return results(partitions)
+        try:
+            self._run(running, dry_run, done)
+        except Exception:
+            if committed := [found.request.root for found in running if found.result and not found.result.error]:
+                _log.warning(
+                    "compaction_ended_early", committed=committed, left="the other partitions stay as they were"
+                )
+            for found in unsettled(running):
+                if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
+                    self._discard(found)
+            raise
+        return results(partitions)
+
+    def _run(
+        self, running: Sequence[PartitionInWork], dry_run: bool, done: Callable[[PartitionCompaction], None]
+    ) -> None:
+        with self._parts() as (parts, place):
+            self._tell("comparing keys")
+            jobs = [found.job for found in running if found.job is not None]
+            with scanned(jobs, self._engine) as run:
+                todo = self._steps(running, run)
+                last_step = {job: number for number, step in enumerate(todo) for job in step}
+                for number, step in enumerate(todo):
+                    self._require_going_on()
+                    if number and not dry_run:
+                        with suppress(SidecarError):  # What cannot be taken away now is at the end.
+                            parts.forget_all()
+                    self._rewrite(running, run, None if dry_run else parts, step)
+                    if not dry_run:
+                        self._require_going_on()
+                        self._finish(running, parts, place, step)
+                        self._commit_all([running[job] for job in step if last_step[job] == number], done)
+        if dry_run:
+            for found in unsettled(running):
+                found.succeed(None)
+
+    def _require_going_on(self) -> None:
+        if self._is_cut_off():
+            raise CompactionCutOff
+
+    def _commit_all(self, uploaded: Sequence[PartitionInWork], done: Callable[[PartitionCompaction], None]) -> None:
+        ready = unsettled(uploaded)
+        if not ready:
+            return
+        tell_once = cache(partial(self._tell, "committing"))
+        try:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
+                for _ in pool.map(partial(self._commit, before_put=tell_once), ready):
+                    continue
+        finally:  # A fault of our own at one of them does not undo the others' commits.
+            for found in ready:
+                if found.result is not None and found.result.error is None:
+                    done(found.result)
+
+    def job_of(self, request: CompactionRequest) -> Job | None:
+        """What would be compacted; None where nothing may. Raises what `compact` has as that partition's error."""
+        partition = PartitionInWork(request)
+        self._jobs([partition])
+        if partition.result is not None and partition.result.error is not None:
+            raise partition.result.error
+        return partition.job
+
+    def _jobs(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
+        """Those of which there is something to compact, all their segments looked at."""
+        store = process_store.store_of(self._settings)
+
+        def plan(found: PartitionInWork) -> None:
+            try:
+                found.plan = plan_archive(store, found.request, self._clock)
+                if not found.plan.count:
+                    found.succeed(None)
+            except SidecarError as error:
+                found.fail(error)
+
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="archive-plans") as pool:
+            for _ in pool.map(plan, partitions):
+                continue
+        planned = [found for found in partitions if found.plan is not None and found.result is None]
+        self._tell("reading headers")
+        tasks = [
+            task
+            for number, found in enumerate(planned)
+            if found.plan is not None
+            for task in found.plan.look_tasks(number, self._settings, self._split_bytes)
+        ]
+        looked: list[list[Looked]] = [[] for _ in planned]
+        for answer in look_at(tasks, self._engine):
+            looked[answer.job].append(answer)
+        for found, answers in zip(planned, looked, strict=True):
+            hash_key = self._randomness.random_bytes(HASH_KEY_BYTES)
+            found.make_job(self._settings, sorted(answers, key=lambda answer: answer.number), hash_key)
+        return unsettled(planned)
+
+    def _steps(self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog]) -> tuple[Step, ...]:
+        """In which order all is written, so that work files keep to their bound. Partitions that cannot are refused here."""
+        needs: dict[int, tuple[SegmentNeed, ...]] = {}
+        for number, (found, scan) in enumerate(zip(running, run.results, strict=True)):
+            if isinstance(scan, SidecarError):
+                found.fail(scan)
+                continue
+            of_job = scan.needs()
+            try:
+                require_room(found.request.root, of_job, self._max_staging_bytes)
+            except StagingTooSmall as error:
+                found.fail(error)
+            else:
+                needs[number] = of_job
+        return steps(needs, self._max_staging_bytes)
+
+    def _rewrite(
+        self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None, step: Step
+    ) -> None:
+        todo = {number: chosen for number, chosen in step.items() if running[number].result is None}
+        if todo:
+            self._tell("writing what stays")
+        ended = rewritten(run, parts, todo)
+        for number in todo:
+            found, scan, outputs = running[number], run.results[number], ended[number]
+            if isinstance(outputs, SidecarError):
+                self._give_up(found, outputs)
+            elif not isinstance(scan, SidecarError):
+                found.take(scan, outputs)
+
+    def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
+        for found in (running[job] for job in step):
+            # Before the first upload: gc deletes nothing that may be committed as long as this window is open.
+            found.window = found.window or self._window()
+        tasks = [
+            FinishTask(job, number, output, found.request.rules, parts, place, self._randomness)
+            for job in step
+            if (found := running[job]).result is None
+            for number, output in enumerate(found.outputs)
+            if not output.unchanged and number not in found.finished
+        ]
+        if tasks:
+            self._tell("uploading")
+        errors: dict[int, SidecarError] = {}
+        for answer in finish_all(tasks, self._engine):
+            if answer.segment is not None:
+                running[answer.job].finished[answer.number] = answer.segment
+            elif answer.error is not None:
+                errors[answer.job] = answer.error
+        for job, error in errors.items():
+            self._give_up(running[job], error)
+
+    def _give_up(self, found: PartitionInWork, error: SidecarError) -> None:
+        found.fail(error)
+        self._discard(found)
+
+    def _window(self) -> CommitWindow:
+        return CommitWindow.begin(process_store.store_of(self._settings), self._clock, self._randomness)
+
+    def _commit(self, found: PartitionInWork, before_put: Callable[[], None]) -> None:
+        request, plan = found.request, found.plan
+        if plan is None:
+            return
+        store = process_store.store_of(self._settings)
+        log = CommitLog(
+            store,
+            request.root,
+            self._clock,
+            randomness=self._randomness,
+            settle_s=SETTLE_S_PATIENT,
+            known=request.newest_commit,
+        )
+        gone = [output for output in found.outputs if not output.unchanged]
+
+        def attempt() -> int | None:
+            self._require_going_on()
+            self._confirm(request, plan.state)
+            found.is_committing = True
+            return commit(
+                log,
+                request,
+                plan.state,
+                plan.writer,
+                [source.segment for output in found.outputs for source in output.sources],
+                [source.segment for output in gone for source in output.sources],
+                [found.finished[number] for number in sorted(found.finished)],
+                found.window or self._window(),
+                before_put,
+            )
+
+        try:
+            number = self._patiently(attempt)
+        except SidecarError as error:
+            found.fail(error)
+            if proves_not_committed(error):
+                self._discard(found)
+        else:
+            found.succeed(number)
+            if number is not None and plan.strategy_before is not None:
+                _log.info(
+                    "compaction_strategy_changed",
+                    partition=str(plan.state.lineage.topic_partition),
+                    old=str(plan.strategy_before),
+                    new=str(request.rules.in_use),
+                    first_dirty_offset=plan.state.clean_end_offset,
+                )
+
+    def _patiently(self, attempt: Callable[[], int | None]) -> int | None:
+        """A store that does not answer before a commit is put must not cost hours of work. After the put, `put_once` repeats."""
+        left_s, wait_s = SETTLE_S_PATIENT, WAIT_S_FIRST
+        while True:
+            try:
+                return attempt()
+            except StoreUnavailable:
+                if left_s <= 0:
+                    raise
+            self._clock.sleep_s(min(wait_s, left_s))
+            left_s, wait_s = left_s - wait_s, min(2 * wait_s, WAIT_S_MAX)
+
+    def _discard(self, found: PartitionInWork) -> None:
+        store = process_store.store_of(self._settings)
+        discard(store, found.request.root, list(found.finished.values()))
+        found.finished.clear()
+
+    @contextmanager
+    def _parts(self) -> Iterator[tuple[Parts, Path | None]]:
+        """Where parts wait, and where a task puts a segment together; both are empty afterwards."""
+        if self._staging is None:
+            stored = StoredParts(self._settings, fresh_id(self._randomness), self._randomness)
+            try:
+                yield stored, None
+            finally:
+                with suppress(SidecarError):
+                    stored.forget_all()
+            return
+        with WorkFiles(self._staging, "compaction") as files:
+            directory = files.directory()
+            yield LocalParts(directory), directory

@@ -1,0 +1,167 @@
+"""The two objects of a compacted segment, as a task: parts joined, indexes built, both uploaded under a fresh id."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
+from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
+from sidecar.commits.checked_upload import send_bytes, send_checked
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
+from sidecar.compactor.archive.bundle import small_parts
+from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
+from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.host import process_store
+from sidecar.logformat.leader_epochs import epochs_of
+from sidecar.logformat.positional import PositionalFile
+from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
+from sidecar.ports import ObjectStore
+from sidecar.randomness import Randomness
+from sidecar.rewriting.checked_log import checked_log
+from sidecar.rewriting.job import CompactedOutput
+from sidecar.rewriting.output_files import cannot_be_written, write_all
+from sidecar.rewriting.parts import Parts
+from sidecar.rewriting.segment_files import joined
+from sidecar.rewriting.tasks import on_engine
+from sidecar.segment.log_check import unreadable_parts
+from sidecar.storage import FileSource
+
+
+@dataclass(frozen=True, slots=True)
+class FinishTask:
+    """Make a segment of an output. `staging`: where its log is put together; None: the machine's temporary directory.
+
+    `job` and `number` come back with the answer.
+    """
+
+    job: int
+    number: int
+    output: CompactedOutput[ArchivedLog]
+    rules: CompactionRules
+    parts: Parts
+    staging: Path | None
+    randomness: Randomness
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The segment, whose objects are in the store but in no commit; or the error for which there is none."""
+
+    job: int
+    number: int
+    segment: ArchivedSegment | None
+    error: SidecarError | None = None
+
+
+def finish_all(tasks: Sequence[FinishTask], engine: StageEngine) -> tuple[Finished, ...]:
+    """All answers, in any order. Raises what the engine raises."""
+    return tuple(on_engine(finish, tasks, engine, uploads=True))
+
+
+def finish(task: FinishTask) -> Iterator[Row]:
+    """What an engine runs: `Finished` to the driver. Each attempt has an id of its own, so that no two get in each other's way."""
+    try:
+        yield TO_DRIVER, Finished(task.job, task.number, _finish(task))
+    except SidecarError as error:
+        yield TO_DRIVER, Finished(task.job, task.number, None, error)
+
+
+def discard(store: ObjectStore, root: str, segments: Sequence[ArchivedSegment]) -> None:
+    """Take uploaded segments away that no commit names. What cannot be deleted now is left to the garbage collection."""
+    with suppress(SidecarError):
+        store.delete([below(root, key) for segment in segments for key in (segment.log_key, segment.indexes_key)])
+
+
+def _finish(task: FinishTask) -> ArchivedSegment:
+    place = task.staging or Path(tempfile.gettempdir())
+    with cannot_be_written(place):
+        file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115  closed below
+    with file:
+        size_bytes = _join(task, place, file)
+        with cannot_be_written(place):  # a disk that fails may refuse to read, too
+            segment, indexes = _segment(task, file, size_bytes)
+        last = task.output.sources[-1]
+        store, log_at, indexes_at = (
+            process_store.store_of(last.store),
+            below(last.root, segment.log_key),
+            below(last.root, segment.indexes_key),
+        )
+        try:
+            send_checked(store, log_at, FileSource(file.fileno(), size_bytes, log_at), segment.parts[0].crc32c)
+            send_bytes(store, indexes_at, indexes)
+        except SidecarError:
+            with suppress(SidecarError):
+                store.delete([log_at, indexes_at])
+            raise
+    return segment
+
+
+def _join(task: FinishTask, place: Path, file: IO[bytes]) -> int:
+    size_bytes = 0
+    for piece in joined(task.output, task.parts):
+        with cannot_be_written(place):
+            write_all(file, piece)
+        size_bytes += len(piece)
+    return size_bytes
+
+
+def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[ArchivedSegment, bytes]:
+    """What is to be committed of the joined log, which has been checked; and its `.indexes`."""
+    output, sources = task.output, [source.segment for source in task.output.sources]
+    root = output.sources[-1].root
+    checked = checked_log(
+        PositionalFile(file.fileno()), size_bytes, output, f"{root}: compacted segment at {output.base_offset}"
+    )
+    built = checked.built
+    old = small_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
+    indexes, parts = assemble_indexes(
+        built.offset_index,
+        built.time_index,
+        # Of the log before compaction, both: what was compacted away still counts for them.
+        old[PartName.PRODUCER_SNAPSHOT],
+        old[PartName.LEADER_EPOCHS],
+        built.transaction_index or None,
+    )
+    if len(indexes) > INDEXES_BYTES_MAX:
+        raise PartitionError(
+            f"{root}: indexes and snapshot of [{output.base_offset}, {output.end_offset}) would take {len(indexes)} "
+            f"bytes, readers take {INDEXES_BYTES_MAX}; compact with a smaller segment_bytes"
+        )
+    for name, error in unreadable_parts(old, sources[-1].base_offset):
+        raise CorruptFile(f"part {name}: {error}", file=below(root, sources[-1].indexes_key)) from error
+    segment_id = fresh_id(task.randomness)
+    segment = ArchivedSegment(
+        segment_id=segment_id,
+        base_offset=output.base_offset,
+        end_offset=output.end_offset,
+        log_key=log_key(output.base_offset, segment_id),
+        indexes_key=indexes_key(output.base_offset, segment_id),
+        parts=(log_part(size_bytes, checked.crc32c), *parts),
+        leader_epochs=_epochs(sources),
+        highest_batch_leader_epoch=built.leader_epochs.latest_epoch,
+        max_timestamp_ms=built.max_timestamp_ms,
+        batch_count=built.batch_count,
+        snapshot=sources[-1].snapshot,
+        generation=max(source.generation for source in sources) + 1,
+        strategy=str(task.rules.effective_strategy),
+        strategy_parameters={
+            **task.rules.parameters,
+            LAST_MODIFIED: str(max(source.last_modified_ms for source in output.sources)),
+        },
+        first_batch_crc=built.first_batch_crc,
+        last_batch_crc=built.last_batch_crc,
+        # Another broker's log is known by the batches that the log had, not by those that were made of them.
+        compacted_from=next((raw for source in reversed(sources) if (raw := source.raw_batches)), None),
+    )
+    return segment, indexes
+
+
+def _epochs(sources: Sequence[ArchivedSegment]) -> tuple[LeaderEpoch, ...]:
+    """The segments' own maps joined: an epoch that goes on over a border begins once."""
+    return epochs_of((entry.epoch, entry.start_offset) for source in sources for entry in source.leader_epochs).entries

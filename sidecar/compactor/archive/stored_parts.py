@@ -1,0 +1,100 @@
+"""Parts in the object store: for clusters, whose tasks share nothing else."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, ClassVar, Final
+
+from sidecar.archive.keys import fresh_id, is_id
+from sidecar.errors import PartitionError
+from sidecar.host import process_store
+from sidecar.model import ObjectKey
+from sidecar.randomness import Randomness
+from sidecar.rewriting.output_files import cannot_be_written, write_all
+from sidecar.storage import FileSource
+from sidecar.store_settings import StoreSettings
+
+STAGING: Final = "staging/"
+"""Below the archive's root, beside the clusters: `staging/<job id>/<8d number>-<id>.part`. Nothing there outlives its job."""
+
+_PART = re.compile(r"staging/([^/]{22})/([0-9]{8})-([^/]{22})\.part", re.ASCII)
+
+
+def is_staged_part(key: str) -> bool:
+    """Whether a key has exactly the form of a part, so that nothing else is ever taken for one."""
+    found = _PART.fullmatch(key)
+    return found is not None and is_id(found[1]) and is_id(found[3])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredParts:
+    """`Parts` below `staging/<job_id>/`. A task's own copy waits in its temporary directory until it is whole."""
+
+    in_store: ClassVar[bool] = True
+    store: StoreSettings
+    job_id: str
+    randomness: Randomness
+
+    @property
+    def prefix(self) -> str:
+        """Below which all parts of the job lie."""
+        return f"{STAGING}{self.job_id}/"
+
+    @contextmanager
+    def writing(self, number: int) -> Iterator[_Waiting]:
+        """See Parts. Of two attempts both are there, and hold the same."""
+        place = Path(tempfile.gettempdir())
+        with cannot_be_written(place):
+            file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115  closed below
+        with file:
+            waiting = _Waiting(place, file)
+            yield waiting
+            if not waiting.size_bytes:
+                return  # Nobody asks for it.
+            key = ObjectKey(f"{self.prefix}{number:08d}-{fresh_id(self.randomness)}.part")
+            source = FileSource(file.fileno(), waiting.size_bytes, key)
+            process_store.store_of(self.store).upload(key, source)
+
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
+        """See Parts. Raises StoreError."""
+        keys = self._keys(number)
+        if not keys:
+            raise PartitionError(f"{self.prefix}{number:08d}: a part of this job is gone; compact again")
+        left = size_bytes
+        for content in process_store.store_of(self.store).stream(keys[0]):
+            piece = memoryview(content)[:left]
+            yield piece
+            left -= len(piece)
+            if not left:
+                return
+        raise PartitionError(f"{keys[0]}: this part of the job ends {left} bytes too early; compact again")
+
+    def forget(self, number: int) -> None:
+        """See Parts."""
+        process_store.store_of(self.store).delete(self._keys(number))
+
+    def forget_all(self) -> None:
+        """Take away whatever is left of the job. Raises StoreError."""
+        store = process_store.store_of(self.store)
+        store.delete([facts.key for facts in store.list(self.prefix)])
+
+    def _keys(self, number: int) -> list[ObjectKey]:
+        return [facts.key for facts in process_store.store_of(self.store).list(f"{self.prefix}{number:08d}-")]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    place: Path
+    file: IO[bytes]
+    size_bytes: int = 0
+
+    def write(self, batches: memoryview) -> None:
+        """See PartWriter."""
+        with cannot_be_written(self.place):
+            write_all(self.file, batches)
+        self.size_bytes += len(batches)

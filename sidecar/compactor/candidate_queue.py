@@ -1,0 +1,185 @@
+"""The partitions that `run` may compact: what is known of each, and when it has to be looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field, replace
+
+from sidecar.archive.state import CommitId, PartitionState
+from sidecar.clock import Clock
+from sidecar.compactor.policy import Assessment, most_dirty_first
+from sidecar.config import CompactionPolicy
+from sidecar.errors import PartitionError
+from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
+
+UnnotedAt = Callable[[PartitionState, PartitionFiles, PartitionFacts, TopicPolicy], int | None]
+"""By an archive's state, files of an earlier look, and facts of now: up to which offset records look deleted on purpose, though no
+commit says so yet; None where none do.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LedPartition:
+    """A partition that this broker leads under `leader_epoch`, and whose archive below `root` ends at `end_offset`.
+
+    `files`: its directory as it was listed, by which leadership is asked for again; None where nobody asks.
+    `unnoted_at`: by all that is seen of its log start, also after this; None with `files`. `unnoted_before_offset`: records below
+    it look deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the archive could not be
+    read to tell whether they were. `newest_commit`: the newest one that this process knows, also after this.
+    """
+
+    topic_partition: TopicPartition
+    root: ObjectKey
+    leader_epoch: int
+    end_offset: int
+    files: PartitionFiles | None = None
+    unnoted_at: UnnotedAt | None = None
+    unnoted_before_offset: int | None = None
+    is_deletion_unknown: bool = False
+    newest_commit: Callable[[], CommitId | None] = field(default=lambda: None, compare=False)
+
+    @property
+    def waits_because(self) -> str:
+        """Why it must not be compacted now, "" if it may be."""
+        if self.unnoted_before_offset is None:
+            return ""
+        known = (
+            f"the sidecar could not read whether records below offset {self.unnoted_before_offset} were deleted on the broker "
+            f"(DeleteRecords); the log has the error as deleted_records_unknown"
+            if self.is_deletion_unknown
+            else f"records below offset {self.unnoted_before_offset} look deleted on the broker (DeleteRecords), and the archive "
+            f"does not note that yet"
+        )
+        return (
+            f"{known}. Compaction waits, because a deleted record could win over a live one. The sidecar decides when it archives "
+            f"the partition's next segment"
+        )
+
+
+@dataclass(slots=True)
+class Waiting:
+    """`assessment`: None until it was looked at. `due_since_ms`: None while it is not due.
+
+    `compacted`: how it was assessed when it was last compacted. The next first dirty offset must be higher, unless somebody
+    undid that compaction.
+    """
+
+    led: LedPartition
+    policy: CompactionPolicy
+    assessment: Assessment | None = None
+    due_since_ms: int | None = None
+    compacted: Assessment | None = None
+
+
+class CandidateQueue:
+    """All partitions whose topics are compacted. An archive that has not changed is not looked at twice."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: dict[TopicPartition, Waiting] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def replace(self, partitions: Iterable[tuple[LedPartition, CompactionPolicy]]) -> None:
+        """These are led here now, and no others. What is known of them stays unless their archive or policy is another."""
+        before = self._waiting
+        self._waiting = {}
+        for led, policy in partitions:
+            known = before.get(led.topic_partition)
+            entry = Waiting(led, policy)
+            if known is not None and known.led.root == led.root:
+                entry.compacted = known.compacted
+                entry.due_since_ms = None if led.waits_because else known.due_since_ms
+                is_noted = known.led.unnoted_before_offset == led.unnoted_before_offset
+                if known.led.end_offset == led.end_offset and known.policy == policy and is_noted:
+                    entry.assessment = known.assessment
+            self._waiting[led.topic_partition] = entry
+
+    def to_look_at(self) -> list[Waiting]:
+        """Those whose assessment is not there, or may have changed with time, and that may be compacted."""
+        now_ms = self._clock.now_ms()
+        return [
+            entry
+            for entry in self._waiting.values()
+            if not entry.led.waits_because and _is_stale(entry.assessment, now_ms)
+        ]
+
+    def held_back(self) -> dict[TopicPartition, str]:
+        """Those that must not be compacted now, and why."""
+        return {name: entry.led.waits_because for name, entry in self._waiting.items() if entry.led.waits_because}
+
+    def hold_back(self, partition: TopicPartition, unnoted_before_offset: int) -> None:
+        """A deletion was seen that no commit notes yet. It waits until it is offered again without one."""
+        if (entry := self._waiting.get(partition)) is not None:
+            entry.led = replace(entry.led, unnoted_before_offset=unnoted_before_offset)
+            entry.assessment, entry.due_since_ms = None, None
+
+    def assessed(self, entry: Waiting, assessment: Assessment) -> None:
+        """A look is over. Raises PartitionError where the last compaction has changed nothing: the next would not either."""
+        entry.assessment = assessment
+        if assessment.trigger is None:
+            entry.due_since_ms = None
+            return
+        if entry.due_since_ms is None:
+            entry.due_since_ms = self._clock.now_ms()
+        last, entry.compacted = entry.compacted, None
+        if last is None or assessment.undone_by_commit > last.undone_by_commit:
+            return
+        if assessment.first_dirty_offset <= last.first_dirty_offset:
+            raise PartitionError(
+                f"{entry.led.topic_partition}: was compacted, but its first dirty offset is {assessment.first_dirty_offset} "
+                f"still: an open transaction, or a fault"
+            )
+
+    def compacted(self, partition: TopicPartition) -> None:
+        """What it was due for is done."""
+        if (entry := self._waiting.get(partition)) is not None and entry.assessment is not None:
+            entry.compacted = entry.assessment
+            entry.assessment, entry.due_since_ms = None, None
+
+    def changed(self, partition: TopicPartition) -> None:
+        """Its archive is another than it was when it was looked at."""
+        if (entry := self._waiting.get(partition)) is not None:
+            entry.assessment = None
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Not ours any more, until a later round says so again."""
+        self._waiting.pop(partition, None)
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """All of them."""
+        return frozenset(self._waiting)
+
+    def of(self, partition: TopicPartition) -> Waiting | None:
+        """What is known of one."""
+        return self._waiting.get(partition)
+
+    def due(self) -> dict[TopicPartition, Assessment]:
+        """Those that are due, most dirty first."""
+        known = {name: entry.assessment for name, entry in self._waiting.items() if entry.assessment is not None}
+        return {name: known[name] for name in most_dirty_first(known)}
+
+    def oldest_due_ms(self) -> int | None:
+        """Since when the first of those that are due has been."""
+        since = [entry.due_since_ms for entry in self._waiting.values() if entry.due_since_ms is not None]
+        return min(since, default=None)
+
+    def cleanable_bytes(self, among: Container[TopicPartition] | None = None) -> int:
+        """Bytes that may be compacted and never were. `among`: only of these partitions."""
+        return sum(
+            entry.assessment.cleanable_bytes
+            for name, entry in self._waiting.items()
+            if entry.assessment is not None and (among is None or name in among)
+        )
+
+    def max_dirty_ratio(self) -> float:
+        """The largest of those that are known, 0 if none is."""
+        known = (entry.assessment for entry in self._waiting.values())
+        return max((found.dirty_ratio for found in known if found is not None), default=0.0)
+
+
+def _is_stale(assessment: Assessment | None, now_ms: int) -> bool:
+    return assessment is None or (assessment.look_again_ms is not None and assessment.look_again_ms <= now_ms)

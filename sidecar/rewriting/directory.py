@@ -1,0 +1,222 @@
+"""`compact DIR`: a partition's directory with fewer records, in Kafka's own file names, complete or not there at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from producer_state.table import ProducerTable
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.compaction_strategy import Strategy
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.engine_ports import StageEngine
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.names import (
+    CLEANER_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    PARTITION_METADATA,
+    DirectoryState,
+    Suffix,
+    file_name,
+    parse_directory_name,
+)
+from sidecar.model import PartitionFiles
+from sidecar.rewriting.figures import CompactionFigures
+from sidecar.rewriting.job import CompactionJob
+from sidecar.rewriting.local_source import LogFile
+from sidecar.rewriting.output_files import bytes_of, cannot_be_written, sync_directory, sync_file, write_file
+from sidecar.rewriting.parts import LocalParts
+from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.segment_files import write_segment
+from sidecar.rewriting.survey import Survey, survey
+from sidecar.rewriting.what_if import Outlook, what_if
+from sidecar.rewriting.workplace import workplace
+from sidecar.snapshots.jobs import Forgetting
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction(CompactionFigures[LogFile]):
+    """What came of a directory. `left_alone`: the segments behind the compacted ones, copied as they are.
+
+    `out` is None where nothing was to be written.
+    """
+
+    survey: Survey
+    left_alone: tuple[LogFile, ...]
+    out: Path | None
+
+
+def named_partition(directory: Path) -> PartitionFiles:
+    """What a directory holds. Raises SettingsError if it is no partition directory, PartitionError if it cannot be read."""
+    path = directory.absolute()
+    name = parse_directory_name(path.name)
+    if name is None or name.state is not DirectoryState.LIVE:
+        raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; name a copy as the broker does")
+    if not path.is_dir():
+        raise SettingsError(f"{path}: no such directory")
+    return read_partition_directory(name.topic_partition, path.parent, path)
+
+
+def compact_directory(
+    files: PartitionFiles,
+    out: Path | None,
+    rules: CompactionRules,
+    engine: StageEngine,
+    forgetting: Forgetting,
+    *,
+    hash_key: bytes,
+    include_active: bool = False,
+    split_bytes: int = SPLIT_BYTES,
+) -> Compaction:
+    """Compact all segments that are rolled and decided, and write the directory `out`, absent or empty before.
+
+    Nothing is there under that name until everything is, on the disk. `out` None: only what would come of it.
+    Raises SettingsError for an `out` that cannot be, PartitionError and its kinds for a partition that stays as it is,
+    StagingFull, and what the engine raises.
+    """
+    with workplace(files, out) as work:
+        parts, directory = LocalParts(work / "parts"), work / "partition"
+        with cannot_be_written(work):
+            parts.directory.mkdir()
+            directory.mkdir()
+        surveyed = survey(files, forgetting, directory, split_bytes=split_bytes)
+        compaction = _compacted(
+            surveyed,
+            rules,
+            engine,
+            hash_key,
+            directory,
+            parts,
+            surveyed.compactable(include_active=include_active),
+            out,
+        )
+        if out is not None:
+            _write(compaction, directory, parts)
+            with cannot_be_written(out):
+                directory.replace(out)
+                sync_directory(out.parent)
+    return compaction
+
+
+def forecast(
+    files: PartitionFiles,
+    strategies: Iterable[Strategy],
+    rules: CompactionRules,
+    engine: StageEngine,
+    forgetting: Forgetting,
+    *,
+    hash_key: bytes,
+    include_active: bool = False,
+    split_bytes: int = SPLIT_BYTES,
+) -> tuple[Outlook, ...]:
+    """What these strategies would do to the directory; none where nothing may be compacted. Raises as `compact_directory`."""
+    with workplace(files, None) as work:
+        surveyed = survey(files, forgetting, work, split_bytes=split_bytes)
+        count = surveyed.compactable(include_active=include_active)
+        if not count:
+            return ()
+        return tuple(what_if(compaction_job(surveyed, count, rules, hash_key, work), strategies, engine))
+
+
+def compaction_job(
+    surveyed: Survey, count: int, rules: CompactionRules, hash_key: bytes, staging: Path
+) -> CompactionJob[LogFile]:
+    """The job for the first `count` segments; `staging` is where the survey left the snapshots."""
+    end_offset = surveyed.segments[count - 1].file.end_offset
+    snapshot = (staging / file_name(end_offset, Suffix.SNAPSHOT)).read_bytes()
+    producers = LastBatches.of(ProducerTable.from_snapshot(end_offset, snapshot))
+    held = surveyed.segments[:count]
+    return CompactionJob(
+        tuple(segment.file for segment in held),
+        tuple(segment.pieces for segment in held),
+        surveyed.completed,
+        rules,
+        producers,
+        hash_key,
+        start_offset=_offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
+        first_dirty_offset=_offset_in(CLEANER_CHECKPOINT, surveyed.files),
+    )
+
+
+def _compacted(
+    surveyed: Survey,
+    rules: CompactionRules,
+    engine: StageEngine,
+    hash_key: bytes,
+    staging: Path,
+    parts: LocalParts,
+    count: int,
+    out: Path | None,
+) -> Compaction:
+    left_alone = tuple(segment.file for segment in surveyed.segments[count:])
+    if not count:
+        return Compaction(surveyed, left_alone, out)
+    with scanned([compaction_job(surveyed, count, rules, hash_key, staging)], engine) as run:
+        found = only(run.results)
+        outputs = only(rewritten(run, None if out is None else parts))
+    return Compaction(
+        surveyed,
+        left_alone,
+        out,
+        outputs=outputs,
+        records_before=found.record_count,
+        unkeyed=found.unkeyed,
+        malformed_versions=found.malformed_versions,
+        deleted=found.deleted,
+    )
+
+
+def _write(compaction: Compaction, directory: Path, parts: LocalParts) -> None:
+    """Everything but the snapshots, which the survey wrote; of these, those are taken away at which no segment begins."""
+    source = compaction.survey.files.directory
+    for output in compaction.outputs:
+        write_segment(directory, parts, output)
+    for file in compaction.left_alone:
+        _copy(file.path, directory, file.size_bytes)
+        for suffix in (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX):
+            _copy_if_there(source / file_name(file.base_offset, suffix), directory)
+    ends = {output.end_offset for output in compaction.outputs} | {file.end_offset for file in compaction.left_alone}
+    for segment in compaction.survey.segments:
+        if segment.file.end_offset not in ends:
+            (directory / file_name(segment.file.end_offset, Suffix.SNAPSHOT)).unlink()
+        else:
+            sync_file(directory / file_name(segment.file.end_offset, Suffix.SNAPSHOT))
+    first = compaction.survey.segments[0].file.base_offset
+    if first not in ends:
+        _copy_if_there(source / file_name(first, Suffix.SNAPSHOT), directory)
+    _copy_if_there(source / PARTITION_METADATA, directory)
+    # Never made from compacted batches: those of an epoch may all be gone.
+    if not _copy_if_there(source / LEADER_EPOCH_CHECKPOINT, directory):
+        write_file(directory / LEADER_EPOCH_CHECKPOINT, [compaction.survey.batch_epochs.to_text()])
+    with cannot_be_written(directory):
+        sync_directory(directory)
+
+
+def _copy(path: Path, directory: Path, size_bytes: int | None = None) -> None:
+    write_file(directory / path.name, bytes_of(path, size_bytes), mtime_ns=path.stat().st_mtime_ns)
+
+
+def _copy_if_there(path: Path, directory: Path) -> bool:
+    if path.exists():
+        _copy(path, directory)
+        return True
+    return False
+
+
+def _offset_in(checkpoint: str, files: PartitionFiles) -> int | None:
+    """The partition's offset in a checkpoint file of its log dir; None where there is none, as beside a copy.
+
+    Raises CorruptFile, PartitionError.
+    """
+    path = files.directory.parent / checkpoint
+    try:
+        return read_offset_checkpoint(path.read_bytes(), str(path)).get(files.topic_partition)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error

@@ -1,0 +1,91 @@
+"""Which splits of which partitions are scanned by which task: by bytes, so that many small partitions are few tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from sidecar.compaction.key_table import DEFAULT_SLOTS, SMALLEST_SLOTS
+from sidecar.compaction.segments import MIB, Split
+from sidecar.compaction.verdicts import SplitVerdicts
+from sidecar.rewriting.job import CompactionJob
+from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.stages import JobShare, Places, ScanTask
+
+TASK_BYTES: Final = 1024 * MIB
+"""A core gets more tasks than one only where its share of the bytes is larger than this: each task costs some 10 ms."""
+
+WHOLE_BYTES: Final = 16 * MIB
+"""Partitions up to this size are scanned by one task, which then decides on their winners itself."""
+
+_BYTES_PER_BUCKET: Final = 64 * MIB
+_BYTES_PER_KEY: Final = 48
+_MOST_BUCKET_BITS: Final = 12
+
+
+def bucket_bits(size_bytes: int) -> int:
+    """How many buckets a job of so many log bytes needs, as a power of two: a reduction then takes about 200 MB at most."""
+    return min((max(size_bytes - 1, 0) // _BYTES_PER_BUCKET).bit_length(), _MOST_BUCKET_BITS)
+
+
+def table_slots(size_bytes: int) -> int:
+    """Slots for a task that scans so many bytes. A table that gets full is emitted, so any number is enough."""
+    return min(max(SMALLEST_SLOTS, 1 << (size_bytes // _BYTES_PER_KEY).bit_length()), DEFAULT_SLOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedJob:
+    """A job within a run, with its splits and its places among those of all jobs."""
+
+    job: CompactionJob[CompactionSource]
+    splits: tuple[Split, ...]
+    places: Places
+
+    def begins(self) -> tuple[int, ...]:
+        """By split, how many bytes of the job's splits lie before it."""
+        return tuple(accumulate((split.end - split.begin for split in self.splits), initial=0))[:-1]
+
+
+def placed(jobs: Sequence[CompactionJob[CompactionSource]]) -> tuple[PlacedJob, ...]:
+    """Number everything. Buckets of different jobs are different: their keys never meet."""
+    found: list[PlacedJob] = []
+    first_bucket = first_split = 0
+    for number, job in enumerate(jobs):
+        splits, bits = job.splits(), bucket_bits(job.size_bytes)
+        found.append(PlacedJob(job, splits, Places(number, first_bucket, bits, first_split, len(splits))))
+        first_bucket += 1 << bits
+        first_split += len(splits)
+    return tuple(found)
+
+
+def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdicts]], cores: int) -> list[ScanTask]:
+    """Adjacent splits for each task, about as many bytes for each. `verdicts`: by job and split."""
+    total = sum(job.job.size_bytes for job in jobs)
+    tasks = cores * max(1, -(-total // (cores * TASK_BYTES)))
+    packed: list[list[JobShare]] = [[] for _ in range(tasks)]
+    before = 0
+    for job, judged in zip(jobs, verdicts, strict=True):
+        whole = job.job.size_bytes <= WHOLE_BYTES
+        shares: dict[int, list[Split]] = {}
+        for split, begin in zip(job.splits, job.begins(), strict=True):
+            at = before if whole else before + begin
+            shares.setdefault(min(at * tasks // max(total, 1), tasks - 1), []).append(split)
+        for number, splits in shares.items():
+            packed[number].append(_share(job, judged, splits))
+        before += job.job.size_bytes
+    return [tuple(shares) for shares in packed if shares]
+
+
+def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[Split]) -> JobShare:
+    size_bytes = sum(split.end - split.begin for split in splits)
+    return JobShare(
+        job.places,
+        job.job.rules,
+        job.job.hash_key,
+        table_slots(size_bytes),
+        job.job.size_bytes <= WHOLE_BYTES,
+        job.job.start_offset,
+        tuple((job.job.files[split.segment], split, verdicts[split.number].by_batch) for split in splits),
+    )

@@ -1,0 +1,99 @@
+"""Where the batches of a split wait to be joined: written by tasks, read by whoever makes the outputs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from sidecar.rewriting.output_files import bytes_of, cannot_be_written, write_all
+
+
+class PartWriter(Protocol):
+    """Takes whole batches in log order; the bytes are void after the call."""
+
+    def write(self, batches: memoryview) -> None:
+        """Append. Raises StagingFull, StoreError."""
+        ...
+
+
+class Parts(Protocol):
+    """Parts by number, the number of a split in its run; goes through pickle.
+
+    Tasks may run twice, and at the same time: a part is there when one of them has written all of it, and is never half one
+    and half the other.
+    """
+
+    in_store: ClassVar[bool]
+    """Whether writing a part is an upload."""
+
+    def writing(self, number: int) -> AbstractContextManager[PartWriter]:
+        """A writer of a part, which is there when the context has ended without an error. Raises StagingFull, StoreError."""
+        ...
+
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
+        """The first bytes of a part in order; each piece is void when the next is asked for."""
+        ...
+
+    def forget(self, number: int) -> None:
+        """Take a part away."""
+        ...
+
+    def forget_all(self) -> None:
+        """Take away all that were written. Raises StoreError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalParts:
+    """Files in an existing directory that all tasks see."""
+
+    in_store: ClassVar[bool] = False
+    directory: Path
+
+    @contextmanager
+    def writing(self, number: int) -> Iterator[_PartFile]:
+        """See Parts."""
+        path = self._path(number)
+        with cannot_be_written(path):
+            descriptor, name = tempfile.mkstemp(dir=self.directory)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:  # noqa: PTH123  a descriptor, not a path
+                yield _PartFile(path, file)
+            with cannot_be_written(path):
+                Path(name).replace(path)
+        finally:
+            # Without an error it has another name by now.
+            Path(name).unlink(missing_ok=True)
+
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
+        """See Parts."""
+        return bytes_of(self._path(number), size_bytes)
+
+    def forget(self, number: int) -> None:
+        """See Parts."""
+        self._path(number).unlink()
+
+    def forget_all(self) -> None:
+        """See Parts. What cannot be removed now is with the directory."""
+        for path in self.directory.glob("*.part"):
+            with suppress(OSError):
+                path.unlink()
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:08d}.part"
+
+
+@dataclass(frozen=True, slots=True)
+class _PartFile:
+    path: Path
+    file: FileIO
+
+    def write(self, batches: memoryview) -> None:
+        """See PartWriter."""
+        with cannot_be_written(self.path):
+            write_all(self.file, batches)

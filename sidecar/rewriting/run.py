@@ -1,0 +1,266 @@
+"""Many partitions through the three stages in one run: each ends with its outputs, or with its own error."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+
+from sidecar.compaction.outputs import DecidedSplits, PlannedOutput, legacy_tombstones_kept
+from sidecar.compaction.scan import SplitScan
+from sidecar.compaction.verdicts import SplitVerdicts
+from sidecar.engine_ports import StagedRun, StageEngine, Stages
+from sidecar.errors import PartitionError, RowsLost, SidecarError
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece
+from sidecar.rewriting.packing import placed, scan_tasks
+from sidecar.rewriting.parts import Parts
+from sidecar.rewriting.sources import SourceT
+from sidecar.rewriting.stages import (
+    JobFailure,
+    JobRewriting,
+    Places,
+    Reduction,
+    RewriteTask,
+    Rewriting,
+    ScannedShare,
+    SplitRewriting,
+    WinnerCounts,
+    WrittenPart,
+    scan,
+)
+from sidecar.rewriting.staging import SegmentNeed, Step
+
+ResultT = TypeVar("ResultT")
+
+_BUCKETS_PER_TASK: Final = 4
+"""As many buckets' blobs may wait in one reduction task."""
+
+_BUCKETS_OF_SMALL_JOBS: Final = 1024
+"""So many more where each job has one bucket: its winners are decided already, or its blobs are small."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scanned(Generic[SourceT]):
+    """The first two stages are done for a job: by split, what was found and how many records win.
+
+    `first_split`: the number in the run of the job's first split.
+    """
+
+    job: CompactionJob[SourceT]
+    first_split: int
+    scans: tuple[SplitScan, ...]
+    verdicts: tuple[SplitVerdicts, ...]
+    winner_counts: tuple[int, ...]
+
+    @property
+    def decided(self) -> DecidedSplits:
+        """The same for planning, where nothing is read."""
+        segments = [file.unread() for file in self.job.files]
+        return DecidedSplits(segments, self.scans, self.verdicts, self.winner_counts, self.job.rules)
+
+    def needs(self) -> tuple[SegmentNeed, ...]:
+        """By segment, what its work files may take."""
+        scans = self.scans
+        rewritten = {scans[local].split.segment for local in self.decided.endings()}
+        half = self.job.rules.segment_bytes / 2
+        return tuple(
+            SegmentNeed(file.base_offset, file.size_bytes, number in rewritten, file.size_bytes < half)
+            for number, file in enumerate(self.job.files)
+        )
+
+    @property
+    def record_count(self) -> int:
+        """Markers included."""
+        return sum(scan.record_count for scan in self.scans)
+
+    @property
+    def unkeyed(self) -> int:
+        """Records without key."""
+        return sum(scan.unkeyed for scan in self.scans)
+
+    @property
+    def malformed_versions(self) -> int:
+        """Records whose version header is not there, or is none."""
+        return sum(scan.malformed_versions for scan in self.scans)
+
+    @property
+    def deleted(self) -> int:
+        """Records below the log start."""
+        return sum(scan.deleted for scan in self.scans)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScannedRun(Generic[SourceT]):
+    """The first two stages are done. `results`: by job, what was found or the error that ended it."""
+
+    results: tuple[Scanned[SourceT] | SidecarError, ...]
+    stages: Stages
+    run: StagedRun
+
+
+@contextmanager
+def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iterator[ScannedRun[SourceT]]:
+    """Run the first two stages. Raises what the engine raises; CorruptFile and others of a partition are its result."""
+    found = placed(jobs)
+    verdicts = [job.verdicts() if job.files else () for job in jobs]
+    cores = engine.cores
+    tasks = scan_tasks(found, verdicts, cores)
+    buckets = sum(1 << job.places.bucket_bits for job in found)
+    largest = max((1 << job.places.bucket_bits for job in found), default=1)
+    per_task = _BUCKETS_PER_TASK if largest > 1 else _BUCKETS_OF_SMALL_JOBS
+    second_tasks = min(max(buckets, 1), max(cores, buckets // per_task))
+    reduction = Reduction(tuple(job.places for job in found), tuple(job.rules for job in jobs))
+    stages = Stages(scan, reduction, buckets, second_tasks, max(len(tasks), 1))
+    with engine.staged(stages, tasks) as run:
+        failures = _failures(run.answers)
+        winners = np.zeros(sum(len(job.splits) for job in found), dtype=np.int64)
+        decided_from = Counter[int]()
+        for counts in (answer for answer in run.answers if isinstance(answer, WinnerCounts)):
+            decided_from[counts.bucket] += counts.entries
+            for split, count in counts.by_split.items():
+                winners[split] += count
+        scans: list[list[SplitScan]] = [[] for _ in jobs]
+        sent = [Counter[int]() for _ in jobs]
+        for share in (answer for answer in run.answers if isinstance(answer, ScannedShare)):
+            scans[share.job] += share.scans
+            sent[share.job].update(share.entries)
+        results: list[Scanned[SourceT] | SidecarError] = []
+        for number, (job, place) in enumerate(zip(jobs, found, strict=True)):
+            first, count = place.places.first_split, place.places.split_count
+            in_order = tuple(sorted(scans[number], key=lambda scan_: scan_.split.number))
+            results.append(
+                failures.get(number)
+                or _lost(place.places, in_order, sent[number], decided_from)
+                or Scanned(
+                    job, first, in_order, tuple(verdicts[number]), tuple(winners[first : first + count].tolist())
+                )
+            )
+        yield ScannedRun(tuple(results), stages, run)
+
+
+def rewritten(
+    found: ScannedRun[SourceT], parts: Parts | None, step: Step | None = None
+) -> tuple[tuple[CompactedOutput[SourceT], ...] | SidecarError, ...]:
+    """Run the third stage: parts into `parts`, or, where that is None, only the sizes that they would have.
+
+    `step`: only these segments, None for all of all jobs. A job without any has no outputs.
+
+    By job, its outputs or the error that ended it, here or before. Raises what the engine raises.
+    """
+    tasks: list[list[JobRewriting]] = [[] for _ in range(found.stages.third_tasks)]
+    for number, result in enumerate(found.results):
+        if not isinstance(result, SidecarError) and (step is None or number in step):
+            _assign(found.stages, number, result, tasks, None if step is None else step[number])
+    plans: list[RewriteTask] = [tuple(task) for task in tasks]
+    answers = found.run.third(Rewriting(parts), plans, uploads=parts is not None and parts.in_store)
+    failures = _failures(answers)
+    written = {answer.number: answer for answer in answers if isinstance(answer, WrittenPart)}
+    ended: list[tuple[CompactedOutput[SourceT], ...] | SidecarError] = []
+    for number, result in enumerate(found.results):
+        if isinstance(result, SidecarError):
+            ended.append(result)
+        elif step is not None and number not in step:
+            ended.append(())
+        else:
+            chosen = None if step is None else step[number]
+            ended.append(failures.get(number) or _outputs(result, written, chosen))
+    return tuple(ended)
+
+
+def only(results: Sequence[ResultT | SidecarError]) -> ResultT:
+    """The result of a run of one job. Raises the error that it is."""
+    (result,) = results
+    if isinstance(result, SidecarError):
+        raise result
+    return result
+
+
+def _assign(
+    stages: Stages,
+    number: int,
+    found: Scanned[SourceT],
+    tasks: Sequence[list[JobRewriting]],
+    chosen: range | None,
+) -> None:
+    """Give the splits of a job that must be rewritten to the tasks where their winners will be."""
+    job, decided = found.job, found.decided
+    if not job.files:
+        return
+    first_dirty = job.files[0].base_offset if job.first_dirty_offset is None else job.first_dirty_offset
+    protected = legacy_tombstones_kept(decided.segments, job.rules, first_dirty)
+    splits: defaultdict[int, list[SplitRewriting]] = defaultdict(list)
+    for local, ending in decided.endings().items():
+        split_scan = found.scans[local]
+        segment = split_scan.split.segment
+        if chosen is not None and segment not in chosen:
+            continue
+        splits[stages.third_task_of(found.first_split + local)].append(
+            SplitRewriting(
+                found.first_split + local,
+                job.files[segment],
+                split_scan,
+                found.winner_counts[local],
+                ending,
+                found.verdicts[local].by_batch,
+                protected[segment],
+            )
+        )
+    for task, held in splits.items():
+        tasks[task].append(JobRewriting(number, job.rules, job.last_batches, tuple(held)))
+
+
+def _lost(
+    places: Places, scans: Sequence[SplitScan], sent: Counter[int], decided_from: Counter[int]
+) -> RowsLost | None:
+    """The error if the winners were decided from other keys than the scans sent, or the scans are not one for each split."""
+    buckets = range(places.first_bucket, places.first_bucket + (1 << places.bucket_bits))
+    received = sum(decided_from[bucket] for bucket in buckets)
+    numbers = [scan_.split.number for scan_ in scans]
+    if numbers == list(range(places.split_count)) and all(sent[bucket] == decided_from[bucket] for bucket in buckets):
+        return None
+    return RowsLost(
+        f"{len(scans)} of {places.split_count} splits were scanned and sent {sent.total()} keys, and winners were decided from "
+        f"{received}: rows were lost or doubled between the stages; nothing is replaced; compact again"
+    )
+
+
+def _outputs(
+    found: Scanned[SourceT], written: dict[int, WrittenPart], chosen: range | None
+) -> tuple[CompactedOutput[SourceT], ...] | SidecarError:
+    """Join a job's segments by the sizes that they have now; the error if that cannot be."""
+    decided, first = found.decided, found.first_split
+    splits = {at: written[first + at].split for at in range(len(found.scans)) if first + at in written}
+    try:
+        return tuple(_output(found, output) for output in decided.outputs(splits, chosen))
+    except PartitionError as error:
+        return error
+
+
+def _output(found: Scanned[SourceT], output: PlannedOutput) -> CompactedOutput[SourceT]:
+    files = found.job.files
+    sources = files[output.first_segment : output.end_segment]
+    pieces = tuple(
+        files[part.segment] if part.split is None else RewrittenPiece(found.first_split + part.split, part.size_bytes)
+        for part in output.parts
+    )
+    return CompactedOutput(
+        sources,
+        sources if output.unchanged else pieces,
+        output.unchanged,
+        output.size_bytes,
+        output.counts,
+        output.transactions,
+    )
+
+
+def _failures(answers: Iterable[object]) -> dict[int, SidecarError]:
+    """By job; of several errors of a job the one that is first in the log."""
+    found: defaultdict[int, list[SidecarError]] = defaultdict(list)
+    for answer in answers:
+        if isinstance(answer, JobFailure):
+            found[answer.job].append(answer.error)
+    return {job: min(errors, key=str) for job, errors in found.items()}

@@ -1,0 +1,242 @@
+"""The three stages as tasks: what an engine runs, in any process. Errors that lie in a partition are answers about it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sidecar.compaction.inflating import Inflater
+from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, entries_of, reduce_blobs
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rewrite import Ending, RewrittenSplit, rewrite_split
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.scan import SplitScan, scan_split
+from sidecar.compaction.segments import Split
+from sidecar.engine_ports import TO_DRIVER, Row
+from sidecar.errors import CorruptFile, SidecarError
+from sidecar.rewriting.parts import Parts, PartWriter
+from sidecar.rewriting.sources import CompactionSource
+
+Verdicts = npt.NDArray[np.uint8]
+"""By batch of a split, not 0 where a transaction decides against it; empty where all are 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A job's number in its run, and which buckets and splits of the run are its own."""
+
+    job: int
+    first_bucket: int
+    bucket_bits: int
+    first_split: int
+    split_count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobShare:
+    """Adjacent splits of one job, to be scanned into one key table of so many slots. `is_whole`: they are all of the job."""
+
+    places: Places
+    rules: CompactionRules
+    hash_key: bytes
+    slots: int
+    is_whole: bool
+    start_offset: int
+    splits: tuple[tuple[CompactionSource, Split, Verdicts], ...]
+
+
+ScanTask = tuple[JobShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """An answer of any stage: this job ends here, the others go on."""
+
+    job: int
+    error: SidecarError
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedShare:
+    """An answer of stage one. `entries`: by bucket of the run, how many keys it goes with to the reduction."""
+
+    job: int
+    scans: tuple[SplitScan, ...]
+    entries: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WinnerCounts:
+    """An answer of stages one and two: how many records of each split of the run win, as far as one bucket decides it.
+
+    `entries`: how many keys the decision was made from.
+    """
+
+    bucket: int
+    entries: int
+    by_split: dict[int, int]
+
+
+def scan(task: ScanTask) -> Iterator[Row]:
+    """Stage one. Rows (bucket, blob), or (bucket, winners) where a task sees all of a job; `ScannedShare`s to the driver."""
+    inflater = Inflater()
+    for share in task:
+        try:
+            yield from _scan_share(share, inflater)
+        except SidecarError as error:
+            yield TO_DRIVER, JobFailure(share.places.job, error)
+
+
+def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
+    places, waiting, scans = share.places, list[tuple[int, memoryview]](), list[SplitScan]()
+    entries = Counter[int]()
+
+    def emit(bucket: int, blob: memoryview) -> None:
+        waiting.append((places.first_bucket + bucket, blob))
+        entries[places.first_bucket + bucket] += entries_of(blob)
+
+    table = KeyTable(share.rules, share.hash_key, emit, slots=share.slots, bucket_bits=places.bucket_bits)
+    for source, split, verdicts in share.splits:
+        with source.opened() as segment:
+            scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
+        if not share.is_whole:
+            yield from _handed_out(waiting)
+    table.emit()
+    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries))
+    if not share.is_whole:
+        yield from _handed_out(waiting)
+        return
+    del table  # before the reduction makes its own
+    blobs: defaultdict[int, list[memoryview]] = defaultdict(list)
+    for bucket, blob in waiting:
+        blobs[bucket].append(blob)
+    for bucket in sorted(blobs):
+        found = reduce_blobs(blobs.pop(bucket), share.rules, places.split_count, places.bucket_bits)
+        yield TO_DRIVER, _counts(places, bucket, entries[bucket], found)
+        yield bucket, tuple(found)
+
+
+def _handed_out(waiting: list[tuple[int, memoryview]]) -> Iterator[Row]:
+    """One copy at a time, of blobs that share their memory."""
+    yield from ((bucket, bytes(blob)) for bucket, blob in waiting)
+    waiting.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Stage two: rows (split of the run, ordinals of winners), and `WinnerCounts` to the driver.
+
+    `places` and `rules`: by job, in the order of their buckets.
+    """
+
+    places: tuple[Places, ...]
+    rules: tuple[CompactionRules, ...]
+
+    def __call__(self, bucket: int, values: Sequence[Any]) -> Iterator[Row]:
+        """See Stages.second; the values are blobs, or one tuple of winners."""
+        number = bisect_right(self.places, bucket, key=lambda places: places.first_bucket) - 1
+        places = self.places[number]
+        found: Iterable[Winners] = ()
+        if isinstance(values[0], tuple):
+            found = values[0]
+        else:
+            try:
+                found = reduce_blobs(values, self.rules[number], places.split_count, places.bucket_bits)
+            except CorruptFile as error:
+                yield TO_DRIVER, JobFailure(places.job, error)
+                return
+            yield TO_DRIVER, _counts(places, bucket, sum(map(entries_of, values)), found)
+        yield from ((places.first_split + winners.split, winners.ordinals) for winners in found)
+
+
+def _counts(places: Places, bucket: int, entries: int, found: Iterable[Winners]) -> WinnerCounts:
+    by_split = {places.first_split + winners.split: len(winners.ordinals) // ORDINAL_BYTES for winners in found}
+    return WinnerCounts(bucket, entries, by_split)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitRewriting:
+    """What stage three must know of a split besides its winners: also how many these must be. `number`: in the run."""
+
+    number: int
+    source: CompactionSource
+    scan: SplitScan
+    winner_count: int
+    ending: Ending
+    verdicts: Verdicts
+    keeps_legacy_tombstones: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobRewriting:
+    """The splits of one job that one task rewrites."""
+
+    job: int
+    rules: CompactionRules
+    last_batches: LastBatches
+    splits: tuple[SplitRewriting, ...]
+
+
+RewriteTask = tuple[JobRewriting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """An answer of stage three: part `number`, that of a split, holds what was written of it, the ending last."""
+
+    number: int
+    split: RewrittenSplit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewriting:
+    """Stage three. `parts`: None where they are only measured."""
+
+    parts: Parts | None
+    inflater: Inflater = field(default_factory=Inflater, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An inflater stays in its process."""
+        return Rewriting, (self.parts,)
+
+    def __call__(self, rows: Iterable[Row], task: RewriteTask) -> Iterator[Any]:
+        """See StagedRun.third; `WrittenPart`s, and a `JobFailure` for each job that ends here."""
+        winners: defaultdict[int, list[bytes]] = defaultdict(list)
+        for number, ordinals in rows:
+            winners[number].append(ordinals)
+        for todo in task:
+            try:
+                for split in todo.splits:
+                    yield self._rewrite(todo, split, winners.pop(split.number, []))
+            except SidecarError as error:
+                yield JobFailure(todo.job, error)
+
+    def _rewrite(self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes]) -> WrittenPart:
+        writing: AbstractContextManager[PartWriter | None]
+        writing = nullcontext() if self.parts is None else self.parts.writing(split.number)
+        with split.source.opened() as segment, writing as part:
+            found = rewrite_split(
+                segment,
+                split.scan,
+                winners,
+                split.winner_count,
+                todo.rules,
+                _discard if part is None else part.write,
+                ending=split.ending,
+                inflater=self.inflater,
+                verdicts=split.verdicts,
+                last_batches=todo.last_batches,
+                keeps_legacy_tombstones=split.keeps_legacy_tombstones,
+            )
+        return WrittenPart(split.number, found)
+
+
+def _discard(_batches: memoryview) -> None:
+    """Where parts are only measured."""

@@ -1,0 +1,251 @@
+"""The first look at a partition: headers only. Where splits may begin, what transactions decide, producer state at every base."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from producer_state.compare import Conformance, compare_snapshots
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
+from sidecar.logformat.batches import BatchColumns, ScanEnd, SegmentScanner, scan_file
+from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.rebuild import IndexBuilder
+from sidecar.model import PartitionFiles
+from sidecar.rewriting.local_source import LogFile
+from sidecar.rewriting.output_files import write_file
+from sidecar.rewriting.pieces import Cutter, Piece
+from sidecar.segment.producer_snapshot import state_at_log_start
+from sidecar.snapshots.jobs import Forgetting, StateAt
+
+_Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
+"""A segment, what will know how it ended, and its headers."""
+
+_THREADS: Final = 2
+_WORTH_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedSegment:
+    """A segment and the pieces it may be split into."""
+
+    file: LogFile
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All segments ascending, the last one active; `completed` are the transactions of the whole log.
+
+    `last_stable_offset`: the first open transaction, or the log's end. `batch_epochs`: what the batches show.
+    `remarks`: what an operator should know of the directory.
+    """
+
+    files: PartitionFiles
+    segments: tuple[SurveyedSegment, ...]
+    completed: tuple[CompletedTransaction, ...]
+    last_stable_offset: int
+    batch_epochs: LeaderEpochs
+    remarks: tuple[str, ...]
+
+    @property
+    def log_end_offset(self) -> int:
+        """Behind the last batch."""
+        return self.segments[-1].file.end_offset
+
+    def compactable(self, *, include_active: bool) -> int:
+        """How many of the segments, from the first one on, may be compacted.
+
+        Source: LogCleanerManager.cleanableOffsets, without lags.
+        """
+        # An empty active segment stays in any case: where the last batches are gone, its name alone says where the log ends.
+        takes_active = include_active and self.segments[-1].file.size_bytes > 0
+        candidates = self.segments if takes_active else self.segments[:-1]
+        return sum(segment.file.end_offset <= self.last_stable_offset for segment in candidates)
+
+
+def survey(files: PartitionFiles, forgetting: Forgetting, staging: Path, *, split_bytes: int = SPLIT_BYTES) -> Survey:
+    """Read all batch headers, and write `<E>.snapshot` into `staging` for the end of every segment.
+
+    A snapshot that stands in the directory and does not contradict the log is taken as it is: of a log that a cleaner has
+    been to it knows more than a replay. Raises CorruptFile, PartitionError, SegmentChanged, StagingFull.
+    """
+    if files.unstable:
+        raise SegmentChanged(f"{files.directory}: a compaction is under way there; copy it when that has ended")
+    logs = _logs(files)
+    return _Surveying(files, forgetting, staging, split_bytes).run(logs)
+
+
+def _logs(files: PartitionFiles) -> list[LogFile]:
+    """The files in order. The active one's end is not known yet: its base stands for it."""
+    active = files.active_log
+    if active is None or files.active_base_offset is None:
+        raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
+    rolled = [
+        LogFile(found.log.path, found.base_offset, found.end_offset, found.log.size_bytes, found.log.mtime_ns)
+        for found in files.segments
+    ]
+    base = files.active_base_offset
+    logs = [*rolled, LogFile(active.path, base, base, active.size_bytes, active.mtime_ns, growing=True)]
+    for before, after in pairwise(logs):
+        if before.end_offset != after.base_offset:
+            raise SegmentChanged(f"{files.directory}: the segment at {before.end_offset} vanished while it was listed")
+    return logs
+
+
+@dataclass(slots=True)
+class _Surveying:
+    files: PartitionFiles
+    forgetting: Forgetting
+    staging: Path
+    split_bytes: int
+    table: ProducerTable = field(default_factory=ProducerTable.blank)
+    log_start_offset: int = 0
+    exact: bool = True
+    log_time_ms: int = -1
+    completed: list[CompletedTransaction] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def run(self, logs: Sequence[LogFile]) -> Survey:
+        self.log_start_offset = logs[0].base_offset
+        known = state_at_log_start(self.files, self.log_start_offset)
+        self.table, self.exact = known.table, known.exact
+        segments = tuple(self._segment(*scan) for scan in _read_ahead(logs))
+        open_offset = self.table.first_open_transaction_offset()
+        end_offset = segments[-1].file.end_offset
+        return Survey(
+            self.files,
+            segments,
+            tuple(self.completed),
+            end_offset if open_offset is None else min(open_offset, end_offset),
+            epochs_of(self.epochs),
+            tuple(self.remarks),
+        )
+
+    def _segment(self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]) -> SurveyedSegment:
+        builder, cutter, expected = IndexBuilder(log.base_offset), Cutter(self.split_bytes), log.base_offset
+        for columns in batches:
+            self._follow(log, columns)
+            builder.add(columns)
+            self.exact = self.exact and not _looks_cleaned(columns, expected)
+            expected = int(columns.last_offset[-1]) + 1
+            self.log_time_ms = max(self.log_time_ms, int(columns.max_timestamp_ms.max()))
+            cutter.add(columns)
+        end_offset = expected if log.growing else log.end_offset
+        size_bytes = log.size_bytes
+        if log.growing and scanner.end in (ScanEnd.PARTIAL_TAIL, ScanEnd.ZERO_TAIL):
+            self.remarks.append(f"{scanner.problem}; left out")
+            size_bytes = scanner.valid_bytes
+        elif log.growing and scanner.end is ScanEnd.EXACT:
+            size_bytes = scanner.valid_bytes
+        else:
+            scanner.require_exact()
+        if expected > end_offset:
+            raise CorruptFile(
+                f"holds offset {expected - 1}, but the next segment begins at {end_offset}", file=str(log.path)
+            )
+        self.epochs += [(entry.epoch, entry.start_offset) for entry in builder.finish().leader_epochs.entries]
+        self._settle_state(end_offset)
+        found = LogFile(log.path, log.base_offset, end_offset, size_bytes, log.mtime_ns, log.growing)
+        return SurveyedSegment(found, cutter.finish())
+
+    def _follow(self, log: LogFile, columns: BatchColumns) -> None:
+        try:
+            self.table, ended = replay(self.table, columns.facts())
+        except ProducerStateError as error:
+            # Headers whose checksum nobody has looked at: damage explains more than a producer out of order.
+            for _ in (scanner := scan_file(log.path, base_offset=log.base_offset, file=str(log.path))):
+                continue
+            scanner.require_exact()
+            raise PartitionError(f"{log.path}: {error}; a broker would refuse to load this log") from error
+        self.completed += ended
+
+    def _settle_state(self, end_offset: int) -> None:
+        """Choose and write the snapshot at the end of a segment."""
+        state = StateAt(ProducerTable(end_offset, self.table.rows), self.log_time_ms)
+        self.table = state.table
+        ours = self.forgetting.snapshot_table(state)
+        name = file_name(end_offset, Suffix.SNAPSHOT)
+        content, path = ours.to_snapshot(), self.files.directory / name
+        try:
+            found = path.read_bytes()
+            theirs = read_snapshot(found)
+            written_ms = path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            theirs = None
+        except CorruptSnapshot as error:
+            self.remarks.append(f"{path}: cannot be read ({error}); rebuilt from the log")
+            theirs = None
+        except OSError as error:
+            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+        if theirs is not None:
+            comparison = compare_snapshots(
+                theirs,
+                ours.entries(),
+                now_ms=max(self.log_time_ms, min(self.forgetting.now_ms, written_ms)),
+                expiration_ms=self.forgetting.producer_id_expiration_ms,
+                exact=self.exact,
+                log_start_offset=self.log_start_offset,
+            )
+            if comparison.conformance is Conformance.WRONG:
+                self.remarks.append(f"{path}: contradicts the log ({comparison.describe()}); rebuilt from the log")
+            else:
+                content = found
+                if not self.exact:
+                    self.table = ProducerTable.from_entries(end_offset, theirs)
+        # Most of them are thrown away again: whoever keeps one has it on the disk.
+        write_file(self.staging / name, [content], synced=False)
+
+
+def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
+    """Whether a cleaner has been here: offsets missing inside or between batches, or a delete horizon."""
+    follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
+    current = columns.magic == 2
+    inside = columns.record_count != columns.last_offset - columns.base_offset + 1
+    return bool((current & (inside | (columns.base_offset != follows)) | (columns.delete_horizon_ms >= 0)).any())
+
+
+def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:
+    """The scans of the segments in order; of large logs the first headers of the next segments are read meanwhile.
+
+    Memory: a window and a chunk of headers for each thread and for the reader. Errors are raised where the scan they belong to is
+    iterated.
+    """
+    if sum(log.size_bytes for log in logs) < _WORTH_BYTES:
+        for log in logs:
+            scanner = _scanner(log)
+            yield log, scanner, scanner
+        return
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="survey") as pool:
+        under_way: deque[tuple[SegmentScanner, Iterator[BatchColumns], Future[BatchColumns | None]]] = deque()
+        for number, log in enumerate(logs):
+            for following in logs[number + len(under_way) : number + _THREADS + 1]:
+                scanner = _scanner(following)
+                batches = iter(scanner)
+                under_way.append((scanner, batches, pool.submit(next, batches, None)))
+            scanner, batches, first = under_way.popleft()
+            yield log, scanner, chain(_first(first), batches)
+
+
+def _first(future: Future[BatchColumns | None]) -> Iterator[BatchColumns]:
+    chunk = future.result()
+    if chunk is not None:
+        yield chunk
+
+
+def _scanner(log: LogFile) -> SegmentScanner:
+    # The stages check checksums of what they read; only the active segment is never read again.
+    return scan_file(log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path))

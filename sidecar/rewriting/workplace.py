@@ -1,0 +1,98 @@
+"""Where compactions have their files: a directory that is compacted into another place, and work files."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sidecar.errors import SettingsError
+from sidecar.logformat.names import META_PROPERTIES
+from sidecar.model import PartitionFiles
+from sidecar.rewriting.job import CompactionCutOff
+from sidecar.rewriting.output_files import cannot_be_written
+from sidecar.spark.scratch import Scratch
+
+
+@contextmanager
+def workplace(files: PartitionFiles, out: Path | None) -> Iterator[Path]:
+    """A directory that is gone afterwards, on the file system of `out`; None: anywhere. A killed process's goes with the next.
+
+    Raises SettingsError for an `out` that cannot be, StagingFull where nothing can be written there.
+    """
+    if out is not None:
+        _require_free(files, out)
+    with work_directory("compact", None if out is None else out.parent) as directory:
+        yield directory
+
+
+@contextmanager
+def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
+    """A directory for a command's work files, gone afterwards; a killed process's goes with the next one made there.
+
+    Args:
+        kind: see `Scratch`.
+        above: where to make it; None: where temporary files go.
+
+    Raises StagingFull where none can be made.
+    """
+    with cannot_be_written(Path(tempfile.gettempdir()) if above is None else above):
+        scratch = Scratch(above, kind)
+    with scratch as directory:
+        yield directory
+
+
+class WorkFiles:
+    """A context manager around a directory that is there from the first time it is asked for.
+
+    It is locked: what a killed process left is removed by the next one that has work files at the same place. Thread-safe: a
+    thread that was cut off may ask after the end of the context.
+    """
+
+    def __init__(self, place: Path, kind: str) -> None:
+        """Args: place: made if need be; kind: what they are for, "compaction" or "copies"."""
+        self._place = place
+        self._kind = kind
+        self._scratch: Scratch | None = None
+        self._is_over = False
+        self._guard = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        with self._guard:
+            self._is_over = True
+            if self._scratch is not None:
+                self._scratch.remove()
+
+    def directory(self) -> Path:
+        """The same one each time, anew where somebody has cleared it away.
+
+        Raises StagingFull, and CompactionCutOff after the end of the context.
+        """
+        with self._guard:
+            if self._is_over:
+                raise CompactionCutOff
+            if self._scratch is not None and not self._scratch.path.is_dir():
+                self._scratch.remove()
+                self._scratch = None
+            if self._scratch is None:
+                with cannot_be_written(self._place):
+                    self._scratch = Scratch(self._place, self._kind)
+            return self._scratch.path
+
+
+def _require_free(files: PartitionFiles, out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
+    if out.resolve().is_relative_to(files.directory.resolve()):
+        raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
+    if (out.parent / META_PROPERTIES).exists():
+        raise SettingsError(
+            f"--out {out} lies in a broker's log directory: write elsewhere, and move it there while the broker is stopped"
+        )
