@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+from sidecar.partition.term import Term
 from sidecar.partition.wait_reason import Away, WaitReason
 from sidecar.topic_policy import TopicPolicy
 
@@ -146,6 +147,10 @@ class PartitionFacts:
     transaction_open: bool = False
     cluster_start_offset: int | None = None
     unanswered: bool = False
+
+    def term(self, files: PartitionFiles) -> Term:
+        """The term of these facts in the directory that these files were listed in."""
+        return Term(self.leader_epoch, files.directory_id, files.topic_id)
 
 
 @dataclass(frozen=True, slots=True)

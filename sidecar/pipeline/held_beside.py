@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TypeAlias
 
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import PartitionFacts
-
-Under: TypeAlias = tuple[int, tuple[int, int], str | None]
-"""The leadership and the directory by which a plan was made: leader epoch, directory id, topic id."""
-
-
-def under_of(plan: PartitionPlan) -> Under:
-    """See `Under`."""
-    return plan.facts.leader_epoch, plan.files.directory_id, plan.files.topic_id
 
 
 class HeldBeside:
@@ -42,13 +33,13 @@ class HeldBeside:
     def rolled(self, plan: PartitionPlan) -> None:
         """Remember what is held of a plan above that of the turn, besides what was told before."""
         with self._lock:
-            before = self._plan.segments if self._plan is not None and under_of(self._plan) == under_of(plan) else ()
+            before = self._plan.segments if self._plan is not None and self._plan.term == plan.term else ()
             by_base = {segment.base_offset: segment for segment in (*before, *plan.segments)}
             segments = tuple(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
             self._plan = replace(plan, segments=segments)
 
     def take(self, files: PartitionFiles, facts: PartitionFacts, *, is_turn: bool) -> PartitionPlan | None:
-        """All of it, once: it belongs to the caller from now on. None, too, where it lay in another log or under another leader.
+        """All of it, once: it belongs to the caller from now on. None, too, where it was held in another term.
 
         Args:
             is_turn: a turn plans anew. A look beside it may have held by now what its own listing does not have yet: that is left
@@ -61,7 +52,7 @@ class HeldBeside:
             if is_turn and (files.active_base_offset or 0) < (plan.files.active_base_offset or 0):
                 return None
             self._plan = None
-        return plan if under_of(plan) == (facts.leader_epoch, files.directory_id, files.topic_id) else None
+        return plan if plan.term == facts.term(files) else None
 
     def drop(self) -> None:
         """Let go of all of it."""

@@ -11,7 +11,8 @@ from typing import Final
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
-from sidecar.pipeline.held_beside import HeldBeside, Under, under_of
+from sidecar.partition.term import Term
+from sidecar.pipeline.held_beside import HeldBeside
 from sidecar.pipeline.held_tail import with_snapshot
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.plan import PartitionPlan
@@ -25,9 +26,8 @@ LOOK_AGAIN_MS: Final = 1_000
 
 
 class HeldLog:
-    """Segments that were stable when they were planned, under one leader epoch and in one directory.
+    """Segments that were stable when they were planned, in one term. In another all of them are let go.
 
-    Where either changes all of them are let go: another leader may have truncated the log, another directory is another log.
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
 
@@ -38,7 +38,7 @@ class HeldLog:
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
-        self._under: Under | None = None
+        self._term: Term | None = None
         self._start: KnownState | None = None
         self._doubts = 0
         self._leads = False
@@ -83,7 +83,7 @@ class HeldLog:
 
         While nobody tells of this leadership, what was expected before still is, until `see` drops it.
         """
-        if tail is None and (plan.facts.unanswered or plan.facts.reason) and under_of(plan) == self._under:
+        if tail is None and (plan.facts.unanswered or plan.facts.reason) and plan.term == self._term:
             return
         self.tail = None if tail is None else (tail[0], tail[1].log)
         if tail is not None:
@@ -95,9 +95,9 @@ class HeldLog:
         return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
 
     def _follow(self, plan: PartitionPlan) -> None:
-        if under_of(plan) != self._under:
+        if plan.term != self._term:
             self._keep(())
-            self._under = under_of(plan)
+            self._term = plan.term
 
     def see(
         self,
@@ -120,9 +120,9 @@ class HeldLog:
         self._leads = facts.leads or facts.unanswered
         if (beside := self.beside.take(files, facts, is_turn=is_turn)) is not None:
             self.planned(beside)
-        if self._under is None:
+        if self._term is None:
             return
-        if (facts.leader_epoch, files.directory_id, files.topic_id) != self._under or not self._leads:
+        if facts.term(files) != self._term or not self._leads:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
@@ -237,7 +237,7 @@ class HeldLog:
         """Let go of everything."""
         self._keep(())
         self.beside.drop()
-        self._under = self._start = None
+        self._term = self._start = None
 
     def _keep(self, segments: Iterable[SegmentFiles]) -> None:
         kept = tuple(segments)

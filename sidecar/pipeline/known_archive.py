@@ -12,6 +12,7 @@ from sidecar.errors import ObjectMissing
 from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
+from sidecar.partition.term import Term
 from sidecar.pipeline.log_starts import LogStarts
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.seams import (
@@ -43,7 +44,8 @@ class KnownArchive:
         self._largest_archived_ms = -1
         self._may_resume = True
         self._is_alone = False
-        self._seen = (files.topic_id, files.directory_id)
+        self._term: Term | None = None
+        self._leads = False
         self._before: PartitionState | None = None
         self._newest: FileIdentity | None = None
         self._reached: FileIdentity | None = None
@@ -76,12 +78,20 @@ class KnownArchive:
 
     def as_known(self, files: PartitionFiles) -> PartitionState | None:
         """As `open`, but asks nobody: None where the archive would have to be read."""
-        seen = (files.topic_id, files.directory_id)
-        if seen != self._seen or self._newest_has_changed(files):
-            # Deleted and made anew, upgraded and named, or truncated: another lineage may be the right one, or none.
+        if self._newest_has_changed(files):
+            # Truncated, or made anew: another lineage may be the right one, or none.
             self.forget()
-            self._seen, self.told_lost_below = seen, 0
+            self.told_lost_below = 0
         return self.state
+
+    def see(self, term: Term, *, leads: bool) -> None:
+        """The partition's term as it is now. In another one the archive is read anew, and after a time without leadership too."""
+        if (term, leads) == (self._term, self._leads):
+            return
+        self.forget()
+        if self._term is None or not term.is_same_log(self._term):
+            self.told_lost_below = 0
+        self._term, self._leads = term, leads
 
     def open(self, files: PartitionFiles) -> PartitionState:
         """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.

@@ -8,6 +8,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
+from sidecar.partition.term import Term
 from sidecar.pipeline.archive_borders import Borders
 from sidecar.ports import PartitionFacts
 from sidecar.reporting.log_sink import log_event
@@ -16,7 +17,7 @@ from sidecar.topic_policy import TopicPolicy
 
 
 class LogStarts:
-    """What was seen since this broker was first seen to lead, under each leader epoch and in each directory.
+    """What was seen since this broker was first seen to lead, in each term.
 
     `inside`: the highest log start that lay inside a segment, where only DeleteRecords can have moved it, as far as the log
     tells; retention may have moved it on since. `border`: a log start of that time that is one of the archive's borders.
@@ -26,7 +27,7 @@ class LogStarts:
 
     def __init__(self, emit: Emit = log_event) -> None:
         self._emit = emit
-        self._seen: tuple[int, tuple[int, int]] | None = None
+        self._term: Term | None = None
         self._first_start_offset: int | None = None
         self._read: tuple[int, bool] | None = None
         self._unknown: int | None = None
@@ -35,12 +36,12 @@ class LogStarts:
         self.borders: Borders | None = None
 
     def see(self, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy) -> None:
-        """What a look at the partition told. A log that is moved to another log dir keeps the leader epoch, not the borders.
+        """What a look at the partition told. A log that is moved to another log dir has other borders.
 
         The directory has to be listed after the leader was asked: a segment that it rolled since ends behind its log start.
         """
-        if (facts.leader_epoch, files.directory_id) != self._seen:
-            self._seen = facts.leader_epoch, files.directory_id
+        if (term := facts.term(files)) != self._term:
+            self._term = term
             self._first_start_offset = self._read = self.inside = self.border = self.borders = None
         start_offset = facts.cluster_start_offset
         if not facts.leads or start_offset is None:
@@ -54,8 +55,8 @@ class LogStarts:
         """Whether the log start of these facts is higher than it was, under one and the same leader epoch of ours."""
         first, now = self._first_start_offset, facts.cluster_start_offset
         return (
-            self._seen is not None
-            and facts.leader_epoch == self._seen[0]
+            self._term is not None
+            and facts.leader_epoch == self._term.leader_epoch
             and first is not None
             and now is not None
             and now > first
@@ -79,7 +80,7 @@ class LogStarts:
         start_offset = facts.cluster_start_offset
         is_inside = (
             start_offset is not None
-            and (facts.leader_epoch, files.directory_id) == self._seen
+            and facts.term(files) == self._term
             and self._moved_by_request(facts, policy)
             and _rolled_around(files, start_offset) is not None
         )

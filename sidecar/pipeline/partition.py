@@ -51,7 +51,6 @@ class PartitionArchiver:
         self.held = HeldLog(tools, self._known.starts)
         self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count)
         self._first_seen_ms: dict[int, int] = {}
-        self._led_epoch: int | None = None
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._standing: StandingPlan | None = None
@@ -116,10 +115,7 @@ class PartitionArchiver:
 
     def _plan(self, files: PartitionFiles, facts: PartitionFacts, asks_store: bool) -> PartitionPlan:
         self._stable_end_offset = facts.stable_end_offset
-        led_epoch = facts.leader_epoch if facts.leads else None
-        if led_epoch != self._led_epoch:
-            self._known.forget()  # Another leader's sidecar may have gone on with the archive meanwhile.
-            self._led_epoch = led_epoch
+        self._known.see(facts.term(files), leads=facts.leads)
         self._known.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.term import Term
 from sidecar.partition.wait_reason import (
     AboveCheckpoints,
     AboveHighWatermark,
@@ -62,6 +63,11 @@ class PartitionPlan:
     deadline_ms: int | None = None
     is_on_purpose: bool = False
     is_provisional: bool = False
+
+    @property
+    def term(self) -> Term:
+        """The term that the plan was made in."""
+        return self.facts.term(self.files)
 
     @property
     def deletion_order(self) -> tuple[int, int, str, int]:

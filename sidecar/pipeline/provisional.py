@@ -42,7 +42,7 @@ def plan_beside(
         facts = tools.facts.partition(files)
         if starts is not None:
             starts.see(files, facts, tools.facts.policy(files.topic_partition.topic))
-        if (facts.leader_epoch, files.directory_id) == (plan.facts.leader_epoch, plan.files.directory_id):
+        if facts.term(files) == plan.term:
             segments = provisional_plan(tools, files, facts, above).segments
     waiting = tuple(segment for segment in pending if segment not in segments)
     return replace(plan, files=files, segments=segments, waiting=waiting, is_provisional=True)

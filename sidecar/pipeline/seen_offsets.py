@@ -11,6 +11,7 @@ from sidecar.archive.actions import LossReason
 from sidecar.discovery.birth_time import birth_ns
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
+from sidecar.partition.term import Term
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 
@@ -20,8 +21,8 @@ _Span: TypeAlias = tuple[int, int]
 class SeenOffsets:
     """Where a log began when it was first seen to be led here, and how much of it was seen to go since.
 
-    Of a log in one directory, of one topic id, under one leader epoch of this broker: nobody else leads in the meantime,
-    though at times nobody may. Under another leader it is for that one's sidecar. What had gone before the first look is
+    In one term of this broker: nobody else leads in the meantime, though at times nobody may. Under another leader it is for that
+    one's sidecar. What had gone before the first look is
     nobody's loss: an archive begins where it was begun. But what was seen to go stays to be told, by the next process too,
     until the archive can be looked at.
     """
@@ -29,9 +30,8 @@ class SeenOffsets:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._partition: TopicPartition | None = None
-        self._log: tuple[tuple[int, int], str | None] | None = None
+        self._term: Term | None = None
         self._name = ""
-        self._epoch: int | None = None
         self._start_offset: int | None = None
         self._gone_end_offset: int | None = None
         self._retained_end_offset: int | None = None
@@ -47,15 +47,17 @@ class SeenOffsets:
 
         Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset.
         """
-        if (files.directory_id, files.topic_id) != self._log:
+        term = facts.term(files)
+        if self._term is None or not term.is_same_log(self._term):
             self._begin(files)
-        elif facts.leads and facts.leader_epoch != self._epoch:
+            self._term = term
+        elif facts.leads and term != self._term:
             self._set_aside()
+            self._term = term
         first_offset = files.first_offset
         if not facts.leads or first_offset is None:
             self._keep()
             return
-        self._epoch = facts.leader_epoch
         log_start_offset = facts.log_start_offset if facts.cluster_start_offset is None else facts.cluster_start_offset
         if self._start_offset is None:
             self._start_offset = max(first_offset, log_start_offset)
@@ -141,11 +143,11 @@ class SeenOffsets:
         """Another log; or the same one in another directory, under a name that it has got since, or in a new process."""
         self._partition, before = files.topic_partition, self._name
         known = self._tools.memory.gone(files.topic_partition)
-        if self._log is None and known is not None:
+        if self._term is None and known is not None:
             before, self._untold = known[0], _spans_in(known[1])
             self._kept = self._untold
         self._set_aside()
-        self._log, self._name = (files.directory_id, files.topic_id), ""
+        self._name = ""
         if self._untold:
             self._name = _name_of(files)
             self._untold = self._untold if _are_one(before, self._name) else ()

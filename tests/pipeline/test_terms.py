@@ -1,0 +1,95 @@
+"""What is remembered of a partition holds for one term: its leader epoch, its directory and its topic id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.term import Term
+from sidecar.pipeline.known_archive import KnownArchive
+from sidecar.pipeline.log_starts import LogStarts
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import archive, copy_partitions, tools_for
+
+NOW = Term(4, (1, 2), "topic")
+OTHERS = [replace(NOW, leader_epoch=5), replace(NOW, directory_id=(1, 3)), replace(NOW, topic_id="another")]
+IDS = ["leader epoch", "directory", "topic id"]
+
+
+@pytest.fixture(scope="module")
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tools, PartitionFiles]]:
+    directory = tmp_path_factory.mktemp("orders")
+    log_dir = copy_partitions(directory, "orders-0")
+    with tools_for(log_dir, MemoryStore(), directory / "state") as tools:
+        archive(tools, log_dir)
+        (files,) = scan_log_dirs([log_dir], TopicFilter(("orders",))).partitions
+        yield tools, files
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=IDS)
+def test_the_archive_is_read_anew_in_another_term(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
+    tools, files = archived
+    known = KnownArchive(tools, files)
+    known.see(NOW, leads=True)
+    opened = known.open(files)
+    known.told_lost_below = 7
+    known.see(NOW, leads=True)
+    assert known.state is opened
+    known.see(other, leads=True)
+    assert known.state is None
+    assert known.end_offset == opened.end_offset, "what it was is remembered, for people"
+    assert known.told_lost_below == (7 if other.is_same_log(NOW) else 0), "a loss is told once for each log"
+
+
+def test_the_archive_is_read_anew_after_a_time_without_leadership(archived: tuple[Tools, PartitionFiles]) -> None:
+    tools, files = archived
+    known = KnownArchive(tools, files)
+    known.see(NOW, leads=True)
+    known.open(files)
+    known.see(NOW, leads=False)
+    assert known.state is None
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=IDS)
+def test_log_starts_of_another_term_tell_nothing(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
+    _, files = archived
+    inside = files.segments[0].base_offset + 5
+
+    def see(starts: LogStarts, term: Term, start_offset: int) -> None:
+        found = PartitionFacts(
+            TopicPartition("orders", 0), term.topic_id, True, term.leader_epoch, 0, 0, cluster_start_offset=start_offset
+        )
+        in_term = replace(files, directory_id=term.directory_id, topic_id=term.topic_id)
+        starts.see(in_term, found, TopicPolicy())
+
+    starts = LogStarts()
+    see(starts, NOW, 0)
+    see(starts, NOW, inside)
+    assert starts.inside == inside
+    see(starts, other, files.segments[0].base_offset)
+    assert starts.inside is None
+
+
+def test_a_term_is_of_the_same_log_under_whatever_leader() -> None:
+    assert [other.is_same_log(NOW) for other in OTHERS] == [True, False, False]
+
+
+def test_paths_name_no_term(tmp_path: Path) -> None:
+    """Two listings of one directory by different names are one term: device and inode tell."""
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    (tmp_path / "link").symlink_to(log_dir)
+    facts = PartitionFacts(TopicPartition("orders", 0), None, True, 4, 0, 0)
+    found = [
+        facts.term(scan_log_dirs([place], TopicFilter(("orders",))).partitions[0])
+        for place in (log_dir, tmp_path / "link")
+    ]
+    assert found[0] == found[1]
