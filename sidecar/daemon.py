@@ -26,12 +26,12 @@ from sidecar.errors import SettingsError, SidecarError
 from sidecar.http import HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
-from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.reload import SettingsReload, lacks_memory
 from sidecar.reporting.health import Health
 from sidecar.reporting.health_reporter import ALL_CONDITIONS, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
 from sidecar.rewriting.engines import CompactionEngines
+from sidecar.runner.round_loop import RoundLoop
 from sidecar.segment.reading import ReadSegment, read_segment
 
 _log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from sidecar.cli.engines import Engine, Master, require_local_spark, spark_flags
 from sidecar.cli.options import GlobalOptions
 
 if TYPE_CHECKING:
-    from sidecar.pipeline.backfill import BackfillReport, PartitionRow
+    from sidecar.runner.backfill import BackfillReport, PartitionRow
 
 LogDirs = Annotated[
     list[Path] | None,
@@ -76,7 +76,7 @@ def backfill(
     settings = options.settings(flags, calm=True)
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.cli.run_engines import RunEngines
-    from sidecar.pipeline.backfill import backfill as archive_once
+    from sidecar.runner.backfill import backfill as archive_once
 
     require_local_spark(settings)
     engines = RunEngines(settings)

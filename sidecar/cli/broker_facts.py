@@ -52,8 +52,8 @@ def broker(
     from sidecar.cli.output import remark
     from sidecar.clock import SystemClock
     from sidecar.partition.wait_reason import render
-    from sidecar.pipeline.assembly import scanner
-    from sidecar.pipeline.configured_facts import open_facts
+    from sidecar.runner.assembly import scanner
+    from sidecar.runner.configured_facts import open_facts
 
     with open_facts(settings, SystemClock()) as facts:
         facts.refresh()

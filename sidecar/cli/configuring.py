@@ -58,7 +58,7 @@ def _show_topic(
     settings = options.settings(given, calm=True)
     from sidecar.cli.output import print_json, print_table, remark
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.effective_policy import effective_policy
+    from sidecar.runner.effective_policy import effective_policy
 
     shown, away = effective_policy(settings, topic, SystemClock())
     if options.json:

@@ -85,8 +85,8 @@ def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
     """How the broker's own cleaner stands, where its log dirs are configured."""
     from sidecar.cli.output import print_json, remark
     from sidecar.clock import SystemClock
-    from sidecar.pipeline.cleaner_watch import CleanerWatch
-    from sidecar.pipeline.configured_facts import open_facts
+    from sidecar.runner.cleaner_watch import CleanerWatch
+    from sidecar.runner.configured_facts import open_facts
 
     clock = SystemClock()
     with open_facts(settings, clock) as facts:

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sidecar.model import TopicPartition
+    from sidecar.restore.gaps.gap_transactions import UnsettledTransaction
     from sidecar.restore.outcome import PartitionOutcome
-    from sidecar.restore.over_holes import UnsettledTransaction
     from sidecar.restore.restore import RestoreReport
 
 _NAMED_MAX = 5

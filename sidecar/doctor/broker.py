@@ -24,7 +24,7 @@ from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import TopicPartition
-from sidecar.pipeline.configured_facts import ConfiguredFacts
+from sidecar.runner.configured_facts import ConfiguredFacts
 
 _CONNECT_S_MAX = 5.0
 _SHOWN_MAX = 3

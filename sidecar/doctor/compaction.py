@@ -15,7 +15,7 @@ from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, warning
 from sidecar.doctor.machine import uses_spark
-from sidecar.pipeline.configured_facts import open_facts
+from sidecar.runner.configured_facts import open_facts
 from sidecar.spark.java import java_home, require_user_name
 from sidecar.topic_policy import TopicPolicy
 

@@ -18,11 +18,11 @@ from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.logformat.regular_file import open_regular
 from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.pipeline.active_tail import ActiveTail
-from sidecar.pipeline.assembly import scanner
-from sidecar.pipeline.configured_facts import ConfiguredFacts, open_facts
-from sidecar.pipeline.topic_choice import nothing_chosen
+from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.ports import BrokerFacts
+from sidecar.runner.assembly import scanner
+from sidecar.runner.configured_facts import ConfiguredFacts, open_facts
+from sidecar.runner.topic_choice import nothing_chosen
 
 _OPENED_MAX = 2_000
 """So many files are opened at most, evenly over the partitions."""

@@ -13,7 +13,7 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segment
 from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
 from sidecar.partition.term import Term
-from sidecar.pipeline.log_starts import LogStarts
+from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.seams import (
     OpenedLineage,
@@ -55,7 +55,7 @@ class KnownArchive:
         self.last_end_offset: int | None = None
         self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
-        self.starts = LogStarts(tools.emit)
+        self.starts = LogStartHistory(tools.emit)
         self.extent = ArchiveExtent()
         self.told_lost_below = 0
 

@@ -10,8 +10,8 @@ from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.pipeline.pins.retention_race import NS_PER_MS, deletion_deadline_ms, largest_timestamp_ms
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.retention_race import NS_PER_MS, deletion_deadline_ms, largest_timestamp_ms
 from sidecar.pipeline.tools import Tools
 from sidecar.reporting.advice import advised
 

@@ -31,17 +31,17 @@ from sidecar.partition.domain_events import CommitFailed, committed_events
 from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
-from sidecar.pipeline.deleted_records import deleted_on_purpose
 from sidecar.pipeline.fencing import require_leadership, require_not_fenced, writer_of
-from sidecar.pipeline.held_back import HeldBack
 from sidecar.pipeline.in_flight import InFlight, Transfer, abandon, committed_segment_events, finish_transfers
 from sidecar.pipeline.known_archive import KnownArchive
+from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
+from sidecar.pipeline.losses.passing_over import pass_over, record_lost
 from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.passing_over import pass_over, record_lost
+from sidecar.pipeline.pins.held_back import HeldBack
+from sidecar.pipeline.pins.retention_race import is_urgent
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.recovery import settle_attempts
-from sidecar.pipeline.retention_race import is_urgent
 from sidecar.pipeline.seams import leader_epoch_checkpoint, note_source, require_seam
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, upload_segment

@@ -14,7 +14,7 @@ from sidecar.host.page_cache import NO_FOOTPRINT, footprint_before
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.bundle import PreparedSegment, check_size, fresh_attempt
-from sidecar.pipeline.missing_offsets import lost_tail
+from sidecar.pipeline.losses.missing_offsets import lost_tail
 from sidecar.pipeline.tools import Tools
 from sidecar.segment.producer_snapshot import (
     KnownState,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.pipeline.log_starts import LogStarts
+from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
@@ -27,7 +27,7 @@ def plan_beside(
     files: PartitionFiles,
     plan: PartitionPlan,
     pending: tuple[SegmentFiles, ...],
-    starts: LogStarts | None,
+    starts: LogStartHistory | None,
 ) -> PartitionPlan:
     """What has rolled above a plan whose turn has not ended. Nothing under another leader, or in another directory.
 

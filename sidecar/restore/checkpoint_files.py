@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sidecar.errors import PartitionError
+from sidecar.host.placing import sync_directory
 from sidecar.logformat.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
@@ -17,7 +18,6 @@ from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.restore.finishing import FinishedLog
 from sidecar.restore.staging import new_file, owner_for
-from sidecar.snapshots.placing import sync_directory
 
 
 def require_readable(log_dir: Path) -> None:

@@ -10,20 +10,20 @@ from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of, read_leader
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
 from sidecar.ports import ObjectStore
-from sidecar.restore.bridging import bridge_holes, bridged_offsets
-from sidecar.restore.fetching import PartitionRestore, RestoredSegment
-from sidecar.restore.flattening import FLAT_EPOCH
-from sidecar.restore.over_holes import UnsettledTransaction
-from sidecar.restore.own_batches import (
+from sidecar.restore.gaps.gap_fill import bridge_holes, bridged_offsets
+from sidecar.restore.gaps.gap_transactions import UnsettledTransaction
+from sidecar.restore.gaps.producers_at_end import kept_producers
+from sidecar.restore.gaps.synthetic_batches import (
     place_active_segment,
     place_leading_batch,
     place_markers,
     place_snapshot,
 )
 from sidecar.restore.plan import PartitionPlan
-from sidecar.restore.producers_at_end import kept_producers
 from sidecar.restore.request import OpenTransactionMode
-from sidecar.restore.segment_check import fetch_parts
+from sidecar.restore.segments.fetching import PartitionRestore, RestoredSegment
+from sidecar.restore.segments.flattening import FLAT_EPOCH
+from sidecar.restore.segments.segment_check import fetch_parts
 from sidecar.segment import dropped_producers
 
 

@@ -15,12 +15,12 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
 from sidecar.model import TopicPartition
-from sidecar.pipeline.assembly import TOPICS_SHOWN_MAX
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
 from sidecar.restore.outcome import Unreadable
 from sidecar.restore.plan import choose_lineage
 from sidecar.restore.request import RestoreRequest
+from sidecar.runner.assembly import TOPICS_SHOWN_MAX
 
 READERS = 8
 GAP_MAX = 10_000

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sidecar.host.placing import sync_directory
 from sidecar.logformat.names import directory_name
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.restore.staging import new_file, owner_for, translating
-from sidecar.snapshots.placing import sync_directory
 
 PREFIX: Final = ".restore-"
 _VERSION: Final = 2

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError
+from sidecar.host.log_dir_lock import LogDirLock
+from sidecar.host.placing import sync_directory
 from sidecar.ports import ObjectStore
 from sidecar.reporting.progress import Progress
 from sidecar.restore.checkpoint_files import require_readable
@@ -23,8 +25,6 @@ from sidecar.restore.seal import decided_before
 from sidecar.restore.staging import StagedPartition, translating, unfinished
 from sidecar.restore.target import Target, place_of, read_target, within
 from sidecar.restore.transactions_first import refuse_open_transactions, tell_narrow_holes
-from sidecar.snapshots.log_dir_lock import LogDirLock
-from sidecar.snapshots.placing import sync_directory
 from sidecar.topic_policy import TopicPolicy
 
 

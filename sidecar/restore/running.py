@@ -13,13 +13,13 @@ from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Progress
 from sidecar.restore.checkpoint_files import enter_into_checkpoints
-from sidecar.restore.fetching import PartitionRestore, RestoredSegment, fetch_segment
 from sidecar.restore.finishing import finish_partition
 from sidecar.restore.note import CommandNote
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import SegmentPlan
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.seal import seal_of
+from sidecar.restore.segments.fetching import PartitionRestore, RestoredSegment, fetch_segment
 from sidecar.restore.staging import StagedPartition, forget, unfinished
 
 WORKERS = 4

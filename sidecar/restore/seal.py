@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.logformat.names import directory_name
 from sidecar.restore.decisions import Decisions, decide
 from sidecar.restore.plan import PartitionPlan
@@ -22,7 +23,6 @@ from sidecar.restore.request import (
 )
 from sidecar.restore.staging import RECORD
 from sidecar.restore.target import Place, Target
-from sidecar.snapshots.log_dir_lock import LogDirRefused
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.errors import PartitionError, StagingFull
+from sidecar.host.placing import sync_directory
 from sidecar.logformat.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -27,7 +28,6 @@ from sidecar.logformat.partition_metadata import write_partition_metadata
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.segment import dropped_producers
-from sidecar.snapshots.placing import sync_directory
 
 STAGING_SUFFIX: Final = ".restoring"
 TEMPORARY_SUFFIX: Final = ".part"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.errors import CorruptFile, SettingsError
+from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.logformat.headers import BATCH_HEADER
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import read_meta_properties
@@ -34,7 +35,6 @@ from sidecar.model import TopicPartition
 from sidecar.restore.cluster import TargetCluster
 from sidecar.restore.note import PREFIX, CommandNote
 from sidecar.restore.staging import STAGING_SUFFIX
-from sidecar.snapshots.log_dir_lock import LogDirRefused
 
 _OWN_FILES = frozenset(
     {

@@ -10,12 +10,12 @@ from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
+from sidecar.restore.gaps.gap_transactions import ended_in_hole, require_room
 from sidecar.restore.histories import READERS
 from sidecar.restore.outcome import PartitionOutcome
-from sidecar.restore.over_holes import ended_in_hole, require_room
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
-from sidecar.restore.segment_check import fetch_parts
+from sidecar.restore.segments.segment_check import fetch_parts
 
 _NAMED_MAX = 5
 

@@ -16,7 +16,7 @@ from sidecar.broker.topic_policy import resolve_policy
 from sidecar.clock import ManualClock
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings, load_settings
-from sidecar.pipeline import effective_policy as shown
+from sidecar.runner import effective_policy as shown
 from sidecar.topic_policy import TopicPolicy
 from tests.golden import golden
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.pipeline import assembly
+from sidecar.runner import assembly
 from tests.fakes.memory_store import MemoryStore
 
 

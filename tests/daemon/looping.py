@@ -15,10 +15,10 @@ from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import summary_of
 from sidecar.http.status_json import status_json
 from sidecar.metrics import Metrics
-from sidecar.pipeline.round_loop import RoundLoop
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
+from sidecar.runner.round_loop import RoundLoop
 from tests.golden import golden
 
 LOGS = golden("4.3.0") / "logs"

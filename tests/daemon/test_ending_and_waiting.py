@@ -14,11 +14,11 @@ from sidecar import daemon, reload
 from sidecar.clock import ManualClock
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.metrics import Metrics
-from sidecar.pipeline import round_loop
-from sidecar.pipeline.round_loop import RoundLoop
-from sidecar.pipeline.rounds import Rounds
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health import Health
+from sidecar.runner import round_loop
+from sidecar.runner.round_loop import RoundLoop
+from sidecar.runner.rounds import Rounds
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last

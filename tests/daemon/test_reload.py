@@ -18,10 +18,10 @@ from sidecar.errors import SidecarError
 from sidecar.host import process_store
 from sidecar.http.status_json import status_json
 from sidecar.metrics import MeteredStore
-from sidecar.pipeline import round_loop
-from sidecar.pipeline.cleaner_watch import CleanerWatch
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.rewriting.engines import LocalStages
+from sidecar.runner import round_loop
+from sidecar.runner.cleaner_watch import CleanerWatch
 from tests.daemon.looping import WAIT_S, Loop, eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 

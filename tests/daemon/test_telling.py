@@ -15,13 +15,13 @@ from sidecar import daemon
 from sidecar.config import Settings
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.http.status_json import status_json
-from sidecar.pipeline import round_loop
-from sidecar.pipeline.round_loop import RoundLoop
-from sidecar.pipeline.rounds import Rounds
-from sidecar.pipeline.topic_choice import NothingChosen
 from sidecar.reporting.health import Health
 from sidecar.reporting.health_reporter import CycleConditions
 from sidecar.reporting.status_model import StatusModel
+from sidecar.runner import round_loop
+from sidecar.runner.round_loop import RoundLoop
+from sidecar.runner.rounds import Rounds
+from sidecar.runner.topic_choice import NothingChosen
 from tests.daemon.looping import WAIT_S, Loop, eventually, headline, looping, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions

@@ -26,12 +26,12 @@ from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.plan import Settling
-from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState, PartitionFacts
 from sidecar.randomness import Randomness
 from sidecar.rewriting.engines import LocalEngines
+from sidecar.runner.round_report import RoundReport
+from sidecar.runner.rounds import Rounds
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition

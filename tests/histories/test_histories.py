@@ -15,7 +15,8 @@ from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import commit as archive_commit
-from sidecar.pipeline import partition_turn, passing_over, recovery
+from sidecar.pipeline import partition_turn, recovery
+from sidecar.pipeline.losses import passing_over
 from sidecar.rewriting import run as run_compaction
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView

@@ -15,10 +15,10 @@ from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalEngines
+from sidecar.runner.round_report import RoundReport
+from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archived_states, copy_partitions, tools_for

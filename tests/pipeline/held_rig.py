@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sidecar.errors import StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
+from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     copy_partitions,

@@ -12,8 +12,8 @@ from sidecar.archive.keys import COMMITS
 from sidecar.clock import ManualClock
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.pipeline.rounds import RoundReport
 from sidecar.pipeline.tools import Tools
+from sidecar.runner.rounds import RoundReport
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, copy_partitions, rolled_ranges, tools_for

@@ -23,14 +23,14 @@ from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.pipeline.plan import Settling
-from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import ObjectStore
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.reporting.metrics_sink import MetricsSink
 from sidecar.reporting.status_model import StatusModel
+from sidecar.runner.round_report import RoundReport
+from sidecar.runner.rounds import Rounds
 from tests.golden import golden, wall_clock_ms
 
 AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)

@@ -20,11 +20,11 @@ from sidecar.logformat.batches import scan_file
 from sidecar.logformat.building import build_empty_batch
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.pipeline import active_tail
-from sidecar.pipeline.active_tail import SCANNED_BYTES_MAX, ActiveTail
 from sidecar.pipeline.partition_status import AT_RISK_MS
-from sidecar.pipeline.retention_race import largest_timestamp_ms
-from sidecar.pipeline.rounds import Rounds
+from sidecar.pipeline.pins import active_tail
+from sidecar.pipeline.pins.active_tail import SCANNED_BYTES_MAX, ActiveTail
+from sidecar.pipeline.pins.retention_race import largest_timestamp_ms
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, remove_offsets, status_of, tools_for

@@ -20,8 +20,8 @@ from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.wait_reason import Away, BrokerAway, NotLeader
-from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, golden_copy

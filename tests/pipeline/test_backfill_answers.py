@@ -15,10 +15,10 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, PartitionError
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Away, BrokerAway, NoStableOffset
-from sidecar.pipeline.backfill import ANSWER_WAIT_S, plan_answered
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.runner.backfill import ANSWER_WAIT_S, plan_answered
+from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import tools_for

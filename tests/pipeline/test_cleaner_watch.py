@@ -12,9 +12,9 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.wait_reason import Away, BrokerAway
-from sidecar.pipeline.cleaner_backlog import backlog_of
-from sidecar.pipeline.cleaner_watch import CleanerReport, CleanerWatch
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.runner.cleaner_backlog import backlog_of
+from sidecar.runner.cleaner_watch import CleanerReport, CleanerWatch
 from sidecar.topic_policy import TopicPolicy
 
 NOW_MS = 1_700_000_000_000

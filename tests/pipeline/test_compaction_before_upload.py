@@ -25,10 +25,10 @@ from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.pipeline.compaction import group_compactor
 from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
-from sidecar.pipeline.rounds import Rounds
 from sidecar.rewriting import stages
 from sidecar.rewriting.directory import compact_directory
 from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.runner.rounds import Rounds
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.store_settings import StoreSettings

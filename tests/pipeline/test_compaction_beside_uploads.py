@@ -29,10 +29,10 @@ from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.rounds import Rounds
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.rewriting.job import CompactionCutOff
 from sidecar.rewriting.workplace import WorkFiles
+from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 

@@ -155,10 +155,10 @@ def test_two_archivers_at_once_commit_each_range_once(seed: int, tmp_path: Path)
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from sidecar.pipeline import assembly
+from sidecar.runner import assembly
 from sidecar.storage import directory_store
 from sidecar.config import Settings
-from sidecar.pipeline.backfill import backfill
+from sidecar.runner.backfill import backfill
 
 call, when, archive, state, log_dir = int(sys.argv[1]), sys.argv[2], *sys.argv[3:]
 calls = 0

@@ -25,9 +25,9 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.rounds import Rounds
 from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.rewriting.what_if import what_if
+from sidecar.runner.rounds import Rounds
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (

@@ -20,9 +20,9 @@ from sidecar.errors import PartitionError
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline import log_starts
-from sidecar.pipeline.deleted_records import deleted_on_purpose
-from sidecar.pipeline.log_starts import LogStarts
+from sidecar.pipeline.losses import log_start_history as log_starts
+from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
+from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.ports import PartitionFacts
 from sidecar.segment import batch_search
 from sidecar.topic_policy import TopicPolicy
@@ -57,7 +57,7 @@ def recorded(
     policy: TopicPolicy = TopicPolicy(),  # noqa: B008 - frozen
 ) -> list[DeleteRecords]:
     files, state = seen
-    starts = LogStarts()
+    starts = LogStartHistory()
     for look in (*earlier, facts):
         starts.see(files, look, policy)
     return deleted_on_purpose(facts, state, starts, state.end_offset or 0, lambda: state)
@@ -67,7 +67,7 @@ def test_a_deletion_that_no_commit_notes_yet_is_known_to_compaction(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:
     files, state = seen
-    starts, end_offset = LogStarts(), state.end_offset or 0
+    starts, end_offset = LogStartHistory(), state.end_offset or 0
     assert starts.unnoted_in(state) is None
     starts.see(files, told(EPOCH_START_OFFSET + 1), TopicPolicy())
     assert starts.unnoted_in(state) == EPOCH_START_OFFSET + 1
@@ -85,7 +85,7 @@ def test_a_deletion_after_the_last_look_is_known_to_compaction(
 ) -> None:
     files, state = seen
     border = files.segments[1].base_offset
-    starts = LogStarts()
+    starts = LogStartHistory()
     starts.see(files, told(0), TopicPolicy())
 
     def unnoted(facts: PartitionFacts, policy: TopicPolicy = TopicPolicy()) -> int | None:  # noqa: B008 - frozen
@@ -261,7 +261,7 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
     """The new log rolled elsewhere, and takes over the start of the one it replaces, under the same leader epoch."""
     state = seen[1]
     files, start_offset = moved
-    starts, reads = LogStarts(), []
+    starts, reads = LogStartHistory(), []
     if is_seen_to_move:
         starts.see(files, told(0), TopicPolicy())  # the broker's answer of the moment before the swap
 
@@ -282,7 +282,7 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
 def test_a_start_in_another_directory_is_not_compared_with_the_one_before(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:
-    files, starts = seen[0], LogStarts()
+    files, starts = seen[0], LogStartHistory()
     starts.see(files, told(0), TopicPolicy())
     starts.see(files, told(145), TopicPolicy())
     assert starts.has_moved(told(145))
@@ -311,7 +311,7 @@ def test_a_start_where_the_archive_may_have_lost_a_border_is_no_deletion(
         state = replace(seen[1], segments=segments, removed=gone)
         assert recorded((files, state), told(start_offset)) == expected
     up_to_it = replace(seen[1], segments=(), removed=(), end_offset=start_offset)
-    starts = LogStarts()
+    starts = LogStartHistory()
     starts.see(files, told(start_offset), TopicPolicy())
     assert starts.inside == start_offset
     assert not deleted_on_purpose(told(start_offset), up_to_it, starts, last.end_offset, lambda: up_to_it)

@@ -14,8 +14,8 @@ from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict
-from sidecar.pipeline.meanwhile import Busy
 from sidecar.pipeline.partition_turn import PartitionTurn
+from sidecar.runner.meanwhile import Busy
 from tests.pipeline.rig import archived_states, ranges
 from tests.pipeline.test_asking_the_broker import rounds_of
 from tests.pipeline.test_seen_offsets import NAME, Site, roll_and_delete, site

@@ -20,8 +20,8 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.records import Record
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction import before_upload
-from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import PartitionFacts
+from sidecar.runner.rounds import Rounds
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.archives import log_of, only_state

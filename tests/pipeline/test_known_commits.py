@@ -32,9 +32,9 @@ from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.garbage import Collected, collect_garbage
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.runner.rounds import Rounds
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.store_at import StoreAt

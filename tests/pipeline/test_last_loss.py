@@ -10,7 +10,7 @@ from sidecar.config import load_settings
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
-from sidecar.pipeline.assembly import open_tools
+from sidecar.runner.assembly import open_tools
 from tests.golden import golden
 
 NAME = TopicPartition("orders", 0)

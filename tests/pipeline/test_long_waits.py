@@ -24,9 +24,9 @@ from sidecar.partition.wait_reason import (
     WaitReason,
     render,
 )
-from sidecar.pipeline.long_waits import LONG_WAIT_S, LongWaits
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.runner.long_waits import LONG_WAIT_S, LongWaits
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.before_upload_rig import rig as before_upload_rig

@@ -10,10 +10,10 @@ import pytest
 
 from sidecar.clock import SystemClock
 from sidecar.partition.wait_reason import SnapshotGrace
-from sidecar.pipeline import assembly
 from sidecar.pipeline.plan import Settling
-from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.rounds import Rounds
+from sidecar.runner import assembly
+from sidecar.runner.round_report import RoundReport
+from sidecar.runner.rounds import Rounds
 from tests.daemon.looping import eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms

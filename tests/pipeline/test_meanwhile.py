@@ -13,9 +13,9 @@ import pytest
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnavailable
 from sidecar.partition.wait_reason import Wait
-from sidecar.pipeline.meanwhile import Busy
-from sidecar.pipeline.round_report import RoundReport
 from sidecar.pipeline.tools import Tools
+from sidecar.runner.meanwhile import Busy
+from sidecar.runner.round_report import RoundReport
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names, open_deleted
 from tests.pipeline.rig import (

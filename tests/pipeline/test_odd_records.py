@@ -22,8 +22,8 @@ from sidecar.logformat.records import Record, build_batch
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.rounds import Rounds
 from sidecar.rewriting.engines import LocalEngines
+from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import use
 from tests.pipeline.before_upload_rig import NOW_MS, Rig, rig, rounds_scan

@@ -16,7 +16,7 @@ from sidecar.host.listed_files import open_listed
 from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.regular_file import open_regular, read_regular
 from sidecar.model import FileIdentity
-from sidecar.pipeline.rounds import Rounds
+from sidecar.runner.rounds import Rounds
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, rounds_over, tools_for

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sidecar.clock import ManualClock
-from sidecar.pipeline.plan_pace import LOOKED_AT, at_pace, threads_for
+from sidecar.runner.plan_pace import LOOKED_AT, at_pace, threads_for
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from sidecar.errors import SidecarError
 from sidecar.metrics import Metrics
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.rounds import Rounds
 from sidecar.rewriting.engines import LocalEngines
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, Rig, rig, rounds_scan

@@ -14,10 +14,10 @@ from sidecar.errors import SegmentChanged
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.pins.retention_race import deletion_deadline_ms, growth_bytes_per_ms, largest_timestamp_ms
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.retention_race import deletion_deadline_ms, growth_bytes_per_ms, largest_timestamp_ms
-from sidecar.pipeline.rounds import Rounds
 from sidecar.ports import PartitionFacts
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore

@@ -12,9 +12,9 @@ from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.partition.wait_reason import Wait
-from sidecar.pipeline.round_report import RoundReport
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
+from sidecar.runner.round_report import RoundReport
+from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges, tools_for
 

@@ -29,8 +29,8 @@ from sidecar.logformat.records import Record, build_batch
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import rule_unknown
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.pipeline.rounds import Rounds
 from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import only_state, sound, use

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import StoreUnavailable
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.tools import Tools
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (

@@ -20,10 +20,10 @@ from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_turn import PartitionTurn
 from sidecar.pipeline.plan import PartitionPlan
-from sidecar.pipeline.rounds import Rounds
 from sidecar.pipeline.standing_plan import standing
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
+from sidecar.runner.rounds import Rounds
 from tests.archive.builders import LINEAGE
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden

@@ -24,7 +24,7 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.records import Record, build_batch
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.rounds import Rounds
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.pipeline.archives import compactor, only_state, sound, use
 from tests.pipeline.before_upload_rig import NOW_MS, Rig, rig, rounds_scan

@@ -23,8 +23,8 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.rounds import Rounds
 from sidecar.rewriting.engines import LocalEngines
+from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, compactor, only_state, use

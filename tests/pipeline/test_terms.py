@@ -13,7 +13,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.term import Term
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.log_starts import LogStarts
+from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
@@ -64,14 +64,14 @@ def test_log_starts_of_another_term_tell_nothing(archived: tuple[Tools, Partitio
     _, files = archived
     inside = files.segments[0].base_offset + 5
 
-    def see(starts: LogStarts, term: Term, start_offset: int) -> None:
+    def see(starts: LogStartHistory, term: Term, start_offset: int) -> None:
         found = PartitionFacts(
             TopicPartition("orders", 0), term.topic_id, True, term.leader_epoch, 0, 0, cluster_start_offset=start_offset
         )
         in_term = replace(files, directory_id=term.directory_id, topic_id=term.topic_id)
         starts.see(in_term, found, TopicPolicy())
 
-    starts = LogStarts()
+    starts = LogStartHistory()
     see(starts, NOW, 0)
     see(starts, NOW, inside)
     assert starts.inside == inside

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config import Settings, load_settings
 from sidecar.errors import BrokerUnavailable, SettingsError
-from sidecar.pipeline.backfill import _require_choice
-from sidecar.pipeline.topic_choice import NothingChosen, nothing_chosen
+from sidecar.runner.backfill import _require_choice
+from sidecar.runner.topic_choice import NothingChosen, nothing_chosen
 from tests.pipeline.rig import copy_partitions
 from tests.pipeline.test_asking_the_broker import Leadership
 

@@ -17,8 +17,8 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import BrokerAway
-from sidecar.pipeline.configured_facts import open_facts
 from sidecar.ports import BrokerFacts
+from sidecar.runner.configured_facts import open_facts
 from tests.real.daemon import Daemon, eventually
 from tests.real.product import json_lines, run_program
 from tests.real.topics import create_topic, end_offset, set_topic

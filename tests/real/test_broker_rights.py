@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.partition.wait_reason import render
-from sidecar.pipeline.configured_facts import open_facts
 from sidecar.ports import FactsState, PartitionFacts
+from sidecar.runner.configured_facts import open_facts
 from sidecar.topic_policy import TopicPolicy
 from tests.real.product import json_lines, run_program
 from tests.real.test_broker_facts import files_of, produce

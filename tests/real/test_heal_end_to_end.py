@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from producer_state.snapshot import write_snapshot
-from sidecar.snapshots.log_dir_lock import LogDirLock
+from sidecar.host.log_dir_lock import LogDirLock
 from tests.real.product import json_lines, run_program
 from tests.real.stored_batches import (
     Produced,

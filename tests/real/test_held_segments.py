@@ -15,8 +15,8 @@ from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.pipeline.configured_facts import open_facts
-from sidecar.pipeline.rounds import Rounds
+from sidecar.runner.configured_facts import open_facts
+from sidecar.runner.rounds import Rounds
 from tests.pipeline.held_rig import Outage, open_deleted
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges, tools_for
 from tests.real.daemon import eventually

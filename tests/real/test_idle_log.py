@@ -19,8 +19,8 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.http.status_json import status_json
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.pipeline.configured_facts import open_facts
-from sidecar.pipeline.rounds import Rounds
+from sidecar.runner.configured_facts import open_facts
+from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, ranges, status_of, tools_for
 from tests.real.daemon import eventually

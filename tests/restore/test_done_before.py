@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sidecar.errors import SettingsError
+from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.restore.request import (
     DeletedRecordsMode,
     LeaderEpochMode,
@@ -17,7 +18,6 @@ from sidecar.restore.request import (
     RestoreRequest,
 )
 from sidecar.restore.restore import RestoreReport, restore
-from sidecar.snapshots.log_dir_lock import LogDirRefused
 from tests.fakes.memory_store import MemoryStore
 from tests.restore.archives import CLOCK, archived, files_of, golden_topic_id, other_log_dir, own_log_dir
 from tests.restore.test_damage import segment_keys

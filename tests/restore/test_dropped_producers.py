@@ -14,8 +14,8 @@ from sidecar.archive.bundle import EMPTY_SNAPSHOT, cut_part
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.model import ArchivedSegment, PartName, SnapshotOrigin
-from sidecar.pipeline.rounds import RoundReport
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
+from sidecar.runner.rounds import RoundReport
 from sidecar.segment.dropped_producers import NAME, dropped_below
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import sound

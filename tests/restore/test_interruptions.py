@@ -15,9 +15,9 @@ import pytest
 
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.restore import fetching
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore
+from sidecar.restore.segments import fetching
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for

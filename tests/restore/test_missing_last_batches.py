@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT
@@ -14,7 +15,6 @@ from sidecar.logformat.record import Record
 from sidecar.logformat.records import read_records
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
 from sidecar.restore.running import Run
-from sidecar.snapshots.log_dir_lock import LogDirRefused
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, ranges, tools_for

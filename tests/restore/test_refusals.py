@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import CorruptFile, LineageUnknown, PartitionError, SettingsError, SidecarError, StagingFull
+from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -20,7 +21,6 @@ from sidecar.logformat.names import (
 )
 from sidecar.logformat.partition_metadata import write_partition_metadata
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
-from sidecar.snapshots.log_dir_lock import LogDirRefused
 from tests.golden import golden, manifest
 from tests.restore.archives import archived, files_of, golden_topic_id, other_log_dir, own_log_dir, restored
 

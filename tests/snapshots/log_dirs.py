@@ -11,8 +11,8 @@ from pathlib import Path
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.building import build_batch
 from sidecar.logformat.record import Record
-from sidecar.snapshots.heal import heal
-from sidecar.snapshots.heal_report import HealReport
+from sidecar.snapshots.heal.heal import heal
+from sidecar.snapshots.heal.report import HealReport
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.replay_mode import Replay

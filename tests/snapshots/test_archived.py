@@ -12,7 +12,7 @@ from sidecar.config import Settings
 from sidecar.config.loading import load_settings
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
-from sidecar.pipeline.backfill import backfill
+from sidecar.runner.backfill import backfill
 from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.folding import parts_of
 from sidecar.snapshots.jobs import Forgetting

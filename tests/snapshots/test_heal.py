@@ -14,8 +14,9 @@ import pytest
 
 from producer_state.snapshot import read_snapshot
 from sidecar.errors import PartitionError, SettingsError
-from sidecar.snapshots import heal_writer, placing
-from sidecar.snapshots.log_dir_lock import LogDirRefused
+from sidecar.host import placing
+from sidecar.host.log_dir_lock import LogDirRefused
+from sidecar.snapshots.heal import writer as heal_writer
 from tests.golden import STORE, golden
 from tests.snapshots.log_dirs import (
     healed,

@@ -13,8 +13,10 @@ from producer_state.replay import replay
 from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
+from sidecar.host import placing
 from sidecar.logformat.batches import scan_bytes
-from sidecar.snapshots import heal_writer, held_snapshots, placing
+from sidecar.snapshots.heal import held_snapshots
+from sidecar.snapshots.heal import writer as heal_writer
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.snapshots import heal_writer, placing
-from sidecar.snapshots.log_dir_lock import LogDirLock, LogDirRefused
+from sidecar.host import placing
+from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
+from sidecar.snapshots.heal import writer as heal_writer
 from tests.descriptors import open_below
 from tests.snapshots.log_dirs import (
     healed,

@@ -10,7 +10,7 @@ from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.building import build_batch, build_marker
 from sidecar.logformat.record import Record
-from sidecar.snapshots.heal_report import HealReport
+from sidecar.snapshots.heal.report import HealReport
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild

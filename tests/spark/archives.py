@@ -16,7 +16,7 @@ from sidecar.config.loading import load_settings
 from sidecar.engine_ports import StageEngine
 from sidecar.host.process_store import store_of
 from sidecar.model import PartName
-from sidecar.pipeline.backfill import backfill
+from sidecar.runner.backfill import backfill
 from sidecar.verify.verify import verify_archive
 from tests.golden import golden
 

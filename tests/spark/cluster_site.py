@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sidecar.config import Settings, SparkSettings
 from sidecar.config.loading import load_settings
-from sidecar.pipeline.backfill import backfill
+from sidecar.runner.backfill import backfill
 from tests.golden import golden
 from tests.real.product import PREFIX, s3_settings
 from tests.servers.spark_cluster import EXECUTOR_MIB, ONE_EACH, SparkCluster

@@ -1,0 +1,211 @@
+"""What this process saw of a log of which nothing is archived yet: no commit can say what of it was gone before the first."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from sidecar.archive.actions import LossReason
+from sidecar.discovery.birth_time import birth_ns
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.domain_events import OffsetsLost
+from sidecar.partition.term import Term
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+
+_Span: TypeAlias = tuple[int, int]
+
+
+class LossTracker:
+    """Where a log began when it was first seen to be led here, and how much of it was seen to go since.
+
+    In one term of this broker: nobody else leads in the meantime, though at times nobody may. Under another leader it is for that
+    one's sidecar. What had gone before the first look is
+    nobody's loss: an archive begins where it was begun. But what was seen to go stays to be told, by the next process too,
+    until the archive can be looked at.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._partition: TopicPartition | None = None
+        self._term: Term | None = None
+        self._name = ""
+        self._start_offset: int | None = None
+        self._gone_end_offset: int | None = None
+        self._retained_end_offset: int | None = None
+        self._is_doubted = False
+        self._untold: tuple[_Span, ...] = ()
+        self._kept: tuple[_Span, ...] = ()
+
+    def see(self, files: PartitionFiles, facts: PartitionFacts) -> None:
+        """What a look at the partition tells, whatever is known of the archive.
+
+        Retention moves a log's beginning to the base of a segment, also where it rolls and deletes the active one in one step. A
+        beginning inside a segment was put there by DeleteRecords: what lies below it was deleted on purpose, and is no loss.
+
+        Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset.
+        """
+        term = facts.term(files)
+        if self._term is None or not term.is_same_log(self._term):
+            self._begin(files)
+            self._term = term
+        elif facts.leads and term != self._term:
+            self._set_aside()
+            self._term = term
+        first_offset = files.first_offset
+        if not facts.leads or first_offset is None:
+            self._keep()
+            return
+        log_start_offset = facts.log_start_offset if facts.cluster_start_offset is None else facts.cluster_start_offset
+        if self._start_offset is None:
+            self._start_offset = max(first_offset, log_start_offset)
+        elif _lies_inside(files, log_start_offset):
+            if log_start_offset > self._start_offset:
+                # What retention had taken before stays to be told; nothing else of what went is a loss.
+                self._gone_end_offset = self._retained_end_offset
+                self._set_aside()
+                self._start_offset = log_start_offset
+        elif first_offset > self._start_offset:
+            self._gone_end_offset = first_offset
+            if log_start_offset >= first_offset:
+                self._retained_end_offset = first_offset
+            self._name = self._name or _name_of(files)
+        self._keep()
+
+    def report(
+        self,
+        facts: PartitionFacts,
+        archived_start_offset: int | None,
+        archived_end_offset: int | None,
+        first_offset: int | None,
+    ) -> None:
+        """Report what is gone, once: nothing else ever will. Call `see` first.
+
+        Args:
+            archived_start_offset, archived_end_offset: of the archive, None if it has nothing.
+            first_offset: of what can still be archived, from the directory or from descriptors; None if there is nothing.
+        """
+        is_empty = archived_end_offset is None
+        self._report_untold(facts, is_empty, first_offset if is_empty else archived_start_offset)
+        if not is_empty and not self._is_doubted:
+            # From here on the archive shows what it lacks.
+            self._start_offset = self._gone_end_offset = self._retained_end_offset = None
+        start_offset, end_offset = self._start_offset, self._gone_end_offset
+        if start_offset is not None and end_offset is not None and first_offset is not None:
+            self._report_gone(facts, start_offset, end_offset, first_offset)
+        self._keep()
+
+    def _report_gone(self, facts: PartitionFacts, start_offset: int, gone_end_offset: int, first_offset: int) -> None:
+        end_offset = min(gone_end_offset, first_offset)
+        told = facts.cluster_start_offset
+        if told is not None and told < end_offset and not self._is_doubted:
+            # It was asked before the directory was listed: its next answer tells retention from DeleteRecords.
+            self._is_doubted = True
+            return
+        end_offset = self._not_in_a_tier(facts, end_offset)
+        if end_offset > start_offset:
+            self._emit(facts, start_offset, end_offset)
+        # What is left can be archived yet, from descriptors that end with the process.
+        left = gone_end_offset if end_offset < gone_end_offset else None
+        self._start_offset, self._gone_end_offset, self._is_doubted = max(start_offset, end_offset), left, False
+
+    def _report_untold(self, facts: PartitionFacts, is_empty: bool, begins: int | None) -> None:
+        """What was seen to go under an earlier leadership, or by an earlier process, and is not archived by anybody.
+
+        Args:
+            begins: where the archive begins, or will.
+        """
+        if begins is None:
+            return
+        untold, self._untold = self._untold, ()
+        if is_empty:  # Descriptors have the rest, which may come to nothing yet.
+            self._untold = tuple((max(start, begins), end) for start, end in untold if end > begins)
+        for start_offset, gone_end_offset in untold:
+            end_offset = self._not_in_a_tier(facts, min(gone_end_offset, begins))
+            if end_offset > start_offset:
+                self._emit(facts, start_offset, end_offset)
+
+    def _emit(self, facts: PartitionFacts, start_offset: int, end_offset: int) -> None:
+        """No commit can say so: the archive begins above."""
+        reason = f"{LossReason.NOT_ON_DISK}; nothing was archived before, so that the archive begins above"
+        partition, told = facts.topic_partition, facts.cluster_start_offset
+        self._tools.emit(OffsetsLost(partition, start_offset, end_offset, reason, told, is_recorded=False))
+
+    def _not_in_a_tier(self, facts: PartitionFacts, end_offset: int) -> int:
+        """What local retention took above its log start, a broker that tiers the topic still has."""
+        told = facts.cluster_start_offset
+        is_tiered = self._tools.facts.policy(facts.topic_partition.topic).remote_storage_enable
+        return end_offset if told is None or not is_tiered else min(end_offset, told)
+
+    def _begin(self, files: PartitionFiles) -> None:
+        """Another log; or the same one in another directory, under a name that it has got since, or in a new process."""
+        self._partition, before = files.topic_partition, self._name
+        known = self._tools.memory.gone(files.topic_partition)
+        if self._term is None and known is not None:
+            before, self._untold = known[0], _spans_in(known[1])
+            self._kept = self._untold
+        self._set_aside()
+        self._name = ""
+        if self._untold:
+            self._name = _name_of(files)
+            self._untold = self._untold if _are_one(before, self._name) else ()
+
+    def _set_aside(self) -> None:
+        start_offset, end_offset = self._start_offset, self._gone_end_offset
+        if start_offset is not None and end_offset is not None and end_offset > start_offset:
+            self._untold = _joined((*self._untold, (start_offset, end_offset)))
+        self._start_offset = self._gone_end_offset = self._retained_end_offset = None
+        self._is_doubted = False
+
+    def _keep(self) -> None:
+        """Have what is not told outlive the process."""
+        spans = self._untold
+        if self._start_offset is not None and self._gone_end_offset is not None:
+            spans = _joined((*spans, (self._start_offset, self._gone_end_offset)))
+        if spans != self._kept and self._partition is not None:
+            self._tools.memory.note_gone(self._partition, self._name, json.dumps(spans) if spans else "")
+            self._kept = spans
+
+
+def _name_of(files: PartitionFiles) -> str:
+    """What a log is known by in another process. Devices are not in it: a restart may number them anew."""
+    inode = files.directory_id[1]
+    return json.dumps([files.topic_id, str(files.directory), inode, birth_ns(files.directory, inode)])
+
+
+def _are_one(name: str, other: str) -> bool:
+    """Whether both are names of one log: by its topic id, or by its directory where one of them has none."""
+    try:
+        (topic_id, *directory), (other_id, *other_directory) = json.loads(name), json.loads(other)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return bool(directory == other_directory) if None in (topic_id, other_id) else bool(topic_id == other_id)
+
+
+def _spans_in(text: str) -> tuple[_Span, ...]:
+    """None where it is of another release."""
+    try:
+        return tuple((int(start), int(end)) for start, end in json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        return ()
+
+
+def _joined(spans: Iterable[_Span]) -> tuple[_Span, ...]:
+    """Spans that meet as one."""
+    joined: list[_Span] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+def _lies_inside(files: PartitionFiles, offset: int) -> bool:
+    """Whether an offset lies inside one of the listed segments; their beginnings do not."""
+    row = bisect_right(files.segments, offset, key=lambda segment: segment.end_offset)
+    if row < len(files.segments):
+        return files.segments[row].base_offset < offset
+    return files.active_base_offset is not None and offset > files.active_base_offset

@@ -1,0 +1,167 @@
+"""When retention deletes an active segment: a log rolls by `segment.ms` only where something is appended, an idle one never."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Final
+
+from sidecar.clock import Clock
+from sidecar.errors import PartitionError
+from sidecar.logformat.batches import scan_file
+from sidecar.logformat.few_headers import NotFew, few_headers
+from sidecar.logformat.lazy_file import LazyFile
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import Wait
+from sidecar.pipeline.partition_status import AT_RISK_MS
+from sidecar.pipeline.pins.held_tail import HOLD_MS, tail_of
+from sidecar.pipeline.pins.retention_race import NS_PER_MS, largest_timestamp_ms
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.ports import BrokerFacts
+from sidecar.topic_policy import TopicPolicy
+
+IDLE_SHARE: Final = 2
+"""A log that was not written to for one part of its retention time, of so many, is idle; before that it may roll any moment."""
+SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class ActiveTail:
+    """The active segment of one partition; remembers what it read of it."""
+
+    def __init__(self, facts: BrokerFacts, clock: Clock, taken: Callable[[int], None] = lambda _bytes: None) -> None:
+        """Args: taken: is told of the bytes of each segment that is read through."""
+        self._facts = facts
+        self._taken = taken
+        self._clock = clock
+        self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int] | None = None
+        self._known_ms: tuple[int, int] | None = None
+        self._end_offset: int | None = None
+        self._due_ms: int | None = None
+
+    def deadline_ms(
+        self, files: PartitionFiles, archived_end_offset: int | None, stable_end_offset: int | None
+    ) -> int | None:
+        """When the broker deletes the active segment, in wall-clock milliseconds; None where it will have rolled, or never.
+
+        By time it rolls and deletes an active segment in one step, if the whole log is older than the limit; by size only where the
+        limit is 0, and what it tiers itself only once it has uploaded it.
+
+        Args:
+            archived_end_offset: of the archive, None if there is none, or none is known.
+            stable_end_offset: exclusive end of what is stable, None if that was never known.
+
+        Source: UnifiedLog.deletableSegments, UnifiedLog.deleteRetentionMsBreachedSegments,
+        UnifiedLog.deleteRetentionSizeBreachedSegments.
+        """
+        active, base_offset = files.active_log, files.active_base_offset
+        policy = self._facts.policy(files.topic_partition.topic)
+        if active is None or base_offset is None or not active.size_bytes or policy.remote_storage_enable:
+            return None
+        # Replicas roll at other offsets: another leader's segments may have had it all.
+        end_offset = math.inf if stable_end_offset is None else stable_end_offset
+        if archived_end_offset is not None and archived_end_offset >= end_offset > base_offset:
+            return None
+        return self._expires_ms(files, active, base_offset, policy)
+
+    def expected(self, plan: PartitionPlan) -> tuple[int, SegmentFiles] | None:
+        """When it goes, and as which segment, if that is soon and all of it is still to be archived; as of the last `told`."""
+        now_ms = self._clock.now_ms()
+        if self._due_ms is None or self._due_ms - now_ms >= HOLD_MS:
+            return None
+        policy = self._facts.policy(plan.files.topic_partition.topic)
+        is_read = self._read is not None and self._read[0] == plan.files.active_log
+        tail = tail_of(plan.files, plan.facts, policy, self._end_offset if is_read else None, now_ms)
+        return None if tail is None else (self._due_ms, tail)
+
+    def _expires_ms(
+        self, files: PartitionFiles, active: FileIdentity, base_offset: int, policy: TopicPolicy
+    ) -> int | None:
+        now_ms, limit_ms = self._clock.now_ms(), policy.local_limit_ms
+        if policy.local_limit_bytes == 0:
+            return now_ms
+        if limit_ms is None or now_ms - self._at_least_ms(active, base_offset, now_ms) <= limit_ms // IDLE_SHARE:
+            return None
+        newest_ms = self._newest_ms(files, active, base_offset)
+        self._known_ms = active.inode, newest_ms
+        return newest_ms + limit_ms if now_ms - newest_ms > limit_ms // IDLE_SHARE else None
+
+    def _at_least_ms(self, active: FileIdentity, base_offset: int, now_ms: int) -> int:
+        """What the newest record's time is not below, for little work: most logs are written to, and are not idle.
+
+        Trap: a replica that was fetched anew, or moved to another log dir, is a young file of old records.
+        """
+        written_ms = active.mtime_ns // NS_PER_MS
+        if active.size_bytes > SCANNED_BYTES_MAX:
+            return written_ms
+        if self._known_ms is None or self._known_ms[0] != active.inode:
+            self._known_ms = active.inode, _first_timestamp_ms(active, base_offset)
+        return min(self._known_ms[1], now_ms)
+
+    def _newest_ms(self, files: PartitionFiles, active: FileIdentity, base_offset: int) -> int:
+        """The largest timestamp of the log: retention takes nothing from above a segment that it has to leave."""
+        if self._read is None or self._read[:2] != (active, files.segments):
+            rolled_ms = max((largest_timestamp_ms(segment) for segment in files.segments), default=-1)
+            largest_ms, self._end_offset = self._read_through(active, base_offset)
+            self._read = active, files.segments, max(rolled_ms, largest_ms)
+        return self._read[2]
+
+    def _read_through(self, active: FileIdentity, base_offset: int) -> tuple[int, int | None]:
+        """The largest timestamp of a small segment, and where its batches end; the last write of a larger one, and None.
+
+        Its index is the broker's: none may be read before the roll.
+        """
+        written_ms = active.mtime_ns // NS_PER_MS
+        if active.size_bytes > SCANNED_BYTES_MAX:
+            return written_ms, None
+        largest_ms, end_offset = -1, base_offset
+        try:
+            self._taken(active.size_bytes)
+            for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
+                largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
+                end_offset = int(columns.last_offset[-1]) + 1
+        except PartitionError:
+            return (
+                written_ms,
+                None,
+            )  # The deadline is a forecast; that a file cannot be read is told where it is archived.
+        return (largest_ms if largest_ms >= 0 else written_ms), end_offset
+
+    def told(
+        self,
+        look: PartitionStatus,
+        files: PartitionFiles,
+        is_held: Callable[[FileIdentity | None], bool] = lambda _: False,
+    ) -> PartitionStatus:
+        """The look with what threatens the active segment now; the same object where that has not changed.
+
+        Args:
+            is_held: whether a file is held open, to be archived when the broker has deleted it.
+        """
+        deadline_ms = None
+        if look.leads:
+            deadline_ms = self.deadline_ms(files, look.archived_end_offset, look.local_end_offset)
+        end_offset, reason = look.at_risk_end_offset, look.reason
+        is_begun = (look.archived_end_offset or 0) > (files.active_base_offset or 0)
+        self._due_ms = None if is_begun else deadline_ms
+        if deadline_ms is not None and is_held(files.active_log):
+            deadline_ms, reason = None, reason or Wait.ACTIVE_SEGMENT_PINNED
+        if deadline_ms is not None and deadline_ms - self._clock.now_ms() < AT_RISK_MS:
+            # The broker may have deleted all that has rolled: what is pending then is only held open.
+            rolled_end_offset = files.active_base_offset if look.pending_segments else None
+            if end_offset == rolled_end_offset:
+                end_offset = look.local_end_offset
+            reason = reason or Wait.ACTIVE_SEGMENT_IDLE
+        if (deadline_ms, end_offset, reason) == (look.active_deadline_ms, look.at_risk_end_offset, look.reason):
+            return look
+        return replace(look, active_deadline_ms=deadline_ms, at_risk_end_offset=end_offset, reason=reason)
+
+
+def _first_timestamp_ms(active: FileIdentity, base_offset: int) -> int:
+    """Of its first batch, without the kernels; -1 where that takes more."""
+    with suppress(NotFew, PartitionError), closing(LazyFile(active.path)) as file:
+        for header in few_headers(file.read_at, 0, file.size_bytes, base_offset):
+            return header.max_timestamp
+    return -1

@@ -1,0 +1,290 @@
+"""What of one partition's log is held open: planned, not archived yet, and perhaps gone from its directory by now."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from sidecar.errors import CoverageHole, PartitionError, SidecarError
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.partition.domain_events import PinReleased
+from sidecar.partition.term import Term
+from sidecar.pipeline.losses.log_start_history import LogStartHistory
+from sidecar.pipeline.losses.loss_tracker import LossTracker
+from sidecar.pipeline.pins.held_beside import HeldBeside
+from sidecar.pipeline.pins.held_tail import with_snapshot
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.pipeline.preparing import LogPosition
+from sidecar.pipeline.tools import Tools
+from sidecar.ports import PartitionFacts
+from sidecar.segment.producer_snapshot import KnownState, state_at_log_start
+
+LOOK_AGAIN_MS: Final = 1_000
+
+
+class HeldLog:
+    """Segments that were stable when they were planned, in one term. In another all of them are let go.
+
+    `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
+    """
+
+    def __init__(self, tools: Tools, starts: LogStartHistory | None = None) -> None:
+        """Args: starts: is told what is seen while the partition rests. Default: nobody wants to know."""
+        self._tools = tools
+        self.starts = LogStartHistory(tools.emit) if starts is None else starts
+        self._held = tools.held
+        self._segments: tuple[SegmentFiles, ...] = ()
+        self._gone: tuple[SegmentFiles, ...] = ()
+        self._term: Term | None = None
+        self._start: KnownState | None = None
+        self._doubts = 0
+        self._leads = False
+        self.beside = HeldBeside(tools.held)
+        self._seen = LossTracker(tools)
+        self.tail: tuple[int, FileIdentity] | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Some are gone, and the leader has not told yet that its log begins above them: it was asked before.
+
+        To be waited for once; what it tells then no more is no retention.
+        """
+        return self._doubts == 1
+
+    @property
+    def logs(self) -> tuple[FileIdentity, ...]:
+        """Files that are held, or are to be; ascending."""
+        return (*(segment.log for segment in self._segments), *self.beside.logs)
+
+    @property
+    def gone(self) -> tuple[SegmentFiles, ...]:
+        """Segments of which nothing but a descriptor of ours is left, as of the last look; ascending."""
+        return tuple(segment for segment in self._gone if self._held.has(segment.log))
+
+    @property
+    def gone_logs(self) -> tuple[FileIdentity, ...]:
+        """Those of them that lay below the log's beginning at the last look: nobody can open them again."""
+        return tuple(segment.log for segment in self._gone)
+
+    def planned(self, plan: PartitionPlan) -> None:
+        """Remember what of a plan is held by now, besides what was planned before."""
+        if plan.segments:
+            self._follow(plan)
+        elif not self._segments:
+            return
+        by_base = {segment.base_offset: segment for segment in (*self._segments, *plan.segments)}
+        self._keep(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
+
+    def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
+        """Have the active segment held, too, from the next `planned` on; see `tail`. None: it does not go soon, or may grow.
+
+        While nobody tells of this leadership, what was expected before still is, until `see` drops it.
+        """
+        if tail is None and (plan.facts.unanswered or plan.facts.reason) and plan.term == self._term:
+            return
+        self.tail = None if tail is None else (tail[0], tail[1].log)
+        if tail is not None:
+            self._follow(plan)
+            self._segments = (*(known for known in self._segments if known.log != tail[1].log), tail[1])
+
+    def holds(self, file: FileIdentity | None) -> bool:
+        """Whether a file is held as one of these segments."""
+        return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
+
+    def _follow(self, plan: PartitionPlan) -> None:
+        if plan.term != self._term:
+            self._keep(())
+            self._term = plan.term
+
+    def see(
+        self,
+        files: PartitionFiles,
+        facts: PartitionFacts,
+        archived_end_offset: int | None,
+        *,
+        is_turn: bool = False,
+    ) -> None:
+        """What a look at the partition tells: let go of all that nobody wants any more.
+
+        Args:
+            archived_end_offset: as far as it is known.
+            is_turn: see `HeldBeside.take`.
+
+        Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
+        from its beginning; what is gone from above it was truncated or compacted.
+        """
+        self._seen.see(files, facts)
+        self._leads = facts.leads or facts.unanswered
+        if (beside := self.beside.take(files, facts, is_turn=is_turn)) is not None:
+            self.planned(beside)
+        if self._term is None:
+            return
+        if facts.term(files) != self._term or not self._leads:
+            self.drop()
+            return
+        wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
+        gone = tuple(with_snapshot(segment, files) for segment in _taken(wanted, files))
+        tail = None if self.tail is None else self.tail[1]
+        self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
+        self._gone = gone
+
+    def look(self, files: PartitionFiles) -> None:
+        """`see` without a plan: the partition rests."""
+        with suppress(PartitionError):  # The next plan tells.
+            facts = self._tools.facts.partition(files)
+            self.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
+            self.see(files, facts, None)
+
+    def see_beside(self, files: PartitionFiles) -> None:
+        """What retention has taken while a turn of the partition lasts. For another thread than the turn's."""
+        self._gone = _taken((*self._segments, *self.beside.segments), files)
+
+    def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
+        """A partition is not planned this time. False if it is not this broker's to archive, for all that can be told.
+
+        Args:
+            files: as they were last listed. is_listed: whether that was just now. Where it cannot be, nothing says that anything
+                in the directory has changed; but who leads may have.
+        """
+        if is_listed:
+            self.look(files)
+            return True
+        facts = None
+        with suppress(PartitionError):  # What tells may lie on the same disk.
+            facts = self._tools.facts.partition(files)
+        if facts is not None and not (facts.leads or facts.unanswered):
+            self._leads = False
+            self.drop()
+        return self._leads
+
+    def plannable(
+        self,
+        files: PartitionFiles,
+        facts: PartitionFacts,
+        archived_end_offset: int | None,
+        archived_start_offset: int | None = None,
+        waiting: SegmentFiles | None = None,
+    ) -> tuple[SegmentFiles, ...]:
+        """Segments that retention has taken from the directory, and that can be archived from their descriptors; ascending.
+
+        Only below the log start that the leader tells; without a connection the files' word counts, as for all else. Call `see`
+        first. Where the archive is empty, tells what of the log is gone and will never be in it.
+
+        Args:
+            archived_end_offset: of the archive that these segments are to continue, None if it has nothing.
+            archived_start_offset: where it begins, None if it has nothing.
+            waiting: the segment that waits for a transaction, if one does.
+        """
+        if waiting is not None:
+            self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
+        held = self.gone
+        found = _below_start(self._start_offset(facts), held, archived_end_offset) if held else ()
+        self._doubts = self._doubts + 1 if len(found) < len(held) else 0
+        if not self.in_doubt:
+            self._remember_start(None if found or archived_end_offset is not None else files)
+            first_offset = found[0].base_offset if found else files.first_offset
+            self._seen.report(facts, archived_start_offset, archived_end_offset, first_offset)
+        return found
+
+    def _start_offset(self, facts: PartitionFacts) -> int | None:
+        """Where the log begins; None where the leader was asked and did not tell."""
+        # Where the broker tiers the topic itself, its local retention does not move the log start.
+        is_tiered = self._tools.facts.policy(facts.topic_partition.topic).remote_storage_enable
+        return facts.cluster_start_offset if facts.transactions_decided and not is_tiered else facts.log_start_offset
+
+    def _remember_start(self, files: PartitionFiles | None) -> None:
+        """Of an empty archive, the producers at the log's beginning: the broker deletes their snapshot with the first segment."""
+        base_offset = None if files is None else files.first_offset
+        if files is None or base_offset is None:
+            return
+        if self._start is None or self._start.start_offset != base_offset:
+            self._start = state_at_log_start(files, base_offset)
+
+    def start_of(self, plan: PartitionPlan) -> LogPosition | None:
+        """Where the preparation of a plan begins whose first segment is gone, and is to be the first of its archive."""
+        start = self._start
+        if start is None or not plan.segments or plan.segments[0] not in self._gone:
+            return None
+        return LogPosition(start, -1) if start.start_offset == plan.segments[0].base_offset else None
+
+    def only_gone(self, plan: PartitionPlan) -> PartitionPlan:
+        """The plan with what is gone alone: nobody else can open it, so that it does not wait to be compacted first."""
+        own = sum(segment in self._gone for segment in plan.segments)
+        later = (*plan.segments[own:], *plan.waiting)
+        return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0) if own else plan
+
+    def archived(self, end_offset: int) -> None:
+        """The archive reaches so far: what lies below is not needed any more."""
+        self._start = None
+        self._keep(segment for segment in self._segments if segment.end_offset > end_offset)
+
+    def failed(self, segment: SegmentFiles, error: SidecarError) -> None:
+        """It could not be prepared. Trying again does not help where its own bytes are at fault; a hole in it is for a person."""
+        if isinstance(error, PartitionError) and not error.retryable and not isinstance(error, CoverageHole):
+            self.give_up(segment, str(error))
+
+    def give_up(self, segment: SegmentFiles, why: str) -> None:
+        """Nothing happens unless it is gone from the directory: else it would keep what lies above from being archived for ever."""
+        if segment not in self._gone:
+            return
+        self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
+        self._keep(other for other in self._segments if other != segment)
+
+    def drop(self) -> None:
+        """Let go of everything."""
+        self._keep(())
+        self.beside.drop()
+        self._term = self._start = None
+
+    def _keep(self, segments: Iterable[SegmentFiles]) -> None:
+        kept = tuple(segments)
+        logs = {segment.log for segment in kept}
+        self._held.let_go(segment.log for segment in self._segments if segment.log not in logs)
+        self._segments = kept
+        self._gone = tuple(segment for segment in self._gone if segment.log in logs)
+
+
+def _taken(segments: Iterable[SegmentFiles], files: PartitionFiles) -> tuple[SegmentFiles, ...]:
+    """Those that lie below the log's beginning in its directory. What is gone from above it was truncated or compacted."""
+    start_offset = files.first_offset or 0
+    return tuple(found for found in segments if found.end_offset <= start_offset and not _stands(found, files))
+
+
+def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file lies in the directory as it was planned."""
+    row = bisect_right(files.segments, segment.base_offset, key=lambda listed: listed.end_offset)
+    return row < len(files.segments) and files.segments[row].log == segment.log
+
+
+def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file is the active one, as it was; also where it went while it was listed: the next listing tells.
+
+    Trap: a rolled segment may be the active one again, after a truncation.
+    """
+    active = files.active_log
+    return active == segment.log or (active is None and files.active_base_offset == segment.base_offset)
+
+
+def _below_start(
+    log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
+) -> tuple[SegmentFiles, ...]:
+    """Those of them below the log start that the leader tells, each above the one before it.
+
+    Args:
+        log_start_offset: None where it is not known.
+        archived_end_offset: what they are to continue, None where nothing is archived.
+    """
+    end_offset = -1 if archived_end_offset is None else archived_end_offset
+    found: list[SegmentFiles] = []
+    for segment in gone:
+        if (
+            log_start_offset is not None
+            and end_offset <= segment.base_offset
+            and segment.end_offset <= log_start_offset
+        ):
+            found.append(segment)
+            end_offset = segment.end_offset
+    return tuple(found)

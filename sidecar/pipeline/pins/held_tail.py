@@ -1,0 +1,59 @@
+"""The active segment of an idle log as the segment that it will be: retention rolls and deletes it in one step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.pipeline.partition_status import AT_RISK_MS
+from sidecar.pipeline.pins.retention_race import NS_PER_MS
+from sidecar.ports import PartitionFacts
+from sidecar.topic_policy import TopicPolicy
+
+HOLD_MS: Final = 2 * AT_RISK_MS
+"""So long before its deletion it is held open: before anybody is told that it is at risk."""
+STILL_MS: Final = 5_000
+"""What was written to so lately may have grown after the leader was asked where the log ends."""
+
+
+def tail_of(
+    files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy, end_offset: int | None, now_ms: int
+) -> SegmentFiles | None:
+    """The active segment, rolled where the leader says that the log ends; None where it does not say, or it may grow.
+
+    It has no indexes: the broker's have their full size until the roll, and what retention took is rebuilt in any case.
+
+    Args:
+        end_offset: where its batches end, None where nobody has looked.
+
+    A file as long as a segment may be was allocated so (`preallocate`): the roll cuts it, and it is another one then.
+    Source: FileRecords.open, LogSegment.onBecomeInactiveSegment.
+    """
+    active, base_offset = files.active_log, files.active_base_offset
+    if active is None or base_offset is None or now_ms - active.mtime_ns // NS_PER_MS < STILL_MS:
+        return None
+    is_told = facts.leads and not facts.reason and facts.transactions_decided and not facts.transaction_open
+    stable_end_offset = facts.stable_end_offset
+    if not is_told or stable_end_offset <= base_offset or end_offset not in {None, stable_end_offset}:
+        return None
+    if policy.segment_bytes is not None and active.size_bytes >= policy.segment_bytes:
+        return None
+    place = files.topic_partition, files.log_dir, base_offset, stable_end_offset
+    return SegmentFiles(*place, active, None, None, None, None)
+
+
+def with_snapshot(segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
+    """With the snapshot that its roll has left, where it was listed as active before that.
+
+    Source: ProducerStateManager.takeSnapshot in UnifiedLog.roll; the new active segment keeps it.
+    """
+    if segment.snapshot is not None or segment.end_offset not in files.snapshot_offsets:
+        return segment
+    name = file_name(segment.end_offset, Suffix.SNAPSHOT)
+    try:
+        status = (files.directory / name).lstat()
+    except OSError:
+        return segment  # It has gone since; the state is replayed then.
+    return replace(segment, snapshot=FileIdentity.of(files.directory, name, status))

@@ -1,0 +1,1 @@
+"""Archived segments on their way into a log dir: fetched, checked, cut and changed in place."""

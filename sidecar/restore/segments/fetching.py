@@ -1,0 +1,228 @@
+"""One segment from the archive into the staging directory: streamed, checked, cut where it must be, and only then named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from threading import Event
+
+from crc32c import crc32c
+
+from sidecar.archive.bundle import EMPTY_SNAPSHOT, log_size_bytes
+from sidecar.archive.keys import below
+from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarError
+from sidecar.logformat.batches import SegmentScanner
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.positional import PositionalFile
+from sidecar.logformat.regular_file import read_regular
+from sidecar.logformat.transaction_index import read_transaction_index
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.ports import MIB, ObjectStore
+from sidecar.restore.decisions import Decisions
+from sidecar.restore.gaps.producers_at_end import ProducersAtEnd
+from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.restore.segments.cutting import Cut, indexes_of, keep_only
+from sidecar.restore.segments.flattening import flatten_epochs
+from sidecar.restore.segments.segment_check import BatchCheck, fetch_parts
+from sidecar.restore.staging import NewFile, StagedPartition
+
+CHUNK_BYTES = 4 * MIB
+
+
+class RestoreStopped(SidecarError):
+    """The command was interrupted; what is complete stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredSegment:
+    """The range that a restored file stands for. `has_gaps`: offsets are missing.
+
+    `batches_end_offset`: behind its last batch, 0 where it has none.
+    """
+
+    base_offset: int
+    end_offset: int
+    batches_end_offset: int
+    has_gaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRestore:
+    """What the segments of one partition share. `beat` is called with the bytes of each chunk fetched."""
+
+    store: ObjectStore
+    plan: PartitionPlan
+    decisions: Decisions
+    staged: StagedPartition
+    stop: Event
+    beat: Callable[[int], None] = lambda size_bytes: None
+
+    @property
+    def flattens(self) -> bool:
+        """Whether epochs become 0."""
+        return self.decisions.leader_epochs is LeaderEpochMode.FLATTEN
+
+    @property
+    def drops_producers(self) -> bool:
+        """Whether snapshots become empty."""
+        return self.decisions.producer_state is ProducerStateMode.DROP
+
+    def begin(self) -> None:
+        """Make the staging directory, or go on in it. Raises StagingFull, PartitionError."""
+        mode = f"{self.decisions.leader_epochs} {self.decisions.producer_state}"
+        identities = {str(plan.segment.base_offset): f"{plan.identity} {mode}" for plan in self.plan.segments}
+        present = self.staged.sizes() if self.staged.directory.exists() else {}
+        files = {str(plan.segment.base_offset): self._files(plan, present) for plan in self.plan.segments}
+        self.staged.begin(identities, files, self.decisions.topic_id)
+
+    def _files(self, plan: SegmentPlan, present: Mapping[str, int]) -> frozenset[str]:
+        if not plan.is_cut:
+            return frozenset({plan.note_name, *plan.expected_sizes()})
+        if plan.note_name not in present:
+            return frozenset()
+        restored = _read_note(self.staged, plan)
+        if restored is None:
+            return frozenset()
+        names = {file_name(restored.base_offset, suffix) for suffix in (Suffix.LOG, *INDEX_SUFFIXES.values())}
+        names |= {plan.note_name, plan.producers_name}
+        return frozenset({*names, file_name(restored.end_offset, Suffix.SNAPSHOT)})
+
+    def earlier(self, plan: SegmentPlan, present: Mapping[str, int]) -> RestoredSegment | None:
+        """The segment as an earlier run left it, None if it is to be fetched. `present`: sizes by name."""
+        if plan.is_cut:
+            needed = {plan.note_name, plan.producers_name} if plan.is_cut_at_end else {plan.note_name}
+            found = _read_note(self.staged, plan) if needed <= present.keys() else None
+            return found if found and file_name(found.base_offset, Suffix.LOG) in present else None
+        for name, size_bytes in plan.expected_sizes().items():
+            if name not in present or size_bytes not in {None, present[name]}:
+                return None
+        if plan.note_name in present:
+            return _read_note(self.staged, plan)
+        base_offset, end_offset = plan.segment.base_offset, plan.segment.end_offset
+        return RestoredSegment(base_offset, end_offset, end_offset)
+
+
+def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
+    """Fetch one segment. Its `.log` gets its name last.
+
+    Raises CorruptFile where the archive is damaged, StoreError, StagingFull, PartitionError, RestoreStopped.
+    """
+    segment, staged = plan.segment, work.staged
+    parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
+    work.beat(sum(map(len, parts.values())))
+    with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log:
+        cut, producers, has_gaps = _fetch_log(work, plan, log, parts)
+        restored, indexes = _cut_to(plan, cut, log, parts)
+        restored = replace(restored, has_gaps=has_gaps)
+        for name, content in indexes.items():
+            staged.place(file_name(restored.base_offset, INDEX_SUFFIXES[name]), content)
+        if not plan.is_cut_at_end:
+            snapshot = EMPTY_SNAPSHOT if work.drops_producers else parts[PartName.PRODUCER_SNAPSHOT]
+            staged.place(file_name(restored.end_offset, Suffix.SNAPSHOT), snapshot)
+        else:
+            staged.place(plan.producers_name, producers.table.to_snapshot())
+        if plan.is_cut or has_gaps:
+            note = [restored.base_offset, restored.end_offset, restored.batches_end_offset, has_gaps]
+            staged.place(plan.note_name, json.dumps(note).encode())
+        log.path = staged.directory / file_name(restored.base_offset, Suffix.LOG)
+    return restored
+
+
+def _fetch_log(
+    work: PartitionRestore, plan: SegmentPlan, log: NewFile, parts: Mapping[PartName, bytes]
+) -> tuple[Cut, ProducersAtEnd, bool]:
+    """The `.log` object into the file, every byte and every batch checked; the epochs made flat where that is asked for.
+
+    Returns where it is to be cut, the producers at that end, and whether offsets are missing in it.
+    """
+    segment = plan.segment
+    key = below(work.plan.state.lineage.root, segment.log_key)
+    _stream(work, segment, key, log)
+    check, cut = BatchCheck(segment, key), Cut(plan)
+    producers = ProducersAtEnd(work.store, work.plan, plan, key, parts)
+    scanner = SegmentScanner(
+        PositionalFile(log.descriptor),
+        log_size_bytes(segment),
+        base_offset=segment.base_offset,
+        file=key,
+    )
+    for columns in scanner:
+        check.add(columns)
+        producers.add(columns[: cut.add(columns)])
+        if work.flattens:
+            flatten_epochs(log.descriptor, log.path, columns)
+    check.finish(scanner)
+    return cut, producers, check.has_gaps
+
+
+def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, log: NewFile) -> None:
+    position = crc = 0
+    size_bytes = log_size_bytes(segment)
+    committed = next(part.crc32c for part in segment.parts if part.name is PartName.LOG)
+    try:
+        for chunk in work.store.stream(key, CHUNK_BYTES):
+            if work.stop.is_set():
+                raise RestoreStopped(f"{key}: stopped at byte {position}")
+            position += len(chunk)
+            if position > size_bytes:
+                raise CorruptFile(f"has more than the {size_bytes} bytes committed", file=key, position=size_bytes)
+            crc = crc32c(chunk, crc)
+            log.write(chunk)
+            work.beat(len(chunk))
+    except ObjectMissing as error:
+        raise CorruptFile("committed, but not in the store", file=key) from error
+    except ObjectDamaged as error:
+        raise CorruptFile(str(error).removeprefix(f"{key}: "), file=key) from error
+    if position < size_bytes:
+        raise CorruptFile(f"ends there, committed were {size_bytes} bytes", file=key, position=position)
+    if crc != committed:
+        problem = _first_problem(log, segment, key)
+        raise CorruptFile(
+            f"has CRC-32C {crc:08x}, committed was {committed:08x}: {problem.what}", file=key, position=problem.position
+        )
+
+
+def _first_problem(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> CorruptFile:
+    """Where damage shows; a field outside of all batches' checksums shows nowhere."""
+    scanner = SegmentScanner(
+        PositionalFile(log.descriptor),
+        log_size_bytes(segment),
+        base_offset=segment.base_offset,
+        file=key,
+    )
+    for _ in scanner:
+        continue
+    return scanner.problem or CorruptFile(
+        "the batches' own checksums are right: a leader epoch or an offset was changed"
+    )
+
+
+def _cut_to(
+    plan: SegmentPlan, cut: Cut, log: NewFile, parts: Mapping[PartName, bytes]
+) -> tuple[RestoredSegment, dict[PartName, bytes]]:
+    """The file as it is to be, and its indexes."""
+    indexes = {name: parts[name] for name in INDEX_SUFFIXES if name in parts}
+    if not plan.is_cut:
+        return RestoredSegment(plan.segment.base_offset, plan.segment.end_offset, cut.batches_end_offset), indexes
+    base, end = cut.base_offset, cut.end_offset
+    keep_only(log.descriptor, log.path, cut.start_position, cut.end_position)
+    built = indexes_of(log.descriptor, cut.end_position - cut.start_position, base, str(log.path))
+    indexes[PartName.OFFSET_INDEX], indexes[PartName.TIME_INDEX] = built.offset_index, built.time_index
+    if PartName.TRANSACTION_INDEX in indexes:
+        found = read_transaction_index(indexes[PartName.TRANSACTION_INDEX])
+        kept = found[(found.last_offset >= base) & (found.last_offset < end)]
+        indexes[PartName.TRANSACTION_INDEX] = kept.to_bytes()
+    return RestoredSegment(base, end, cut.batches_end_offset), indexes
+
+
+def _read_note(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | None:
+    try:
+        base_offset, end_offset, batches_end_offset, has_gaps = json.loads(
+            read_regular(staged.directory / plan.note_name)
+        )
+        base, end, batches_end = int(base_offset), int(end_offset), int(batches_end_offset)
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        return None  # It is fetched again.
+    return RestoredSegment(base, end, batches_end, has_gaps=bool(has_gaps))

@@ -1,0 +1,193 @@
+"""Builds the pipeline's tools from settings: the only place where components meet configuration."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+
+from sidecar.clock import Clock, SystemClock
+from sidecar.config import Settings
+from sidecar.discovery.listing_cache import ListingCache
+from sidecar.discovery.scan import ScanResult, scan_log_dirs
+from sidecar.discovery.topic_filter import NEVER, TopicFilter
+from sidecar.errors import SettingsError
+from sidecar.host import process_store
+from sidecar.host.archive_cache import ArchiveCache
+from sidecar.host.journal import Journal
+from sidecar.host.pinned_files import PinnedFiles
+from sidecar.host.warm_up import warming_up
+from sidecar.logformat.names import is_internal_topic
+from sidecar.metrics import MeteredStore, Metrics
+from sidecar.partition.domain_events import Emit
+from sidecar.pipeline.plan import Settling
+from sidecar.pipeline.tools import Policy, Tools
+from sidecar.reporting import fan_out
+from sidecar.reporting.log_sink import log_event
+from sidecar.reporting.metrics_sink import MetricsSink
+from sidecar.rewriting.workplace import work_directory
+from sidecar.runner.configured_facts import open_facts
+from sidecar.segment.reading import ReadSegment, read_segment
+from sidecar.storage import open_store, probe_store
+from sidecar.storage.answers import StoreAnswers
+from sidecar.storage.bandwidth import IoBudget
+
+TOPICS_SHOWN_MAX = 20
+PATIENCE_S = 30.0
+"""A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
+ROUND_S = 120.0
+"""What rolls while a round lasts is planned by the next one: retention may be faster than a backlog is archived."""
+
+
+def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
+    """Raises SettingsError if there are topics, but `topics.include` and `exclude` leave none of them.
+
+    Args:
+        internal: whether topics whose name begins with `__` count; default as `topics.internal` says.
+    """
+    chosen = TopicFilter(settings.topics.include, settings.topics.exclude)
+    internal_topics = settings.topics.internal if internal is None else internal
+    present = sorted(set(topics) - NEVER)
+    if not present or any(chosen.accepts(topic, internal_topics=internal_topics) for topic in present):
+        return
+    more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
+    is_hidden = not internal_topics and any(is_internal_topic(topic) for topic in present)
+    hint = " (those that begin with __ only with topics.internal: true)" if is_hidden else ""
+    raise SettingsError(f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}")
+
+
+def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
+    """A function that lists the log directories anew. With a clock: only where something has changed since its last call."""
+    topics = TopicFilter(settings.topics.include, settings.topics.exclude)
+    cache = None if clock is None else ListingCache(clock)
+    return partial(
+        scan_log_dirs,
+        settings.broker.log_dirs,
+        topics,
+        internal_topics=settings.topics.internal,
+        cache=cache,
+        require_formatted=True,
+    )
+
+
+def policy_of(settings: Settings, *, repeats: bool) -> Policy:
+    """The numbers that shape the work. `repeats`: rounds follow one another, so that one need not hold everything."""
+    policy = Policy(
+        workers=settings.run.workers,
+        uploads_ahead=settings.run.uploads_ahead,
+        settling=Settling(settings.broker.settle_ms, settings.broker.snapshot_grace_ms),
+        producer_id_expiration_ms=settings.broker.producer_id_expiration_ms,
+        expiration_is_given="producer_id_expiration_ms" in settings.broker.model_fields_set,
+        index_interval_bytes=settings.topics.index_interval_bytes,
+        record_lost=settings.run.record_lost,
+        spares_cache=settings.run.spare_page_cache,
+        readers_per_disk=settings.run.readers_per_disk,
+        pause_above_percent=settings.run.pause_above_io_pressure_percent,
+    )
+    if not repeats:
+        return policy
+    run = settings.run
+    return replace(
+        policy, max_queue=run.max_queue, round_s=ROUND_S, look_s=run.scan_interval_s, retry_wait_s=run.retry_wait_s
+    )
+
+
+def journal_directory(settings: Settings) -> Path:
+    """Where the journal of this archive lies: one state directory may serve several archives, one after the other."""
+    return settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
+
+
+class ChangingSettings:
+    """Settings that components hold and that a reload replaces in place: overrides of topic policies, and the I/O limits."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.policies = list(settings.topics.policies)
+        self.budget = IoBudget.of(settings.store, clock)
+
+    def adopt(self, settings: Settings) -> None:
+        """These hold from now on."""
+        self.policies[:] = settings.topics.policies
+        self.budget.adopt(settings.store)
+
+
+@contextmanager
+def open_tools(
+    settings: Settings,
+    *,
+    read_only: bool = False,
+    repeats: bool = False,
+    clock: Clock | None = None,
+    metrics: Metrics | None = None,
+    sinks: Sequence[Emit] = (),
+    stop: Event | None = None,
+    beat: Callable[[], None] = lambda: None,
+    changing: ChangingSettings | None = None,
+    answers: StoreAnswers | None = None,
+    reader: ReadSegment = read_segment,
+) -> Iterator[Tools]:
+    """Everything the pipeline works with; the store has shown that it can do what the archive needs.
+
+    Args:
+        repeats: see `policy_of`.
+        sinks: take what happens to partitions, besides the log, the metrics and the archive memory.
+        stop, beat: see `Tools`.
+        changing: what of the settings is replaced later. Default: nothing is.
+        answers: is told whether the store answers.
+        reader: see `Tools.read_segment`.
+        read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
+
+    Raises SettingsError, LogDirsUnformatted, StoreError.
+    """
+    clock = clock or SystemClock()
+    changing = changing or ChangingSettings(settings, clock)
+    answers = answers or StoreAnswers(clock)
+    with ExitStack() as resources:
+        facts = resources.enter_context(open_facts(settings, clock, changing.policies))
+        metrics = metrics or Metrics(clock)
+        metrics.store.watch("upload", changing.budget.uploads)
+        metrics.store.watch("read", changing.budget.reads)
+        store = MeteredStore(open_store(settings.store, clock, changing.budget, answers), metrics.store)
+        resources.callback(store.close)
+        resources.enter_context(process_store.lent(settings.store, store, changing.budget))
+        if read_only:
+            directory = resources.enter_context(work_directory("dry-run")) / "journal"
+        else:
+            directory = journal_directory(settings)
+            # `run` may have nothing to do for hours: there the first segment loads them.
+            with nullcontext() if repeats else warming_up():
+                # `run` reports what it waits for, and tries again itself.
+                patience_s = 0.0 if repeats else PATIENCE_S
+                probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
+        journal = Journal(directory)
+        resources.callback(journal.close)
+        memory = ArchiveCache(None if read_only else directory)
+        emit = fan_out(MetricsSink(metrics).handle, memory.noting_losses(clock), *sinks, log_event)
+        held = PinnedFiles(emit=emit)
+        resources.callback(held.release)
+        metrics.broker.watch_held(held.unlinked_bytes)
+        resources.callback(memory.close)
+        if (lost_ms := memory.last_loss_ms()) is not None:
+            metrics.broker.last_loss(lost_ms)
+        yield Tools(
+            store=store,
+            facts=facts,
+            clock=clock,
+            metrics=metrics,
+            journal=journal,
+            policy=policy_of(settings, repeats=repeats),
+            instance=f"{socket.gethostname()}/{os.getpid()}",
+            emit=emit,
+            stop=stop or Event(),
+            beat=beat,
+            is_store_silent=answers.is_silent,
+            held=held,
+            memory=memory,
+            budget=changing.budget,
+            read_segment=reader,
+        )

@@ -1,0 +1,288 @@
+"""`backfill`: archives everything that may be archived now, once, and reports."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.compactor.raw_uploads import EFFECT
+from sidecar.compactor.topic_rule import TopicRules
+from sidecar.config import CompactionPolicy, CompactionWhen, Settings
+from sidecar.discovery.scan import ScanProblem, topics_of
+from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
+from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
+from sidecar.partition.wait_reason import Wait, render
+from sidecar.pipeline.compaction.before_upload import rule_unknown
+from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.pipeline.plan import PartitionPlan
+from sidecar.ports import BrokerFacts
+from sidecar.reporting.advice import advised
+from sidecar.reporting.progress import ProgressCounter, Watcher
+from sidecar.runner.assembly import open_tools, require_topic, scanner
+from sidecar.runner.round_report import RoundReport
+from sidecar.runner.rounds import Rounds
+from sidecar.runner.topic_choice import nothing_chosen
+from sidecar.segment.reading import ReadSegment, read_segment
+from sidecar.topic_policy import OnUnkeyed
+
+_log = structlog.get_logger(__name__)
+
+ANSWER_WAIT_S: Final = 60.0
+ANSWER_POLL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition in the report. `snapshots_missing`: planned segments at whose end the broker left no snapshot."""
+
+    topic: str
+    partition: int
+    segments_planned: int
+    segments_uploaded: int
+    segments_waiting: int
+    snapshots_missing: int
+    bytes_uploaded: int
+    end_offset: int | None
+    snapshots_broker: int
+    snapshots_rebuilt: int
+    snapshot_conformance: dict[str, int]
+    stopped_because: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReport:
+    """All partitions ascending, what could not be listed, and the exit code.
+
+    `without_compaction`: topics with `before_upload` of which segments are planned; a back-fill archives these as they are.
+    """
+
+    rows: tuple[PartitionRow, ...]
+    problems: tuple[str, ...]
+    exit_code: int
+    dry_run: bool
+    planned: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    without_compaction: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """One object, for `--json`."""
+        rows = [
+            {name: getattr(row, name) for name in PartitionRow.__dataclass_fields__}  # plain values only
+            for row in self.rows
+        ]
+        found: dict[str, Any] = {"kind": "backfill", "version": 1, "dry_run": self.dry_run, "partitions": rows}
+        if self.dry_run:
+            found["planned"] = self.planned
+        found["without_compaction"] = list(self.without_compaction)
+        return {**found, "problems": list(self.problems), "exit_code": self.exit_code}
+
+
+def backfill(
+    settings: Settings,
+    *,
+    dry_run: bool,
+    progress: Watcher | None = None,
+    reader: ReadSegment = read_segment,
+    config_file: Path | None = None,
+) -> BackfillReport:
+    """Archive all rolled segments of the chosen topics that are stable, in one pass.
+
+    Args:
+        reader: reads the segments.
+        config_file: where the settings are from, for commands that are recommended.
+
+    Raises:
+        SettingsError: nothing can be done with these settings.
+        BrokerUnavailable: the broker is to be asked who leads, and does not answer.
+        PartitionError: segments wait, but nothing says that this broker's copy is the one to archive.
+        StoreError: the store cannot be reached, or cannot do what the archive needs.
+    """
+    if not settings.broker.log_dirs:
+        raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+    if not settings.broker.connection.is_configured:
+        require_topic(topics_of(settings.broker.log_dirs), settings)
+    _require_leadership(settings)
+    with open_tools(settings, read_only=dry_run, reader=reader) as tools:
+        rounds = Rounds(tools, scanner(settings))
+        work, report = plan_answered(rounds, tools.clock)
+        _require_choice(settings, tools.facts, report.found_nothing and not work)
+        totals = [segment for _, plan in work for segment in plan.segments]
+        planned = {
+            str(plan.files.topic_partition): [
+                {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.size_bytes}
+                for s in plan.segments
+            ]
+            for _, plan in work
+            if plan.segments
+        }
+        without_compaction = _without_compaction(settings, tools.facts, work, config_file)
+        if dry_run:
+            for _, plan in work:
+                outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
+                report.outcomes.append(outcome)
+            report.outcomes.sort(key=lambda found: found.files.topic_partition)
+            return _report(report, planned, _without_snapshot(work), without_compaction, dry_run=True)
+        counter = ProgressCounter(progress, len(totals), sum(segment.size_bytes for segment in totals))
+        missing = _without_snapshot(work)
+
+        def committed(topic_partition: TopicPartition, segment: ArchivedSegment) -> None:
+            log_bytes = sum(part.size_bytes for part in segment.parts if part.name == "log")
+            counter.done(log_bytes, f"{topic_partition} {segment.base_offset}")
+
+        done = rounds.work(work, report, committed)
+        return _report(done, planned, missing, without_compaction, dry_run=False)
+
+
+def plan_answered(rounds: Rounds, clock: Clock) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
+    """A plan for which the broker has answered all that it was asked: one that has just started does not at once.
+
+    A partition for which it still does not has an error instead. Raises BrokerUnavailable where it does not answer at all.
+    """
+    deadline_s = clock.monotonic_s() + ANSWER_WAIT_S
+    while True:
+        work, report = rounds.plan()
+        if report.broker_away:
+            raise BrokerUnavailable(f"nothing is archived: {render(report.broker_away)}")
+        if not any(_is_unanswered(plan) for _, plan in work) or clock.monotonic_s() >= deadline_s:
+            break
+        clock.sleep_s(ANSWER_POLL_S)
+    return [(archiver, _with_error(plan) if _is_unanswered(plan) else plan) for archiver, plan in work], report
+
+
+def _is_unanswered(plan: PartitionPlan) -> bool:
+    return plan.facts.unanswered and bool(plan.waiting)
+
+
+def _with_error(plan: PartitionPlan) -> PartitionPlan:
+    what = f"{plan.files.topic_partition}: {render(plan.reason)}; run again when the broker is up"
+    return replace(plan, error=PartitionError(what), reason=None)
+
+
+def _require_choice(settings: Settings, facts: BrokerFacts, found_nothing: bool) -> None:
+    """A broker need not hold a chosen topic, but the cluster must have one. Raises SettingsError."""
+    found = nothing_chosen(settings, facts) if found_nothing else None
+    if found is not None and found.is_slip:
+        raise SettingsError(found.reason)
+    if found is not None:
+        _log.warning("no_topic_is_chosen", reason=found.reason)
+
+
+def _require_leadership(settings: Settings) -> None:
+    """Said once and before the store is asked for anything, instead of by every partition."""
+    if settings.broker.assume_leader or settings.broker.connection.is_configured:
+        return
+    waiting = sum(len(files.segments) for files in scanner(settings)().partitions)
+    if waiting:
+        raise PartitionError(
+            f"nothing is archived, though {waiting} rolled segments wait: {render(Wait.LEADERSHIP_NOT_ON_DISK)}"
+        )
+
+
+def _without_snapshot(work: list[tuple[PartitionArchiver, PartitionPlan]]) -> Counter[TopicPartition]:
+    return Counter(plan.files.topic_partition for _, plan in work for one in plan.segments if one.snapshot is None)
+
+
+def _without_compaction(
+    settings: Settings,
+    facts: BrokerFacts,
+    work: list[tuple[PartitionArchiver, PartitionPlan]],
+    config_file: Path | None,
+) -> tuple[str, ...]:
+    """Topics that `run` compacts before the upload. One pass has no time to wait for groups."""
+    rules = TopicRules(settings.compaction, facts.policy)
+    planned = {plan.files.topic_partition.topic for _, plan in work if plan.segments}
+    found: list[str] = []
+    for topic in sorted(planned):
+        policy = rules.policy_of(topic)
+        unknown = rule_unknown(settings.compaction, topic, facts.policy(topic)) if policy is None else ""
+        if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
+            continue
+        found.append(topic)
+        reason = "a back-fill does not wait for groups" + (
+            f"; the topic's rule is not known: {unknown}" if unknown else ""
+        )
+        remedy = _compact_command(settings.store.url, topic, policy, config_file)
+        _log.warning("before_upload_not_applied", topic=topic, reason=reason, effect=EFFECT, remedy=remedy)
+    return tuple(found)
+
+
+def _compact_command(url: str, topic: str, policy: CompactionPolicy | None, config_file: Path | None) -> str:
+    """A command that compacts a topic in the archive by this policy, with the settings file or without it.
+
+    `policy`: None if it is not known. Then only the settings can say what holds, from whatever file.
+    """
+    words = ["tiered-sidecar", "compact", "--archive", url, "--topic", re.escape(topic)]
+    words += ["--config", str(config_file or "FILE")] if config_file or policy is None else []
+    if policy is not None:
+        words += ["--strategy", str(policy.strategy), *(["--header", policy.header] if policy.header else [])]
+        words += ["--strict"] if policy.strict else []
+        words += ["--on-unkeyed", "refuse"] if policy.on_unkeyed is OnUnkeyed.REFUSE else []
+    return shlex.join(words)
+
+
+def _report(
+    report: RoundReport,
+    planned: dict[str, list[dict[str, int]]],
+    missing: Counter[TopicPartition],
+    without_compaction: tuple[str, ...],
+    *,
+    dry_run: bool,
+) -> BackfillReport:
+    rows = [
+        _row(
+            outcome,
+            len(planned.get(str(outcome.files.topic_partition), [])),
+            missing[outcome.files.topic_partition],
+        )
+        for outcome in report.outcomes
+    ]
+    rows += [_unlisted_row(problem.topic_partition, problem) for problem in report.problems if problem.topic_partition]
+    rows.sort(key=lambda row: (row.topic, row.partition))
+    problems = tuple(advised(problem.error) for problem in report.problems if problem.topic_partition is None)
+    return BackfillReport(tuple(rows), problems, report.exit_code, dry_run, planned, without_compaction)
+
+
+def _row(outcome: PartitionOutcome, planned: int, snapshots_missing: int) -> PartitionRow:
+    origins = Counter(segment.snapshot.origin for segment in outcome.archived)
+    return PartitionRow(
+        topic=outcome.files.topic_partition.topic,
+        partition=outcome.files.topic_partition.partition,
+        segments_planned=planned,
+        segments_uploaded=len(outcome.archived),
+        segments_waiting=outcome.waiting,
+        snapshots_missing=snapshots_missing,
+        bytes_uploaded=sum(segment.size_bytes for segment in outcome.archived),
+        end_offset=outcome.end_offset,
+        snapshots_broker=origins[SnapshotOrigin.BROKER],
+        snapshots_rebuilt=origins[SnapshotOrigin.REBUILT],
+        snapshot_conformance=dict(outcome.conformance),
+        stopped_because=render(outcome.reason) if outcome.error is None else advised(outcome.error),
+        error=type(outcome.error).__name__ if outcome.error else None,
+    )
+
+
+def _unlisted_row(topic_partition: TopicPartition, problem: ScanProblem) -> PartitionRow:
+    """The row of a partition whose directory could not be listed."""
+    return PartitionRow(
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        segments_planned=0,
+        segments_uploaded=0,
+        segments_waiting=0,
+        snapshots_missing=0,
+        bytes_uploaded=0,
+        end_offset=None,
+        snapshots_broker=0,
+        snapshots_rebuilt=0,
+        snapshot_conformance={},
+        stopped_because=advised(problem.error),
+        error=type(problem.error).__name__,
+    )

@@ -1,0 +1,141 @@
+"""The broker's own cleaner, watched from files: a thread that died, or a partition it gave up, is seen by nobody else.
+
+Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition that is due and whose offset does not move stalls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from sidecar.broker.cleaner_checkpoint import CleanerCheckpoint, compaction_candidates, read_cleaner_checkpoint
+from sidecar.clock import Clock
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import PartitionError
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.ports import BrokerFacts
+from sidecar.reporting.cleaner_report import CleanerReport, StalledPartition
+from sidecar.runner.cleaner_backlog import CleanerBacklog, backlog_of
+
+LOOK_EVERY_S_MAX = 60.0
+
+_Standing: TypeAlias = dict[TopicPartition, tuple[int | None, int, Path]]
+"""By partition: the checkpointed offset, since when it has stood there, and the log dir."""
+
+
+class CleanerWatch:
+    """Remembers since when each checkpointed offset has stood where it stands.
+
+    Time counts from the first look on, and while the broker answers: nothing in its files tells since when it runs.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Sequence[Path],
+        facts: BrokerFacts,
+        clock: Clock,
+        stalled_after_s: float,
+        *,
+        counts_from_files: bool = False,
+    ) -> None:
+        """Has not looked yet.
+
+        Args:
+            facts: tell the topics' configurations, and last stable offsets of what is led here.
+            counts_from_files: the first look believes that the broker has run since its checkpoint was written. For who
+                looks once.
+        """
+        self._log_dirs = tuple(log_dirs)
+        self._facts = facts
+        self._clock = clock
+        self._stalled_after_ms = stalled_after_s * 1000
+        self._counts_from_files = counts_from_files
+        self._seen: _Standing = {}
+        self._looked_s: float | None = None
+
+    def adopt(self, stalled_after_s: float) -> None:
+        """Another bound; what was seen so far counts on."""
+        self._stalled_after_ms = stalled_after_s * 1000
+
+    def is_due(self) -> bool:
+        """Whether it is time for another look."""
+        every_s = min(LOOK_EVERY_S_MAX, self._stalled_after_ms / 3000)
+        return self._looked_s is None or self._clock.monotonic_s() - self._looked_s >= every_s
+
+    def look(self) -> CleanerReport:
+        """Read checkpoints and listings anew. What cannot be read stands in the report."""
+        self._looked_s = self._clock.monotonic_s()
+        problems: list[str] = []
+        backlogs: list[CleanerBacklog] = []
+        stalled: list[StalledPartition] = []
+        seen: _Standing = {}
+        for log_dir in self._log_dirs:
+            try:
+                checkpoint = read_cleaner_checkpoint(log_dir)
+                candidates = compaction_candidates(log_dir, checkpoint, self._facts.policy)
+            except PartitionError as error:
+                problems.append(str(error))
+                seen |= {name: standing for name, standing in self._seen.items() if standing[2] == log_dir}
+                continue
+            for topic_partition in candidates:
+                try:
+                    files = read_partition_directory(topic_partition, log_dir, log_dir / str(topic_partition))
+                except PartitionError as error:
+                    problems.append(str(error))
+                    continue
+                backlog, standing_ms = self._weigh(files, checkpoint, seen)
+                backlogs.append(backlog)
+                if standing_ms > self._stalled_after_ms:
+                    stalled.append(_stalled(topic_partition, backlog, standing_ms))
+        self._seen = seen
+        return CleanerReport(
+            partitions=len(backlogs),
+            dirty_bytes=sum(backlog.dirty_bytes for backlog in backlogs),
+            max_dirty_ratio=max((backlog.dirty_ratio for backlog in backlogs), default=0.0),
+            beyond_max_lag=sum(backlog.is_beyond_max_lag for backlog in backlogs),
+            stalled=tuple(sorted(stalled, key=lambda found: -found.stalled_s)),
+            problems=tuple(problems),
+        )
+
+    def _weigh(
+        self, files: PartitionFiles, checkpoint: CleanerCheckpoint, seen: _Standing
+    ) -> tuple[CleanerBacklog, float]:
+        """The backlog, and for how many milliseconds it has been due without progress (0 if it is not due)."""
+        now_ms = self._clock.now_ms()
+        topic_partition = files.topic_partition
+        offset = checkpoint.offsets.get(topic_partition)
+        before = self._seen.get(topic_partition)
+        first_seen_ms = now_ms
+        if before is not None:
+            first_seen_ms = before[1] if before[0] == offset else now_ms
+        elif self._counts_from_files and checkpoint.written_ms is not None and offset is not None:
+            first_seen_ms = min(now_ms, checkpoint.written_ms)
+        policy = self._facts.policy(topic_partition.topic)
+        backlog = backlog_of(files, offset, policy, now_ms, self._stable_end_offset(files))
+        if backlog.due_since_ms is None or self._facts.state().away:
+            # What need not be cleaned yet, as above an open transaction, begins to stand when it must; and no cleaner runs in a
+            # broker that is down, or still recovers its logs.
+            seen[topic_partition] = offset, now_ms, files.log_dir
+            return backlog, 0.0
+        seen[topic_partition] = offset, first_seen_ms, files.log_dir
+        return backlog, float(max(0, now_ms - max(backlog.due_since_ms, first_seen_ms)))
+
+    def _stable_end_offset(self, files: PartitionFiles) -> int | None:
+        """As the leader told it last; only for what is led here. An open transaction is not the cleaner's fault."""
+        try:
+            facts = self._facts.partition(files)
+        except PartitionError:
+            return None  # Checkpoints that cannot be read are told where partitions are archived.
+        return facts.stable_end_offset if facts.leads and facts.transactions_decided else None
+
+
+def _stalled(topic_partition: TopicPartition, backlog: CleanerBacklog, standing_ms: float) -> StalledPartition:
+    return StalledPartition(
+        topic_partition.topic,
+        topic_partition.partition,
+        backlog.first_dirty_offset,
+        backlog.dirty_bytes,
+        round(backlog.dirty_ratio, 3),
+        int(standing_ms / 1000),
+    )

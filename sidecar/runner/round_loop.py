@@ -1,0 +1,209 @@
+"""Round after round: opens the tools as soon as the store allows it, and tells Health what it meets."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import ExitStack
+from functools import partial
+from threading import Event
+
+from sidecar.clock import Clock
+from sidecar.compactor.background_worker import BesideUploads
+from sidecar.config import Settings
+from sidecar.discovery.watch import Hint
+from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
+from sidecar.host.clock_watch import ClockWatch
+from sidecar.metrics import Metrics
+from sidecar.partition.wait_reason import Wait, render
+from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
+from sidecar.pipeline.tools import Tools
+from sidecar.reporting.health_reporter import HealthReporter
+from sidecar.rewriting.engines import CompactionEngines, LocalEngines
+from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner
+from sidecar.runner.cleaner_watch import CleanerWatch
+from sidecar.runner.round_report import RoundReport
+from sidecar.runner.rounds import Rounds
+from sidecar.runner.topic_choice import nothing_chosen
+from sidecar.segment.reading import ReadSegment, read_segment
+from sidecar.storage.answers import StoreAnswers
+
+START_WAIT_S_FIRST = 1.0
+START_WAIT_S_MAX = 60.0
+BEAT_S = 1.0
+PAUSE_S_MIN = 0.05
+HINT_PAUSE_S_MIN = 0.1
+HINT_PAUSE_PER_SCAN = 5.0
+"""Of a busy broker's files some roll all the time: events may take up a sixth of the time with scans, not all of it."""
+
+
+class RoundLoop:
+    """The work of `run`, for a thread of its own. It beats at least every `BEAT_S` while it waits."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+        reporter: HealthReporter,
+        stop: Event,
+        wake: Event,
+        engines: CompactionEngines | None = None,
+        reader: ReadSegment = read_segment,
+    ) -> None:
+        """Build the loop.
+
+        Args:
+            reporter: shows to people and probes how the work goes.
+            stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
+            engines: where compactions happen. Default: in this process.
+            reader: reads the segments that are archived.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._reporter, self._health = reporter, reporter.health
+        self._stop = stop
+        self._wake = wake
+        self._engines = engines or LocalEngines()
+        self._reader = reader
+        self._answers = StoreAnswers(clock, reporter.store_silent)
+        self._changing = ChangingSettings(settings, clock)
+        self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
+
+    def adopt(self, settings: Settings) -> Event:
+        """Take changed settings over before the next round, and begin it soon. For any thread; the event tells when it is done.
+
+        What may change under a round holds at once: see `ChangingSettings`. Only settings that are marked as reloadable may
+        differ. Settings that are followed by others before the next round are never taken over.
+        """
+        taken_over = Event()
+        self._changing.adopt(settings)
+        self._handed_in.append((settings, taken_over))
+        self._wake.set()
+        return taken_over
+
+    def run(self) -> None:
+        """Until `stop` is set. Raises SidecarError where trying again is no use."""
+        wait_s = START_WAIT_S_FIRST
+        self._reporter.about(self._settings.store.url, "")
+        if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
+            self._reporter.no_leadership(render(Wait.LEADERSHIP_NOT_ON_DISK))
+        while not self._stop.is_set():
+            taken_over = self._take_over()
+            if taken_over is not None:
+                taken_over.set()
+            try:
+                with open_tools(
+                    self._settings,
+                    repeats=True,
+                    clock=self._clock,
+                    metrics=self._metrics,
+                    sinks=(self._reporter.show,),
+                    stop=self._stop,
+                    beat=self._health.beat,
+                    changing=self._changing,
+                    answers=self._answers,
+                    reader=self._reader,
+                ) as tools:
+                    self._reporter.store_usable()
+                    self._reporter.about(tools.store.url, tools.instance)
+                    self._rounds(tools)
+                return
+            except LogDirsUnformatted as error:
+                self._reporter.log_dirs_unformatted(error, wait_s)
+            except StoreError as error:
+                # The store may come back; a process that ends would only be started again.
+                is_hopeless = isinstance(error, StoreUnsafe) or (not error.retryable and wait_s >= START_WAIT_S_MAX)
+                self._reporter.store_not_usable(error, None if is_hopeless else wait_s)
+                if is_hopeless:
+                    raise
+            self._pause(wait_s)
+            wait_s = min(2 * wait_s, START_WAIT_S_MAX)
+
+    def _rounds(self, tools: Tools) -> None:
+        with ExitStack() as resources:
+            beside = resources.enter_context(ExitStack())
+            clocks = ClockWatch(tools.store, self._clock)
+            clocks.look()
+            compaction = self._compaction(beside, tools, clocks)
+            rounds = Rounds(tools, scanner(self._settings, self._clock), compaction.before_upload)
+            broker = self._settings.broker
+            cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
+            if self._settings.run.watch:
+                resources.enter_context(Hint(self._settings.broker.log_dirs, self._wake))
+            while not self._stop.is_set():
+                self._wake.clear()
+                if self._stop.is_set():
+                    return  # Set before `clear`: nobody would wake us.
+                before = self._settings
+                taken_over = self._take_over()
+                if taken_over is not None:
+                    tools.adopt(policy_of(self._settings, repeats=True))
+                    cleaner.adopt(self._settings.broker.cleaner_stalled_after_s)
+                    if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
+                        beside.close()
+                        compaction = self._compaction(beside, tools, clocks, compaction.thread)
+                    rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
+                    taken_over.set()
+                report = self._round(rounds, tools)
+                if report.is_complete:
+                    compaction.offer(report.led)
+                compaction.require_sound()
+                if cleaner.is_due():
+                    self._reporter.cleaner(cleaner.look())
+                self._pause(
+                    min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
+                    deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
+                )
+
+    def _compaction(
+        self, resources: ExitStack, tools: Tools, clocks: ClockWatch, earlier: BesideUploads | None = None
+    ) -> CompactionInRun:
+        """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole.
+
+        `earlier`: threads of settings before. Uploads do not wait for their end, compaction does.
+        """
+        tell = partial(self._health.publish_section, "compaction")
+        # What was told under earlier settings: nobody may be left to correct it.
+        tell({"told_ms": self._clock.now_ms(), "partitions": []})
+        self._metrics.compaction.restarted()
+        return resources.enter_context(
+            compaction_in_run(
+                self._settings, tools, self._engines, tell, wake=self._wake.set, clocks=clocks, earlier=earlier
+            )
+        )
+
+    def _take_over(self) -> Event | None:
+        """Make the settings that were handed in the ones that hold; what is to be set then, None if there were none."""
+        if not self._handed_in:
+            return None
+        self._settings, taken_over = self._handed_in.pop()
+        return taken_over
+
+    def _pause(self, seconds: float, deaf_s: float = 0.0) -> None:
+        """Wait for that long, or until woken, but not woken within the first `deaf_s` except to stop."""
+        begun_s = self._clock.monotonic_s()
+        while (left_s := begun_s + seconds - self._clock.monotonic_s()) > 0:
+            self._health.beat()
+            if not self._wake.wait(min(left_s, BEAT_S)):
+                continue
+            deaf_left_s = min(left_s, begun_s + deaf_s - self._clock.monotonic_s())
+            if deaf_left_s <= 0 or self._stop.wait(min(deaf_left_s, BEAT_S)):
+                return
+
+    def _round(self, rounds: Rounds, tools: Tools) -> RoundReport:
+        self._health.beat()
+        try:
+            report = rounds.run_once(lambda _partition, _segment: self._health.beat())
+        except SidecarError as error:
+            # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
+            self._reporter.cycle_failed(error, tools.facts.state().refused)
+            return RoundReport(is_complete=False)
+        # Before the end of the first round is told: else a probe would see a process ready that is not.
+        if report.found_nothing:
+            found = nothing_chosen(self._settings, tools.facts)
+            self._reporter.no_topic(found.reason if found else "", is_slip=found is not None and found.is_slip)
+        elif report.is_complete:
+            self._reporter.no_topic("", is_slip=False)
+        self._reporter.cycle_ended(report.conditions)
+        return report

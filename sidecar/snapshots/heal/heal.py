@@ -1,0 +1,182 @@
+"""`snapshots heal`: gives a stopped broker the producer snapshots that its own tiering needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Final
+
+from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
+from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.engine_ports import TaskEngine
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
+from sidecar.host.placing import remove_leftovers
+from sidecar.logformat.names import parse_directory_name
+from sidecar.reporting.progress import Watcher
+from sidecar.snapshots.counting import Counting
+from sidecar.snapshots.disk_partition import DiskPartition
+from sidecar.snapshots.folding import fold
+from sidecar.snapshots.heal.healer import Healer
+from sidecar.snapshots.heal.plan import Healing, HealPlan, plan_healing
+from sidecar.snapshots.heal.report import HealReport
+from sidecar.snapshots.heal.writer import HealWriter
+from sidecar.snapshots.jobs import Forgetting, PartitionJob
+from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots.targets import (
+    NO_TOPIC,
+    disk_partition,
+    holds_segments,
+    misnamed_directories,
+    topics_of,
+    unmatched_patterns,
+)
+
+_BARE: Final = (
+    "no snapshot is there, and a broker that starts would write an empty one and forget all producers; heal makes one at the "
+    "log's end if the log names any"
+)
+
+
+def heal(
+    log_dirs: Sequence[Path],
+    topics: TopicFilter,
+    engine: TaskEngine,
+    forgetting: Forgetting,
+    *,
+    dry_run: bool = False,
+    replace_empty: bool = False,
+    replace_corrupt: bool = False,
+    replay: Replay = Replay.WINDOW,
+    compacted_elsewhere: TopicFilter = NO_TOPIC,
+    watcher: Watcher | None = None,
+) -> HealReport:
+    """Create the missing `<base>.snapshot` files in the log dirs of a stopped broker; nothing else is touched.
+
+    Where no snapshot would stand at all, as none is missing, one is made at the log's end if the log names producers.
+
+    Replay.FULL judges every snapshot that is there; Replay.WINDOW reads what the new ones need, and judges those on its way.
+
+    Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
+    goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to or its
+    log-start-offset-checkpoint cannot be read, SettingsError if it is not there or a partition's directory, or if the patterns
+    choose no partition.
+
+    Args:
+        dry_run: only plan; with `replace_empty` the log is read to judge what is there.
+        replace_empty: also replace empty snapshots that hide producers whom a broker must know now.
+        replace_corrupt: also replace files that are no snapshots.
+        compacted_elsewhere: topics in whose logs offsets may be missing, whatever their directory says.
+    """
+    for path in log_dirs:
+        _refuse_partition_directory(path)
+    with ExitStack() as resources:
+        locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in _distinct(log_dirs)}
+        found = scan_log_dirs(list(locks), topics)
+        badly_named = misnamed_directories(list(locks))
+        # A broker that is new has no partitions, and its init container must end well; a pattern that fits none is a mistake.
+        if topics != TopicFilter() and not found.partitions and not found.problems and not badly_named:
+            raise SettingsError(
+                f"{', '.join(map(str, log_dirs))}: no partition to heal: --topic and --exclude leave none "
+                f"(internal topics are never looked at)"
+            )
+        states = {path: _state_of(path) for path in locks}
+        healings = [
+            _planned(
+                disk_partition(files, compacted_elsewhere),
+                states[files.log_dir],
+                replace_empty=replace_empty,
+                replace_corrupt=replace_corrupt,
+                replayed=replace_empty or not dry_run,
+            )
+            for files in found.partitions
+        ]
+        if not dry_run:
+            for healing in healings:
+                _remove_leftovers(healing)
+        work = [
+            (healing, job)
+            for healing in healings
+            if replace_empty or not dry_run
+            if (job := _job(healing, replay, forgetting)) is not None and job.boundaries
+        ]
+        jobs = [job for _, job in work]
+        with HealWriter(locks) as writer:
+            writing = None if dry_run else writer
+            healers = [resources.enter_context(closing(Healer(healing, forgetting, writing))) for healing, _ in work]
+            counting = Counting(jobs, watcher)
+            for index, event in fold(jobs, engine, counting):
+                healers[index].take(event)
+            writer.finish()
+            for healing, job in work:
+                healing.read_bytes = counting.read_bytes(job)
+    problems = (*(str(problem.error) for problem in found.problems), *badly_named)
+    warnings = unmatched_patterns(topics, compacted_elsewhere, topics_of(found.partitions, found.problems))
+    return HealReport(tuple(healings), problems, dry_run, replay, warnings)
+
+
+def _refuse_partition_directory(path: Path) -> None:
+    try:
+        if not path.is_dir():
+            raise SettingsError(f"{path}: no such directory; take it from the broker's log.dirs")
+        inside = holds_segments(path)
+    except OSError:
+        return  # Taking its lock tells better what is wrong.
+    if inside:
+        name = parse_directory_name(path.absolute().name)
+        only = (
+            f", with --topic {re.escape(name.topic_partition.topic)} if only that topic is to be healed" if name else ""
+        )
+        raise SettingsError(
+            f"{path}: is a partition's directory; heal takes the log directory around it, {path.absolute().parent}{only}"
+        )
+
+
+def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
+    # The same directory under two names would be locked twice, and closing one lock of a process ends the other.
+    return list({path.resolve(): path for path in reversed(log_dirs)}.values())[::-1]
+
+
+def _state_of(log_dir: Path) -> LogDirState:
+    state = read_log_dir_state(log_dir)
+    if state.log_start.error is not None:
+        # Nobody can tell which snapshots a broker would delete, and which it needs.
+        raise LogDirRefused(
+            f"{state.log_start.error}; nothing was written. A broker that starts takes the first segment of each log for its start "
+            f"where it cannot read this file: put it right, or move it away if that may be"
+        )
+    return state
+
+
+def _planned(
+    log: DiskPartition, state: LogDirState, *, replace_empty: bool, replace_corrupt: bool, replayed: bool
+) -> Healing:
+    try:
+        plan = plan_healing(
+            log,
+            state.log_start.offset(log.topic_partition),
+            replace_empty=replace_empty,
+            replace_corrupt=replace_corrupt,
+            replayed=replayed,
+        )
+    except PartitionError as error:
+        return Healing(HealPlan(log), problem=str(error))
+    return Healing(plan, note=_BARE if plan.bare and not replayed else "")
+
+
+def _remove_leftovers(healing: Healing) -> None:
+    try:
+        remove_leftovers(healing.plan.log.files.directory)
+    except PartitionError as error:
+        healing.problem = str(error)
+
+
+def _job(healing: Healing, replay: Replay, forgetting: Forgetting) -> PartitionJob | None:
+    try:
+        return healing.plan.job(replay, forgetting)
+    except PartitionError as error:
+        healing.problem = str(error)
+        return None
