@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from benchmarks.segments import varint
-from sidecar.logformat.codecs import compress
+from sidecar.logformat.bodies.codecs import compress
 
 TOPIC = "measured"
 KEY_BYTES = 10

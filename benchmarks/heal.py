@@ -25,8 +25,8 @@ from pathlib import Path
 from benchmarks.memory import peak_pss_mb
 from benchmarks.segments import MIB, write_log_dir
 from producer_state.snapshot import write_snapshot
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 
 PARTITIONS, TINY_PARTITIONS, SEGMENTS, RECORDS = 1000, 5, 10, 10
 FIRST_TIMESTAMP_MS = 1_760_000_000_000

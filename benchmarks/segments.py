@@ -14,7 +14,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.rebuild import IndexBuilder
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 
 MIB = 1024 * 1024
 CLUSTER_ID = "bWFkZS1mb3ItdGVzdHMtMQ"

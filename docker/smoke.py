@@ -16,8 +16,8 @@ from pathlib import Path
 
 import boto3
 
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 
 COMMIT_KEY, COMMIT_VALUE = b"\0\0\0\1", b"\0\0\0\0\0\0"
 KEYS = 50

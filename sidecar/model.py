@@ -13,7 +13,7 @@ ObjectKey = NewType("ObjectKey", str)
 
 
 class EngineName(StrEnum):
-    """Where records are processed. AUTO: see `sidecar.cli.engine_choice`."""
+    """Where records are processed. AUTO: see `sidecar.cli.engines.choice`."""
 
     AUTO = "auto"
     LOCAL = "local"

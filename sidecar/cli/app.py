@@ -11,19 +11,19 @@ from sidecar.cli import (
     archiving,
     broker_facts,
     clearing,
-    compacting,
     configuring,
     doctor,
-    inspecting,
     kubernetes,
     pod_settings,
     preparing,
     reporting,
-    restoring,
-    snapshots,
     spark_packages,
 )
+from sidecar.cli.compact import command as compacting
+from sidecar.cli.inspect import command as inspecting
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
+from sidecar.cli.restore import command as restoring
+from sidecar.cli.snapshots import command as snapshots
 from sidecar.cli.usage import OneLineErrors
 
 JSON_VERSION = 1

@@ -56,7 +56,7 @@ def gc(
     from sidecar.pipeline.garbage import abort_uploads, collect_parts, orphaned_until_ms
     from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
-    from sidecar.storage.probe_folder import remove_leftovers
+    from sidecar.storage.probe.folder import remove_leftovers
     from sidecar.storage.store_clock import read_store_clock
     from sidecar.storage.unfinished import list_uploads
 

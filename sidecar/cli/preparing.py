@@ -47,8 +47,8 @@ def _train(options: GlobalOptions, archive: Path) -> None:
     """A compaction in small, by a JVM that writes down which classes it needed."""
     from sidecar.compaction.rules import CompactionRules
     from sidecar.errors import StagingFull
-    from sidecar.logformat.building import build_batch
-    from sidecar.logformat.record import Record
+    from sidecar.logformat.bodies.building import build_batch
+    from sidecar.logformat.bodies.record import Record
     from sidecar.rewriting.directory import compact_directory, named_partition
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.spark.embedded import EmbeddedSpark

@@ -9,8 +9,8 @@ import typer
 
 from sidecar.cli.archive_choice import is_chosen, require_chosen, with_chosen
 from sidecar.cli.archiving import Archive, Excluded, Topics
-from sidecar.cli.engine_choice import Work, WorkKind
-from sidecar.cli.engines import Engine, Master, embedded_spark, spark_flags, takes_spark
+from sidecar.cli.engines.choice import Work, WorkKind
+from sidecar.cli.engines.engines import Engine, Master, embedded_spark, spark_flags, takes_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
 from sidecar.model import EngineName

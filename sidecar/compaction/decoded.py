@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from producer_state.facts import CONTROL, TRANSACTIONAL
 from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
 from sidecar.errors import CorruptFile
+from sidecar.logformat.bodies.records import Record, build_batch, build_empty_batch, build_legacy_wrapper, read_records
 from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.headers import CODEC_MASK, CURRENT_MAGIC, NO_TIMESTAMP, BatchFlag
-from sidecar.logformat.records import Record, build_batch, build_empty_batch, build_legacy_wrapper, read_records
 
 
 @dataclass(frozen=True, slots=True)

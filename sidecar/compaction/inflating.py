@@ -8,9 +8,9 @@ import numpy as np
 import zstandard
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
+from sidecar.logformat.bodies.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
+from sidecar.logformat.bodies.streams import require_whole_zstd_frames
 from sidecar.logformat.headers import MAGIC_POSITION, MESSAGE_HEADER, TIMESTAMPED_MESSAGE_HEADER, Codec
-from sidecar.logformat.streams import require_whole_zstd_frames
 
 _FIRST_BUFFER_BYTES: Final = 1024 * 1024
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from producer_state.facts import Int64Column
 from sidecar.compaction import scan_places as places
-from sidecar.compaction.kernels_table import (
+from sidecar.compaction.kernels.table import (
     BLOB_KEY_BYTES,
     CACHE_LINE_BYTES,
     ENTRY_WORDS,

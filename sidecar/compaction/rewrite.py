@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from producer_state.facts import Int64Column
-from sidecar.compaction import kernels_batches as batches
-from sidecar.compaction import kernels_rewrite as kernels
 from sidecar.compaction import rewrite_places as places
 from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.inflating import Body, Inflater
-from sidecar.compaction.kernels_table import mark
+from sidecar.compaction.kernels import batches
+from sidecar.compaction.kernels import rewrite as kernels
+from sidecar.compaction.kernels.table import mark
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules, LegacyLastBatch

@@ -8,8 +8,8 @@ from typing import Final
 
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use
 from sidecar.errors import RecordRefused, SettingsError
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import LARGEST_POSITION
-from sidecar.logformat.record import Record
 
 DAY_MS: Final = 86_400_000
 VERSION_BYTES: Final = 8

@@ -12,9 +12,9 @@ from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
 from sidecar.logformat.headers import LARGEST_POSITION
+from sidecar.logformat.indexes.rebuild import INDEX_INTERVAL_BYTES
+from sidecar.logformat.indexes.time_index import ENTRY as TIME_ENTRY
 from sidecar.logformat.kernels import walk_batches
-from sidecar.logformat.rebuild import INDEX_INTERVAL_BYTES
-from sidecar.logformat.time_index import ENTRY as TIME_ENTRY
 from sidecar.logformat.walk_stop import Stop
 from sidecar.logformat.window import ReadAt, Window
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from producer_state.facts import Int64Column
 from producer_state.replay import CompletedTransaction
-from sidecar.compaction.kernels_transactions import judge
+from sidecar.compaction.kernels.transactions import judge
 from sidecar.compaction.scan import ABORT, COMMIT, NO_VERDICTS, TransactionEvents
 from sidecar.compaction.transactions import still_marked
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sidecar.config import CompactionPolicy
-from sidecar.logformat.rebuild import BuiltIndexes
+from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.model import SegmentFiles
 
 if TYPE_CHECKING:

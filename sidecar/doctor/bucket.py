@@ -11,7 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 from sidecar.doctor.findings import Outcome, fine, not_checked, problem, warning
 from sidecar.errors import StoreError
 from sidecar.ports import ObjectStore
-from sidecar.storage.s3_bucket_rules import BucketRules
+from sidecar.storage.s3.bucket_rules import BucketRules
 from sidecar.store_settings import AddressingStyle, StoreSettings
 
 _EXIT_CODE = StoreError.exit_code

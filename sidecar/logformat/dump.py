@@ -15,11 +15,11 @@ import crc32c
 from producer_state.facts import NO_MARKER
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.logformat.batches import BatchColumns, SegmentScanner, scan_file
-from sidecar.logformat.codecs import DEFAULT_LIMIT_BYTES
+from sidecar.logformat.bodies.codecs import DEFAULT_LIMIT_BYTES
+from sidecar.logformat.bodies.legacy import read_messages
+from sidecar.logformat.bodies.record import NO_TIMESTAMP_TYPE, Record
+from sidecar.logformat.bodies.records import CONTROL_NAMES, read_records
 from sidecar.logformat.headers import CODEC_MASK, CRC_FROM, CURRENT_MAGIC, BatchFlag, Codec
-from sidecar.logformat.legacy import read_messages
-from sidecar.logformat.record import NO_TIMESTAMP_TYPE, Record
-from sidecar.logformat.records import CONTROL_NAMES, read_records
 
 _PIECE_BYTES = 1024 * 1024
 _COLUMNS = [field.name for field in fields(BatchColumns)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from producer_state.compiling import native, native_inline
 from sidecar.logformat.columns import POSITION
-from sidecar.logformat.crc32c import crc32_ieee, crc32c
+from sidecar.logformat.crc.crc32c import crc32_ieee, crc32c
 from sidecar.logformat.header_rows import write_batch, write_message
 from sidecar.logformat.headers import (
     BATCH_HEADER,

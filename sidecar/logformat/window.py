@@ -95,7 +95,7 @@ class Window:
 
     def checksum_ahead(self, size_bytes: int) -> int:
         """The checksum of the batch at the cursor, of which only the header need be held."""
-        from sidecar.logformat.crc32c import checksum  # loads numba
+        from sidecar.logformat.crc.crc32c import checksum  # loads numba
 
         magic = self.int_at(MAGIC_POSITION, 1)
         crc = np.uint32(0)

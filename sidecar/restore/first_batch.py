@@ -17,7 +17,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
-from sidecar.logformat.offset_index import read_offset_index
+from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.histories import READERS

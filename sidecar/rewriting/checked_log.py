@@ -8,7 +8,7 @@ import numpy as np
 
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import SegmentScanner
-from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.window import ReadAt
 from sidecar.model import PartName
 from sidecar.rewriting.job import CompactedOutput

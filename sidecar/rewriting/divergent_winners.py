@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from sidecar.compaction.rules import CompactionRules, version_of
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.output_files import cannot_be_written
 from sidecar.spark.scratch import Scratch
 

@@ -12,10 +12,10 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SegmentInput
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.building import build_batch, build_marker
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.legacy import build_legacy_wrapper
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
-from sidecar.logformat.legacy import build_legacy_wrapper
-from sidecar.logformat.record import Record
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.job import CompactionJob
 from sidecar.rewriting.pieces import Cutter

@@ -20,9 +20,9 @@ from producer_state.wire import ProducerStateError
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.logformat.batches import BatchColumns, ScanEnd, SegmentScanner, scan_file
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.local_source import LogFile
 from sidecar.rewriting.output_files import write_file

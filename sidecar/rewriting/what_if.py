@@ -16,7 +16,7 @@ from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.segments import Split, chunks
 from sidecar.compaction_strategy import Strategy
 from sidecar.engine_ports import Row, StageEngine
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import TopicPartition
 from sidecar.rewriting.divergent_winners import OtherWinner, OtherWinners, Pairing
 from sidecar.rewriting.figures import CompactionFigures

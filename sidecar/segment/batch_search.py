@@ -10,8 +10,8 @@ from sidecar.errors import CorruptFile
 from sidecar.host.listed_files import read_whole
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
+from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.logformat.lazy_file import LazyFile
-from sidecar.logformat.offset_index import read_offset_index
 from sidecar.model import FileIdentity, SegmentFiles
 
 _WINDOW_BYTES = 256 * 1024

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from sidecar.errors import CorruptFile
 from sidecar.host.listed_files import SMALL_FILE_BYTES_MAX, read_unless_deleted
 from sidecar.logformat.batches import BatchColumns
-from sidecar.logformat.index_verdict import IndexState, IndexVerdict
-from sidecar.logformat.offset_index import OffsetIndexCheck
-from sidecar.logformat.rebuild import BuiltIndexes
-from sidecar.logformat.time_index import TimeIndexCheck
-from sidecar.logformat.transaction_index import TransactionIndexCheck, merged
+from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
+from sidecar.logformat.indexes.rebuild import BuiltIndexes
+from sidecar.logformat.indexes.time_index import TimeIndexCheck
+from sidecar.logformat.indexes.transaction_index import TransactionIndexCheck, merged
+from sidecar.logformat.indexes.verdict import IndexState, IndexVerdict
 from sidecar.model import FileIdentity, SegmentFiles
 
 

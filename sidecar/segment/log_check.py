@@ -11,15 +11,15 @@ from crc32c import crc32c
 from producer_state.snapshot import read_snapshot
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile
-from sidecar.logformat import offset_index, time_index, transaction_index
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import LARGEST_POSITION
-from sidecar.logformat.index_verdict import IndexState
+from sidecar.logformat.indexes import offset_index, time_index, transaction_index
+from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
+from sidecar.logformat.indexes.rebuild import BuiltIndexes
+from sidecar.logformat.indexes.time_index import TimeIndexCheck
+from sidecar.logformat.indexes.transaction_index import TransactionIndexCheck
+from sidecar.logformat.indexes.verdict import IndexState
 from sidecar.logformat.leader_epochs import read_leader_epochs
-from sidecar.logformat.offset_index import OffsetIndexCheck
-from sidecar.logformat.rebuild import BuiltIndexes
-from sidecar.logformat.time_index import TimeIndexCheck
-from sidecar.logformat.transaction_index import TransactionIndexCheck
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import MIB

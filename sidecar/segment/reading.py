@@ -14,8 +14,8 @@ from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host.listed_files import ListedFile
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete
-from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.model import SegmentFiles
 from sidecar.segment.index_choice import IndexChoice
 

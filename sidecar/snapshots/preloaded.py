@@ -6,8 +6,8 @@ import numpy as np
 
 from producer_state.digest import DigestBuilder
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 
 
 def warm_up() -> None:

@@ -7,7 +7,7 @@ outcome is unknown is never repeated blindly. What depends on the store's honest
 
 from sidecar.storage.opening import open_existing, open_store
 from sidecar.storage.opening_to_read import open_archive_to_read, open_file, open_to_read
-from sidecar.storage.probe import probe_store
+from sidecar.storage.probe.probe import probe_store
 from sidecar.storage.source import BytesSource, FileSource
 
 __all__ = [

@@ -203,7 +203,7 @@ def translating(
 
 def _meaning(error: Exception, operation: str, key: str, where: str, otherwise: type[SidecarError]) -> SidecarError:
     if "botocore" in sys.modules:
-        from sidecar.storage.s3_errors import StoreRequest, meaning_behind
+        from sidecar.storage.s3.errors import StoreRequest, meaning_behind
 
         if (found := meaning_behind(error, StoreRequest(operation, key, where))) is not None:
             return found

@@ -56,7 +56,7 @@ def _file_system(settings: StoreSettings) -> tuple[AbstractFileSystem, str]:
 
     options: dict[str, Any] = {}
     if any(_scheme(part) == "s3" for part in settings.url.split("::")):
-        from sidecar.storage.s3fs_reader import s3fs_options
+        from sidecar.storage.s3.s3fs_reader import s3fs_options
 
         options["s3"] = s3fs_options(settings.s3)
     return file_system(settings.url, _READABLE, options)
@@ -70,7 +70,7 @@ def _reader(
 
     if _scheme(settings.url) != "s3" or "::" in settings.url:
         return FsspecReader(files, root, url, query)
-    from sidecar.storage.s3fs_reader import S3FilesReader
+    from sidecar.storage.s3.s3fs_reader import S3FilesReader
 
     return S3FilesReader(files, root, url, Retrier(settings.retry, clock or SystemClock(), SystemRandomness()))
 

@@ -16,8 +16,8 @@ from sidecar.archive.keys import Lineage, below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import ArchivedSegment, LeaderEpoch, SnapshotOrigin, SnapshotProvenance, TopicPartition
 from sidecar.ports import ObjectStore
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.logformat.records import Record, build_batch
+from sidecar.logformat.bodies.records import Record, build_batch
 from tests.cli.running import in_this_process as tiered_sidecar
 from tests.golden import golden
 

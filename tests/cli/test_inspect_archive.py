@@ -10,7 +10,7 @@ from sidecar.archive.actions import Add
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.keys import below, checkpoint_key
 from sidecar.archive.state import empty_state
-from sidecar.cli import archived_files
+from sidecar.cli.inspect import archived_files
 from sidecar.storage.directory_store import DirectoryStore
 from tests.archive.builders import LINEAGE, a_segment, after
 

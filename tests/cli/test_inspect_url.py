@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnsupported
-from sidecar.logformat.records import Record, build_batch
+from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.storage import BytesSource, open_file

@@ -10,6 +10,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -17,7 +18,6 @@ from sidecar.logformat.names import (
     PARTITION_METADATA,
     parse_directory_name,
 )
-from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.rewriting.directory import Compaction, compact_directory, named_partition
 from sidecar.rewriting.engines import LocalStages
 from sidecar.snapshots.jobs import Forgetting

@@ -17,9 +17,9 @@ from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compactor.policy import Assessment, assess
 from sidecar.config import CompactionPolicy
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.codecs import decompress
+from sidecar.logformat.bodies.codecs import decompress
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK
-from sidecar.logformat.records import read_records
 from sidecar.model import ArchivedSegment
 from tests.compaction.engine import compact
 from tests.compaction.partitions import Partition, partition_in

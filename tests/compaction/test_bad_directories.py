@@ -16,8 +16,8 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SettingsError
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.building import build_batch, build_marker
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.record import Record
 from tests.cli.running import ROOT, command, environment, in_this_process
 from tests.compaction.directories import DAY_MS, check_against_reference, compacted
 from tests.golden import golden

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.compaction_input import Shape, write_partition
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.records import read_records
+from sidecar.logformat.bodies.records import read_records
 from tests.tiny_benchmarks import result_of
 
 

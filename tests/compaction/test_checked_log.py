@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import CorruptFile, SegmentChanged
-from sidecar.logformat.records import Record, build_batch
+from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.rewriting.checked_log import checked_log
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.job import CompactedOutput, RewrittenPiece

@@ -20,7 +20,13 @@ from sidecar.compaction.plan import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.compaction.segments import SegmentInput
 from sidecar.errors import CorruptFile
-from sidecar.logformat.records import Record, build_batch, build_legacy_message, build_legacy_wrapper, read_records
+from sidecar.logformat.bodies.records import (
+    Record,
+    build_batch,
+    build_legacy_message,
+    build_legacy_wrapper,
+    read_records,
+)
 from tests.compaction.engine import compact
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment

@@ -18,8 +18,8 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import Row
 from sidecar.errors import SegmentChanged
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.engines import LocalRun
 from tests.compaction.directories import compacted, tree
 

@@ -12,9 +12,9 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import SettingsError
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.legacy import build_legacy_message
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.legacy import build_legacy_message
+from sidecar.logformat.bodies.record import Record
 from tests.compaction.directories import DAY_MS, check_against_reference, compacted, tree
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
 from tests.oracle.log_shape import CLEANER

@@ -14,7 +14,7 @@ import pytest
 from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
-from sidecar.logformat.records import (
+from sidecar.logformat.bodies.records import (
     Record,
     build_batch,
     build_empty_batch,

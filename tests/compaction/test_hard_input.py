@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.inflating import Inflater
-from sidecar.compaction.kernels_batches import seal_buffer
+from sidecar.compaction.kernels.batches import seal_buffer
 from sidecar.compaction.key_table import KeyTable, reduce_blobs
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import scan_split
 from sidecar.compaction.segments import Split, chunks
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SegmentChanged, SettingsError, SidecarError
+from sidecar.logformat.bodies.records import Record, build_batch, build_empty_batch
 from sidecar.logformat.headers import Codec
-from sidecar.logformat.records import Record, build_batch, build_empty_batch
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.packing import bucket_bits, table_slots
 from sidecar.rewriting.run import only, rewritten, scanned

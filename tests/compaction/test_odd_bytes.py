@@ -20,11 +20,11 @@ from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBa
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.codecs import Codec, compress, decompress
+from sidecar.logformat.bodies.codecs import Codec, compress, decompress
+from sidecar.logformat.bodies.legacy import build_legacy_message
+from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.logformat.dump import dump_batches, dump_records
-from sidecar.logformat.legacy import build_legacy_message
-from sidecar.logformat.rebuild import IndexBuilder
-from sidecar.logformat.records import Record, build_batch
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.model import PartName
 from sidecar.segment.log_check import ExpectedLog, check_log
 from tests.compaction.engine import as_input, compact

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer_state.compiling import native
-from sidecar.compaction.siphash import siphash
+from sidecar.compaction.kernels.siphash import siphash
 from sidecar.logformat.loads import address_of
 
 MASK = 2**64 - 1

@@ -11,9 +11,9 @@ import pytest
 from sidecar.compaction.plan import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.errors import PartitionError
-from sidecar.logformat.codecs import Codec
-from sidecar.logformat.legacy import build_legacy_message, build_legacy_wrapper
-from sidecar.logformat.records import Record, build_batch
+from sidecar.logformat.bodies.codecs import Codec
+from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
+from sidecar.logformat.bodies.records import Record, build_batch
 from tests.compaction.engine import compact
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.values import ReferenceSegment

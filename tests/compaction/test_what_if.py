@@ -10,8 +10,8 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.directory import forecast, named_partition
 from sidecar.rewriting.divergent_winners import KeptRecord, OtherWinners, Pairing
 from sidecar.rewriting.engines import LocalStages

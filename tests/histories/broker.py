@@ -10,15 +10,15 @@ from random import Random
 
 from producer_state.snapshot import ProducerEntry, write_snapshot
 from sidecar.clock import ManualClock
-from sidecar.logformat.checkpoints import write_offset_checkpoint
-from sidecar.logformat.partition_metadata import write_partition_metadata
-from sidecar.logformat.records import (
+from sidecar.logformat.bodies.records import (
     Record,
     build_batch,
     build_legacy_message,
     build_legacy_wrapper,
     build_marker,
 )
+from sidecar.logformat.checkpoints import write_offset_checkpoint
+from sidecar.logformat.partition_metadata import write_partition_metadata
 from sidecar.model import TopicPartition
 from tests.histories.plain_log import VERSION_HEADER, Appended, Batch, PlainLog
 

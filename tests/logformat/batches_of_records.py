@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
+from sidecar.logformat.bodies.records import Record, read_records
 from sidecar.logformat.headers import Codec
-from sidecar.logformat.records import Record, read_records
 
 payloads = st.none() | st.binary(max_size=60)
 names = st.text(max_size=8) | st.binary(max_size=6).map(lambda name: name.decode("utf-8", "surrogateescape"))

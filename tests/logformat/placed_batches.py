@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from sidecar.logformat.batches import BatchColumns
-from sidecar.logformat.index_verdict import IndexVerdict
-from sidecar.logformat.offset_index import OffsetIndexCheck
-from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
-from sidecar.logformat.time_index import TimeIndexCheck
-from sidecar.logformat.transaction_index import TransactionIndexCheck
+from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
+from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.logformat.indexes.time_index import TimeIndexCheck
+from sidecar.logformat.indexes.transaction_index import TransactionIndexCheck
+from sidecar.logformat.indexes.verdict import IndexVerdict
 
 ABORT = 0
 COMMIT = 1

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat import codecs
-from sidecar.logformat.codecs import compress, decompress
+from sidecar.logformat.bodies import codecs
+from sidecar.logformat.bodies.codecs import compress, decompress
+from sidecar.logformat.bodies.streams import xxh32_short
 from sidecar.logformat.headers import Codec
-from sidecar.logformat.streams import xxh32_short
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 TEXT = b"".join(f"record {number % 977} of many; ".encode() for number in range(9000))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.building import build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.few_headers import HEADERS_MAX, NotFew, few_headers, is_whole_batch
-from sidecar.logformat.record import Record
 from tests.golden import golden
 
 

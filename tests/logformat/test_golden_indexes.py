@@ -16,13 +16,13 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.index_verdict import IndexState
+from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
+from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.logformat.indexes.time_index import TimeIndexCheck, read_time_index
+from sidecar.logformat.indexes.transaction_index import TransactionIndexCheck, read_transaction_index
+from sidecar.logformat.indexes.verdict import IndexState
 from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete, epochs_of, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name, parse_file_name
-from sidecar.logformat.offset_index import OffsetIndexCheck
-from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
-from sidecar.logformat.time_index import TimeIndexCheck, read_time_index
-from sidecar.logformat.transaction_index import TransactionIndexCheck, read_transaction_index
 from tests.golden import VERSIONS, dump_text, dumped_paths, golden, manifest, partitions
 from tests.logformat.dumped import dump_file
 

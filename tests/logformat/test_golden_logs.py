@@ -12,9 +12,9 @@ import pytest
 
 from producer_state.facts import MALFORMED_MARKER
 from sidecar.logformat.batches import ScanEnd, scan_file
+from sidecar.logformat.bodies.records import build_batch, read_records
 from sidecar.logformat.dump import dump_batches, dump_records
 from sidecar.logformat.headers import CURRENT_MAGIC
-from sidecar.logformat.records import build_batch, read_records
 from tests.golden import VERSIONS, dump_text, dumped_paths, golden
 
 LOGS = [(version, path) for version in VERSIONS for path in dumped_paths(version) if path.endswith(".log")]

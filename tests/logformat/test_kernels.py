@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from sidecar.logformat import crc32c as kernel
-from sidecar.logformat import crc32c_folding as folding
 from sidecar.logformat import markers
+from sidecar.logformat.crc import crc32c as kernel
+from sidecar.logformat.crc import folding
 
 FORMS = [
     (kernel.crc32c_portable, library.crc32c),
@@ -131,7 +131,7 @@ def test_what_the_user_has_the_compiler_told_counts_instead_of_the_processor(
 CHECKSUM = """
 import sys
 import numpy as np
-from sidecar.logformat import crc32c
+from sidecar.logformat.crc import crc32c
 data = np.frombuffer(bytes(range(256)) * 400, np.uint8)
 print(int(crc32c.checksum(2, data, np.uint32(0))))
 """

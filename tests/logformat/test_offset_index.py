@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.index_verdict import IndexState, IndexVerdict
-from sidecar.logformat.offset_index import (
+from sidecar.logformat.indexes.offset_index import (
     OffsetIndex,
     OffsetIndexCheck,
     check_as_broker,
     read_offset_index,
     relative_offsets,
 )
+from sidecar.logformat.indexes.verdict import IndexState, IndexVerdict
 from tests.logformat.placed_batches import SIX, Placed, build, judged
 
 WORKED_EXAMPLE = bytes.fromhex("000000020000177000000004" + "00002ee0")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from producer_state.replay import CompletedTransaction
 from sidecar.errors import CorruptFile
-from sidecar.logformat.rebuild import IndexBuilder
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.model import LeaderEpoch
 from tests.logformat.placed_batches import SIX, Placed, build, columns_of, last_offset_of
 

@@ -10,9 +10,9 @@ import pytest
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
-from sidecar.logformat.rebuild import IndexBuilder
 from tests.oracle import Oracle
 from tests.oracle.log_shape import REPLAY
 from tests.oracle.random_segments import RandomLog, random_log

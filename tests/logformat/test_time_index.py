@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.index_verdict import IndexState, IndexVerdict
-from sidecar.logformat.time_index import TimeIndexCheck, check_as_broker, read_time_index
+from sidecar.logformat.indexes.time_index import TimeIndexCheck, check_as_broker, read_time_index
+from sidecar.logformat.indexes.verdict import IndexState, IndexVerdict
 from tests.logformat.placed_batches import SIX, Placed, build, judged
 
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from producer_state.replay import CompletedTransaction
 from sidecar.errors import CorruptFile
-from sidecar.logformat.index_verdict import IndexState, IndexVerdict
-from sidecar.logformat.transaction_index import (
+from sidecar.logformat.indexes.transaction_index import (
     TransactionIndexCheck,
     check_as_broker,
     from_completed,
     merged,
     read_transaction_index,
 )
+from sidecar.logformat.indexes.verdict import IndexState, IndexVerdict
 from tests.logformat.placed_batches import ABORT, COMMIT, Placed, judged
 
 LOG = [

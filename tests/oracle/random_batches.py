@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypedDict
 
-from sidecar.logformat.records import (
+from sidecar.logformat.bodies.records import (
     Header,
     Record,
     build_batch,

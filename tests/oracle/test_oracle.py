@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.logformat.bodies.records import Record, build_batch, build_legacy_message, build_marker
 from sidecar.logformat.leader_epochs import read_leader_epochs
-from sidecar.logformat.records import Record, build_batch, build_legacy_message, build_marker
 from tests.golden import VERSIONS, golden, partitions
 from tests.oracle import CleanRound, Oracle, OracleError, OracleRefused
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.headers import MAGIC_POSITION, PREFIX_BYTES, SIZE_POSITION
-from sidecar.logformat.records import read_records
 from tests.oracle import CleanRound, DumpedBatch, DumpedRecord, Oracle
 from tests.oracle.log_shape import CLEANER, REPLAY
 from tests.oracle.random_batches import DAY_MS, VERSION_HEADER

@@ -17,7 +17,7 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.http.status_json import status_json
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.building import build_empty_batch
+from sidecar.logformat.bodies.building import build_empty_batch
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.partition_status import AT_RISK_MS

@@ -16,10 +16,10 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.errors import CorruptFile, ObjectDamaged, SegmentChanged
 from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.logformat.offset_index import OffsetIndexCheck
-from sidecar.logformat.rebuild import IndexBuilder
-from sidecar.logformat.records import Record, build_batch
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
 from sidecar.rewriting.engines import LocalStages

@@ -19,7 +19,7 @@ from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.legacy import build_legacy_message
+from sidecar.logformat.bodies.legacy import build_legacy_message
 from sidecar.model import ObjectKey
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for

@@ -31,7 +31,7 @@ from sidecar.pipeline.garbage import (
 )
 from sidecar.ports import UnfinishedUpload
 from sidecar.rewriting.job import CompactionCutOff
-from sidecar.storage.probe_folder import remove_leftovers
+from sidecar.storage.probe.folder import remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.storage.unfinished import list_uploads
 from sidecar.verify.verify import verify_archive

@@ -17,7 +17,7 @@ from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.commits import commit_log
 from sidecar.compaction_strategy import Strategy
-from sidecar.logformat.records import Record
+from sidecar.logformat.bodies.records import Record
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.compaction import before_upload
 from sidecar.ports import PartitionFacts

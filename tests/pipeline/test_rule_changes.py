@@ -25,7 +25,7 @@ from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.engine_ports import StageEngine
-from sidecar.logformat.records import Record, build_batch
+from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import rule_unknown
 from sidecar.pipeline.compaction.in_run import compaction_in_run

@@ -21,7 +21,7 @@ from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.topic_rule import TopicRule, TopicRules, topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
-from sidecar.logformat.records import Record, build_batch
+from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.runner.rounds import Rounds

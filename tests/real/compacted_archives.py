@@ -8,8 +8,8 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.record import Record
-from sidecar.logformat.records import read_records
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.model import ObjectKey
 from sidecar.verify.verify import verify_partition
 from tests.golden import golden

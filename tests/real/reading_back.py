@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from sidecar.logformat.batches import scan_file
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.headers import BatchFlag
-from sidecar.logformat.records import read_records
 from tests.servers.kafka import KafkaBroker
 
 TIMEOUT_S = 180.0

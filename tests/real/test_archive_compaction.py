@@ -10,8 +10,8 @@ import pytest
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.verify.verify import verify_archive

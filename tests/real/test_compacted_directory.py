@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.records import read_records
+from sidecar.logformat.bodies.records import read_records
 from tests.real.product import json_lines, run_program
 from tests.real.stored_batches import last_data_batch, send_again, stored_batches
 from tests.real.topics import committed_offsets, create_topic, end_offset, write

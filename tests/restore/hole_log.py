@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sidecar.logformat.building import build_batch, build_marker
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.record import Record
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, wall_clock_ms
 from tests.pipeline.rig import archive, tools_for

@@ -8,10 +8,10 @@ import pytest
 
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.logformat.building import build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT
-from sidecar.logformat.record import Record
 from sidecar.model import TopicPartition
 from sidecar.pipeline.seams import cleaner_was_here
 from sidecar.restore.request import RestoreRequest

@@ -9,7 +9,7 @@ import pytest
 from sidecar.archive.state import PartitionState
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.logformat.transaction_index import read_transaction_index
+from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import PartName
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
 from tests.fakes.memory_store import MemoryStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.cli.restore_report import as_json, show
+from sidecar.cli.restore.report import as_json, show
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
 from sidecar.restore.cluster import TargetCluster
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest

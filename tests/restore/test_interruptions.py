@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore
 from sidecar.restore.segments import fetching

@@ -10,8 +10,9 @@ from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer
-from sidecar.cli.restore_report import show
+from sidecar.cli.restore.report import show
 from sidecar.commits.commit_log import CommitLog
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import (
@@ -20,7 +21,6 @@ from sidecar.logformat.names import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from sidecar.logformat.records import read_records
 from sidecar.model import TopicPartition
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.request import OpenTransactionMode, RestoreRequest

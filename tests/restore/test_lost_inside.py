@@ -9,11 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from producer_state.table import ProducerTable
-from sidecar.cli.restore_report import show
+from sidecar.cli.restore.report import show
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.headers import BatchFlag
+from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.leader_epochs import read_leader_epochs
-from sidecar.logformat.transaction_index import read_transaction_index
 from sidecar.restore.gaps.gap_transactions import ended_in_hole
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode

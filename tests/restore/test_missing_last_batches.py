@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sidecar.host.log_dir_lock import LogDirRefused
-from sidecar.logformat.building import build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT
-from sidecar.logformat.record import Record
-from sidecar.logformat.records import read_records
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
 from sidecar.restore.running import Run
 from tests.fakes.memory_store import MemoryStore

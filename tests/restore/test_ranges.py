@@ -10,16 +10,16 @@ import pytest
 from producer_state.replay import replay
 from producer_state.snapshot import read_snapshot
 from producer_state.table import ProducerTable
-from sidecar.cli.restore_report import show
+from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
-from sidecar.logformat import offset_index, time_index, transaction_index
 from sidecar.logformat.batches import scan_bytes, scan_file
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.index_verdict import FINE
+from sidecar.logformat.indexes import offset_index, time_index, transaction_index
+from sidecar.logformat.indexes.rebuild import IndexBuilder
+from sidecar.logformat.indexes.verdict import FINE
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LOG_START_CHECKPOINT
-from sidecar.logformat.rebuild import IndexBuilder
-from sidecar.logformat.records import read_records
 from sidecar.model import TopicPartition
 from sidecar.restore.request import OPEN_END
 from sidecar.restore.restore import RestoreReport

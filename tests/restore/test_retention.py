@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.archive.bundle import log_size_bytes
-from sidecar.cli.restore_report import as_json, show
+from sidecar.cli.restore.report import as_json, show
 from sidecar.clock import ManualClock
 from sidecar.reporting.progress import Progress
 from sidecar.restore.cluster import TargetCluster

@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from sidecar.archive.bundle import log_size_bytes
-from sidecar.cli.restore_report import show
+from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
 from sidecar.restore.first_batch import refuse_time_before_all
 from sidecar.restore.outcome import PartitionOutcome

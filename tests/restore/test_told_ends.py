@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.restore_report import show
+from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.snapshots.heal.heal import heal
 from sidecar.snapshots.heal.report import HealReport
 from sidecar.snapshots.jobs import Forgetting

@@ -8,8 +8,8 @@ import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.logformat.building import build_batch, build_marker
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.record import Record
 from sidecar.snapshots.heal.report import HealReport
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine

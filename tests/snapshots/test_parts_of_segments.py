@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.logformat.building import build_batch
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.reporting.progress import Progress
 from sidecar.snapshots import folding
 from sidecar.snapshots.folding import parts_of
@@ -27,7 +27,7 @@ from tests.snapshots.log_dirs import NOW_MS, log_dir_of
 def one_large_segment(parent: Path) -> SegmentTask:
     """About 200 KB with a sound offset index that has an entry every 4 KB."""
     from sidecar.logformat.batches import scan_bytes
-    from sidecar.logformat.rebuild import IndexBuilder
+    from sidecar.logformat.indexes.rebuild import IndexBuilder
 
     value = Random(7).randbytes(900)
     log = b"".join(

@@ -11,7 +11,7 @@ import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.logformat.time_index import ENTRY
+from sidecar.logformat.indexes.time_index import ENTRY
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import pytest
 
-from sidecar.cli import engines, process_memory, reporting
+from sidecar.cli import process_memory, reporting
+from sidecar.cli.engines import engines
 from sidecar.config import SparkSettings
 from sidecar.spark.embedded import EmbeddedSpark
 from tests.cli.running import Outcome, in_this_process, tiered_sidecar

@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 
 from sidecar.clock import Clock, ManualClock
 from sidecar.randomness import SystemRandomness
-from sidecar.storage.s3 import S3Store
+from sidecar.storage.s3.store import S3Store
 from sidecar.store_settings import AddressingStyle, RetrySettings, S3Settings, StoreSettings
 from tests.servers.dist import go_binary
 from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY

@@ -28,7 +28,7 @@ from sidecar.errors import (
     StoreUnavailable,
     StoreUnsupported,
 )
-from sidecar.storage.s3_errors import StoreRequest, failure, refusal, translating
+from sidecar.storage.s3.errors import StoreRequest, failure, refusal, translating
 
 PUT = StoreRequest("PutObject", "a/b", "https://store.example/bucket", creates=True)
 GET = StoreRequest("GetObject", "a/b", "https://store.example/bucket")

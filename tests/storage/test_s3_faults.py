@@ -25,7 +25,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.storage import BytesSource, FileSource, probe_store
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
-from sidecar.storage.s3 import S3Store
+from sidecar.storage.s3.store import S3Store
 from sidecar.store_settings import StoreSettings
 from tests.servers.fault_proxy import Break, Fault, FaultProxy, fault_proxy
 from tests.storage.s3_servers import new_bucket, plain_client, s3_settings, s3_store, versitygw_server
@@ -353,7 +353,7 @@ def test_a_store_that_knows_only_checksums_of_checksums_is_compared_all_the_same
         assert facts is not None
         assert (facts.size_bytes, facts.crc32c) == (len(BIG), None)
         assert b"".join(store.stream(KEY)) == BIG
-        monkeypatch.setattr("sidecar.storage.s3_multipart.composite_text", lambda crcs: f"AAAAAA==-{len(crcs)}")
+        monkeypatch.setattr("sidecar.storage.s3.multipart.composite_text", lambda crcs: f"AAAAAA==-{len(crcs)}")
         with pytest.raises(ObjectDamaged, match="sent was 00000000-3"):
             store.upload(ObjectKey("other"), BytesSource(BIG))
 

@@ -15,7 +15,7 @@ import numpy as np
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
-from sidecar.logformat.transaction_index import read_transaction_index
+from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import TopicPartition
 
 

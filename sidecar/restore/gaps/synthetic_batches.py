@@ -9,10 +9,10 @@ from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.building import build_empty_batch, build_marker
+from sidecar.logformat.bodies.building import build_empty_batch, build_marker
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.logformat.rebuild import IndexBuilder
 from sidecar.restore.segments.fetching import PartitionRestore
 from sidecar.restore.segments.flattening import FLAT_EPOCH
 

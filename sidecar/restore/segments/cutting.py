@@ -10,8 +10,8 @@ import numpy as np
 from producer_state.facts import Int64Column
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import CURRENT_MAGIC
+from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.positional import PositionalFile
-from sidecar.logformat.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.ports import MIB
 from sidecar.restore.plan import SegmentPlan
 from sidecar.restore.segments.in_place import bytes_at, put_at

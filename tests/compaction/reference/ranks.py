@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sidecar.compaction.rules import CompactionRules, malformed_version, version_of
 from sidecar.compaction_strategy import Strategy
-from sidecar.logformat.record import Record
+from sidecar.logformat.bodies.record import Record
 
 SortKey = tuple[int, int, int]
 """(1 if there is a version, version or timestamp, offset): the greatest of a key's records wins."""

@@ -1,0 +1,1 @@
+"""`compact`, of an archive and of a directory."""

@@ -1,0 +1,262 @@
+"""`compact --archive`: partitions of an archive compacted where they lie, or what would come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli.compact.rules import Wanted, tell_rules
+from sidecar.cli.engines.choice import MEMORY_BYTES_MAX, Work, WorkKind
+from sidecar.cli.engines.engines import stage_engine, takes_spark
+from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_json, print_table, remark, size
+from sidecar.compaction_strategy import Strategy
+from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SidecarError, StoreError
+from sidecar.model import EngineName
+from sidecar.reporting.advice import advised
+
+if TYPE_CHECKING:
+    from sidecar.archive.keys import Lineage
+    from sidecar.compactor.archive.compactor import ArchiveCompactor
+    from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+    from sidecar.compactor.command_rules import CommandRules
+    from sidecar.config import Settings
+    from sidecar.engine_ports import StageEngine
+    from sidecar.model import TopicPartition
+    from sidecar.ports import ObjectStore
+    from sidecar.rewriting.what_if import Outlook
+
+JSON_VERSION = 1
+_TOGETHER = 256
+"""So many partitions in one run: what is committed stays, whatever becomes of the next ones."""
+
+
+def compact_archive(
+    options: GlobalOptions,
+    settings: Settings,
+    wanted: Wanted,
+    *,
+    dry_run: bool,
+    keys_file: Path | None,
+) -> int:
+    """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed. Raises SettingsError."""
+    from sidecar.cli.archive_choice import is_chosen, require_chosen
+    from sidecar.clock import SystemClock
+    from sidecar.commits.lineages import find_all_lineages
+    from sidecar.compactor.archive.compactor import ArchiveCompactor
+    from sidecar.storage import open_existing
+
+    store = open_existing(settings.store)
+    lineages = find_all_lineages(store, is_chosen(settings))
+    if not lineages:
+        require_chosen(store, settings)
+        remark("nothing is archived there: nothing to compact")
+        return 0
+    lineages, requests, rules = _requests(options, settings, store, lineages, wanted)
+    if not requests:
+        return 0
+    with _engine(settings, store, lineages) as (runner, staging):
+        compactor = ArchiveCompactor(
+            settings.store,
+            runner,
+            SystemClock(),
+            staging,
+            max_staging_bytes=settings.compaction.staging_bytes,
+            tell=lambda text: None if options.quiet else remark(text),
+        )
+        if wanted.what_if:
+            return _forecast(options, compactor, runner, lineages, requests, keys_file)
+        failed: list[SidecarError] = []
+        for first in range(0, len(requests), _TOGETHER):
+            results = compactor.compact(requests[first : first + _TOGETHER], dry_run=dry_run)
+            _show(options, lineages[first : first + _TOGETHER], results, rules, dry_run=dry_run)
+            failed += [result.error for result in results if result.error is not None]
+    return max(map(_exit_code, failed), default=0)
+
+
+def _requests(
+    options: GlobalOptions, settings: Settings, store: ObjectStore, lineages: Sequence[Lineage], wanted: Wanted
+) -> tuple[tuple[Lineage, ...], list[CompactionRequest], dict[str, CommandRules]]:
+    """Those that are to be compacted, and what holds for their topics; of the others it is said why not.
+
+    Raises SettingsError where flags contradict what is declared, before anything is compacted.
+    """
+    from sidecar.cli.compact.archive_policies import changes_of, policies_of, request_of
+
+    told = policies_of(settings, lineages)
+    rules = {topic: wanted.of_topic(settings, topic, told[topic]) for topic in sorted(told)}
+    wanted.settle([objection for found in rules.values() for objection in found.objections])
+    if not wanted.what_if:
+        wanted.settle(changes_of(store, lineages, rules))
+    chosen: list[Lineage] = []
+    requests: list[CompactionRequest] = []
+    for lineage in lineages:
+        topic = lineage.topic_partition.topic
+        request = request_of(store, lineage, rules[topic], told[topic], wanted)
+        if isinstance(request, str):
+            remark(f"{lineage.topic_partition} is left alone: {request}")
+        else:
+            chosen.append(lineage)
+            requests.append(request)
+    if not (options.quiet or wanted.what_if):
+        tell_rules(rules[topic] for topic in sorted({lineage.topic_partition.topic for lineage in chosen}))
+    return tuple(chosen), requests, rules
+
+
+@contextmanager
+def _engine(
+    settings: Settings, store: ObjectStore, lineages: Sequence[Lineage]
+) -> Iterator[tuple[StageEngine, Path | None]]:
+    """The engine, and where work files lie if all its tasks see this machine."""
+    # A name or a cluster decides without a listing.
+    decided = settings.spark.engine is not EngineName.AUTO or not settings.spark.is_local
+    work = Work(WorkKind.COMPACTION, 0, 0, on_this_machine=False) if decided else _work_on(store, lineages)
+    with stage_engine(settings, work) as runner:
+        sees_us = settings.spark.is_local or not takes_spark(settings, work)
+        yield runner, settings.compaction.staging_path if sees_us else None
+
+
+def _work_on(store: ObjectStore, lineages: Sequence[Lineage]) -> Work:
+    """How much there is to compact at most; counting ends where no more can matter."""
+    from sidecar.archive.keys import SEGMENTS, below
+
+    size_bytes = segments = 0
+    for lineage in lineages:
+        for facts in store.list(below(lineage.root, SEGMENTS)):
+            size_bytes += facts.size_bytes
+            segments += facts.key.endswith(".log")
+            if size_bytes > MEMORY_BYTES_MAX:
+                break
+    return Work(WorkKind.COMPACTION, size_bytes, segments, on_this_machine=False)
+
+
+def _show(
+    options: GlobalOptions,
+    lineages: Sequence[Lineage],
+    results: Sequence[PartitionCompaction],
+    rules: Mapping[str, CommandRules],
+    *,
+    dry_run: bool,
+) -> None:
+    rows: list[tuple[object, ...]] = []
+    for lineage, result in zip(lineages, results, strict=True):
+        if options.json:
+            entry = rules[lineage.topic_partition.topic].entry
+            found = {**as_json(lineage, result), "entry": entry}
+            print_json({"kind": "archive_compaction", "version": JSON_VERSION, **found})
+        if result.error is not None:
+            outcome = "unknown" if result.is_unknown else "failed"
+            rows.append((str(lineage.topic_partition), *[None] * 8, outcome))
+            continue
+        rows.append(
+            (
+                str(lineage.topic_partition),
+                sum(len(output.sources) for output in result.outputs),
+                len(result.outputs),
+                size(result.bytes_before),
+                size(result.bytes_after),
+                result.records_before,
+                result.records_after,
+                result.unkeyed,
+                result.left_alone,
+                "would be" if dry_run else result.commit_number,
+            )
+        )
+    if options.json:
+        return
+    columns = ["partition", "segments before#", "after#", "size before#", "after#", "records before#", "after#"]
+    print_table("Compaction", [*columns, "without key#", "left alone#", "commit#"], rows, colors=options.colors)
+    for lineage, result in zip(lineages, results, strict=True):
+        if result.error is not None:
+            state = "may have been compacted" if result.is_unknown else "is as it was"
+            see = ". `tiered-sidecar status` shows in `compacted` whether it was" if result.is_unknown else ""
+            remark(f"{lineage.topic_partition} {state}: {_told(result.error)}{see}")
+            continue
+        if result.strategy_before is not None:
+            was = "would change" if dry_run else "changed"
+            new = result.request.rules.in_use
+            remark(
+                f"{lineage.topic_partition}: the strategy {was} from {result.strategy_before} to {new}; what earlier compactions "
+                f"dropped stays dropped"
+            )
+        if result.deleted:
+            does = "would drop" if dry_run else "dropped"
+            remark(
+                f"{lineage.topic_partition}: compaction {does} {result.deleted} records that DeleteRecords had removed on the "
+                f"broker; the replaced segments still hold them until gc deletes those"
+            )
+
+
+def _exit_code(error: SidecarError) -> int:
+    """What is lost or damaged is its partition's own trouble: the store works."""
+    return PartitionError.exit_code if isinstance(error, ObjectMissing | ObjectDamaged) else error.exit_code
+
+
+def _told(error: SidecarError) -> str:
+    if isinstance(error, ObjectMissing | ObjectDamaged):
+        return (
+            f"{error}; `tiered-sidecar verify` names all that is missing or damaged: restore it from a replica of the bucket "
+            f"or an earlier version, then compact again"
+        )
+    return advised(error)
+
+
+def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
+    """Names are stable. `commit` is null where nothing was committed."""
+    rules = result.request.rules
+    return {
+        "cluster_id": lineage.cluster_id,
+        "topic": lineage.topic_partition.topic,
+        "partition": lineage.topic_partition.partition,
+        "incarnation": lineage.incarnation,
+        "strategy": str(rules.effective_strategy),
+        "header": rules.in_use.header or None,
+        "strategy_before": None if result.strategy_before is None else str(result.strategy_before),
+        "now_ms": rules.now_ms,
+        **result.figures_as_json(),
+        "segments_left_alone": result.left_alone,
+        "segments": [output.to_json() for output in result.outputs],
+        "commit": result.commit_number,
+        "problem": None if result.error is None else _told(result.error),
+    }
+
+
+def _forecast(
+    options: GlobalOptions,
+    compactor: ArchiveCompactor,
+    runner: Any,
+    lineages: Sequence[Lineage],
+    requests: Sequence[CompactionRequest],
+    keys_file: Path | None,
+) -> int:
+    from sidecar.cli.compact.tables import show_outlooks
+    from sidecar.rewriting.what_if import what_if, write_others
+
+    code = 0
+    everything: list[tuple[TopicPartition, Outlook]] = []
+    for lineage, request in zip(lineages, requests, strict=True):
+        name = lineage.topic_partition
+        place = {"topic": name.topic, "partition": name.partition}
+        rules = request.rules
+        strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
+        try:
+            job = compactor.job_of(request)
+            outlooks = () if job is None else tuple(what_if(job, strategies, runner))
+        except (PartitionError, StoreError) as error:
+            remark(f"{name}: {_told(error)}")
+            if options.json:
+                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, "problem": _told(error)})
+            code = max(code, _exit_code(error))
+            continue
+        everything += ((name, outlook) for outlook in outlooks)
+        if options.json:
+            for outlook in outlooks:
+                found = {**outlook.to_json(), "problem": None}
+                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, **found})
+        else:
+            show_outlooks(str(name), outlooks, colors=options.colors)
+    if keys_file is not None:
+        write_others(everything, keys_file)
+    return code

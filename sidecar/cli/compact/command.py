@@ -1,0 +1,208 @@
+"""`compact`: a partition's directory with one record per key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from sidecar.cli.archive_choice import with_chosen
+from sidecar.cli.archiving import Archive, Excluded, Topics
+from sidecar.cli.engines.engines import Engine, Master, spark_flags
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.compaction_strategy import Strategy, strategy_of
+from sidecar.errors import SettingsError
+from sidecar.topic_policy import OnUnkeyed
+
+_AS_DECLARED: Final = "Default: as the settings have it for the topic"
+
+
+def compact(
+    options: GlobalOptions,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A partition directory, or a copy of one.", show_default=False)
+    ] = None,
+    archive: Archive = None,
+    topic: Topics = None,
+    exclude: Excluded = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT", help="The directory to write: absent or empty, and in no broker's log directory."),
+    ] = None,
+    strategy: Annotated[
+        Any,
+        typer.Option(
+            parser=strategy_of,
+            metavar="|".join(Strategy),
+            help=f"Which of the records of a key stays. {_AS_DECLARED}, else offset.",
+        ),
+    ] = None,
+    header: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help=f"The header that holds the version, 8 bytes; for --strategy header. {_AS_DECLARED}."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help=f"Refuse records whose version is malformed, instead of ranking them lowest. {_AS_DECLARED}.",
+            show_default=False,
+        ),
+    ] = None,
+    on_unkeyed: Annotated[
+        OnUnkeyed | None,
+        typer.Option(help=f"Records without a key: drop them, or refuse to compact the partition. {_AS_DECLARED}."),
+    ] = None,
+    now_ms: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The time that decides on tombstones. Default: now.")
+    ] = None,
+    delete_retention_ms: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="How long tombstones and markers stay, as delete.retention.ms. Default: a day, or what holds for a topic.",
+        ),
+    ] = None,
+    segment_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help=f"Small results are joined up to this size, as segment.bytes. {_AS_DECLARED}, else 1 GiB.",
+        ),
+    ] = None,
+    include_active: Annotated[
+        bool, typer.Option("--include-active", help="Compact the last segment too. Default: it is copied as it is.")
+    ] = False,
+    exact_keys: Annotated[
+        bool | None,
+        typer.Option(
+            "--exact-keys/--no-exact-keys",
+            help=f"Compare keys byte by byte, not by their keyed 128-bit hash. {_AS_DECLARED}.",
+            show_default=False,
+        ),
+    ] = None,
+    override: Annotated[
+        bool,
+        typer.Option(
+            "--override",
+            help="Let the flags count where they contradict the topic's entry in compaction.topics, or where they change the "
+            "strategy of an archive's earlier compactions. The log says so.",
+        ),
+    ] = False,
+    engine: Engine = None,
+    master: Master = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")] = False,
+    undo: Annotated[
+        bool,
+        typer.Option(
+            "--undo",
+            help="With --archive: undo the newest compaction of each partition, as long as gc has not deleted what it replaced.",
+        ),
+    ] = False,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=0, help="With --undo: only this partition. May be given several times."),
+    ] = None,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if",
+            help="Say what each strategy would save, and which keys keep another record than by offset; write nothing.",
+        ),
+    ] = False,
+    keys_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --what-if: where all such keys go, a JSON object on each line."),
+    ] = None,
+) -> int:
+    """Compact a partition directory into a new one that a broker can load, or topics of an archive where they lie.
+
+    The last segment of a directory counts as active, and is copied. Nothing at or above the first open transaction is touched.
+    An archive's partitions are each replaced by one commit, or stay as they are: exit code 3.
+    """
+    if (directory is None) == (archive is None):
+        raise SettingsError("name a partition directory, or --archive URL")
+    if undo or partition:
+        if not undo:
+            raise SettingsError("--partition goes with --undo only")
+        rules = (
+            strategy,
+            header,
+            strict,
+            on_unkeyed,
+            now_ms,
+            delete_retention_ms,
+            segment_bytes,
+            exact_keys,
+            engine,
+            master,
+        )
+        flags_of_others = what_if or include_active or out or keys_file or override
+        is_alone = not flags_of_others and all(given is None for given in rules)
+        return _undo(options, archive, topic, exclude, partition, dry_run=dry_run, is_alone=is_alone)
+    if archive is None:
+        if topic or exclude:
+            raise SettingsError("--topic and --exclude are for --archive URL")
+        if (out is not None) + dry_run + what_if != 1:
+            raise SettingsError(
+                "--out OUT says where to write, --dry-run and --what-if write nothing: give one of the three"
+            )
+    elif out is not None or include_active:
+        raise SettingsError("--out and --include-active are for a directory: an archive is compacted where it lies")
+    elif dry_run and what_if:
+        raise SettingsError("of --dry-run and --what-if give one")
+    elif not (topic or dry_run or what_if):
+        raise SettingsError(
+            "--topic REGEX says which topics to compact: records without a key would be dropped from all others too ('.*' for all)"
+        )
+    if keys_file is not None and not what_if:
+        raise SettingsError("--keys-file is for --what-if")
+    flags = {"store.url": archive or NO_ARCHIVE, **spark_flags(master, engine)}
+    settings = with_chosen(options.settings(flags, calm=True), topic, exclude)
+    from sidecar.cli.compact.rules import Wanted
+    from sidecar.compactor.command_rules import GivenRules
+
+    given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms, on_unkeyed)
+    wanted = Wanted(given, _now_ms(now_ms), override, what_if)
+    if directory is None:
+        from sidecar.cli.compact.archive_compaction import compact_archive
+
+        return compact_archive(options, settings, wanted, dry_run=dry_run, keys_file=keys_file)
+    from sidecar.cli.compact.directory_compaction import compact_partition, forecast_partition
+
+    if what_if:
+        return forecast_partition(
+            options, settings, wanted, directory, include_active=include_active, keys_file=keys_file
+        )
+    return compact_partition(options, settings, wanted, directory, out=out, include_active=include_active)
+
+
+def _undo(
+    options: GlobalOptions,
+    archive: str | None,
+    topic: list[str] | None,
+    exclude: list[str] | None,
+    partitions: list[int] | None,
+    *,
+    dry_run: bool,
+    is_alone: bool,
+) -> int:
+    if not is_alone or archive is None or not topic:
+        raise SettingsError(
+            "--undo needs --archive URL and --topic REGEX, and takes --exclude, --partition and --dry-run only"
+        )
+    from sidecar.cli.compact.archive_undo import undo_archive
+
+    settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
+    return undo_archive(options, settings, frozenset(partitions or ()), dry_run=dry_run)
+
+
+def _now_ms(given: int | None) -> int:
+    from sidecar.clock import SystemClock
+
+    return SystemClock().now_ms() if given is None else given

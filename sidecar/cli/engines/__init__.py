@@ -1,0 +1,1 @@
+"""Engines by `--engine` and `spark.engine`."""

@@ -1,0 +1,120 @@
+"""Where records are processed: the options of all commands that do so, and the engines that they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidecar.cli.engines.choice import Work, choose_engine
+from sidecar.errors import SettingsError
+from sidecar.model import EngineName
+
+if TYPE_CHECKING:
+    from sidecar.config import Settings
+    from sidecar.engine_ports import StageEngine, TaskEngine
+    from sidecar.spark.embedded import EmbeddedSpark
+
+
+Engine = Annotated[
+    EngineName | None,
+    typer.Option(help="Where records are processed. Default: spark.engine, which is auto.", show_default=False),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Spark's master, spark.master: local[2], spark://host:7077, k8s://https://host …"),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Processes that read. Default: one per core, if memory is enough."),
+]
+
+
+def spark_flags(master: str | None, name: EngineName | None) -> dict[str, Any]:
+    """Settings by path, for the settings of a command. Raises SettingsError for a contradiction."""
+    if master is not None and name is EngineName.LOCAL:
+        raise SettingsError(f"--master {master} is for Spark, and --engine local uses none: leave one of them out")
+    return {"spark.master": master, "spark.engine": None if name is None else name.value}
+
+
+def takes_spark(settings: Settings, work: Work) -> bool:
+    """Whether Spark does this work. Raises SettingsError where it is asked for and cannot."""
+    if work.on_this_machine:
+        require_local_spark(settings)
+    cores, has_cluster = spark_cores(settings), not settings.spark.is_local
+    return choose_engine(settings.spark.engine, work, cores=cores, has_cluster=has_cluster) is EngineName.SPARK
+
+
+def spark_cores(settings: Settings) -> int:
+    """Cores that Spark has in this container: `local[N]` says how many."""
+    from sidecar.host.cpu_limit import processors
+
+    count = settings.spark.master.removeprefix("local").strip("[]").partition(",")[0]
+    if count.isdecimal():
+        return int(count)
+    return 1 if settings.spark.master == "local" else processors()
+
+
+def lacks_cluster_files(settings: Settings, engine: EngineName) -> str:
+    """Why Spark, asked for by name, does not process files of this machine; "" if it does, or if it is not asked for."""
+    if engine is not EngineName.SPARK or settings.spark.is_local:
+        return ""
+    return f"spark.master is {settings.spark.master}, whose executors do not see the files of this machine"
+
+
+def require_local_spark(settings: Settings) -> None:
+    """Raises SettingsError where Spark is asked for and cannot see the files."""
+    if lacks := lacks_cluster_files(settings, settings.spark.engine):
+        raise SettingsError(
+            f"spark.engine is spark, but {lacks}; name a local master (--master 'local[*]'), or take --engine local"
+        )
+
+
+@contextmanager
+def task_engine(
+    settings: Settings, work: Work, workers: int | None, preload: Sequence[str] = ()
+) -> Iterator[TaskEngine]:
+    """Processes of this machine, or Spark. Raises SettingsError.
+
+    Args:
+        preload: modules that Spark's workers need, imported before they are forked.
+    """
+    if not takes_spark(settings, work):
+        # As many processes as Spark's, without a JVM between them.
+        from sidecar.snapshots.local_engine import LocalEngine
+
+        yield LocalEngine(workers)
+        return
+    if workers is not None:
+        raise SettingsError("--workers is for --engine local; on Spark, spark.master says how many")
+    from sidecar.spark.engine import SparkEngine
+
+    with embedded_spark(settings, preload) as spark:
+        yield SparkEngine(spark)
+
+
+@contextmanager
+def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
+    """This process, or Spark, for work in three stages. Raises SettingsError."""
+    if not takes_spark(settings, work):
+        from sidecar.rewriting.engines import LocalStages
+
+        yield LocalStages()
+        return
+    from sidecar.spark.stages import SparkStages
+
+    with embedded_spark(settings, ["sidecar.rewriting.preloaded"]) as spark:
+        stages = SparkStages(spark)
+        # The JVM starts while headers are read. Executors of a cluster are asked for when there is a task.
+        if settings.spark.is_local:
+            stages.prepare()
+        yield stages
+
+
+def embedded_spark(settings: Settings, preload: Sequence[str] = ()) -> EmbeddedSpark:
+    """As the settings want it; started by its first use, ended by the context."""
+    from sidecar.spark.embedded import EmbeddedSpark
+
+    return EmbeddedSpark(settings.spark, preload=preload, store=settings.store)

@@ -1,0 +1,235 @@
+"""`restore`: from an archive back to a log directory that a broker starts from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidecar.cli.answering import JSON_VERSION, answering_json
+from sidecar.cli.archiving import Archive
+from sidecar.cli.options import GlobalOptions
+from sidecar.cli.restore.report import as_json, show
+from sidecar.errors import SettingsError
+from sidecar.restore.request import (
+    OPEN_END,
+    DeletedRecordsMode,
+    LeaderEpochMode,
+    OpenTransactionMode,
+    ProducerStateMode,
+    RestoreRequest,
+)
+
+if TYPE_CHECKING:
+    from sidecar.config import Settings
+    from sidecar.restore.cluster import TargetCluster
+    from sidecar.restore.restore import RestoreReport
+
+_RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
+_TIMESTAMP_DIGITS_MAX = 14
+"""To the year 5138."""
+
+
+@answering_json("restore")
+def restore(
+    options: GlobalOptions,
+    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic, by its name.", show_default=False)],
+    to: Annotated[
+        Path,
+        typer.Option(
+            metavar="LOG_DIR",
+            help="A log dir (log.dirs) of a stopped broker, or an empty directory.",
+            show_default=False,
+        ),
+    ],
+    archive: Archive = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=0, help="Only this partition. May be given several times. Default: all."),
+    ] = None,
+    offset_range: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM:TO", help="Of one partition: offsets from FROM, up to and without TO; either may be left out."
+        ),
+    ] = None,
+    until_timestamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The log ends before the first batch with a later record, or the first later transaction marker. Milliseconds "
+            "since 1970, or ISO 8601 with a zone.",
+        ),
+    ] = None,
+    topic_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The id that the cluster gave the topic (kafka-topics.sh --describe); none for brokers before 2.8. Default: "
+            "what --bootstrap-server tells, or else the topic's directories in LOG_DIR.",
+        ),
+    ] = None,
+    bootstrap_server: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A running broker of LOG_DIR's cluster, to ask for the topic's id and leader epochs. May be given several times.",
+        ),
+    ] = None,
+    leader_epochs: Annotated[
+        LeaderEpochMode | None,
+        typer.Option(
+            help="keep: as archived, for the cluster the archive is of. flatten: epoch 0 everywhere, for a cluster or a topic made "
+            "anew, whose leader epochs are lower. Default: by LOG_DIR's cluster and topic id.",
+        ),
+    ] = None,
+    producer_state: Annotated[
+        ProducerStateMode | None,
+        typer.Option(
+            help="keep: retries of old batches are recognised. drop: for another cluster, which gives the same producer ids to "
+            "others. Default: keep in the archive's own cluster.",
+        ),
+    ] = None,
+    open_transactions: Annotated[
+        OpenTransactionMode,
+        typer.Option(help="Transactions without a marker in what is restored. abort: append markers that end them."),
+    ] = OpenTransactionMode.KEEP,
+    deleted_records: Annotated[
+        DeletedRecordsMode,
+        typer.Option(
+            help="Records that were deleted on purpose on the broker (DeleteRecords), as far as the archive knows. restore: bring "
+            "them back."
+        ),
+    ] = DeletedRecordsMode.LEAVE_OUT,
+    cluster_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Where the archive has the topic of several clusters: which one.")
+    ] = None,
+    incarnation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Where several topics of this name are archived: the topic id, or 0, in their keys."
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Segments fetched at once.")] = 4,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+) -> int:
+    """Write a topic's archived partitions into a log dir from which a broker of any version starts.
+
+    Run the same command again after an interruption: it goes on where it was. Exit code 3 if a partition could not be restored.
+    """
+    request = RestoreRequest(
+        topic=topic,
+        log_dir=to,
+        partitions=tuple(sorted(set(partition or ()))),
+        offset_range=_offset_range(offset_range),
+        until_timestamp_ms=_timestamp_ms(until_timestamp),
+        topic_id=topic_id,
+        leader_epochs=leader_epochs,
+        producer_state=producer_state,
+        open_transactions=open_transactions,
+        deleted_records=deleted_records,
+        cluster_id=cluster_id,
+        incarnation=incarnation,
+    )
+    if request.offset_range and len(request.partitions) != 1:
+        raise SettingsError(
+            "--offset-range is of one partition, whose offsets are nobody else's: give one --partition N"
+        )
+    if request.offset_range and until_timestamp:
+        raise SettingsError("--offset-range and --until-timestamp: give one of them")
+    settings = options.settings(
+        {"store.url": archive, "broker.connection.bootstrap_servers": bootstrap_server or None}, calm=True
+    )
+    try:
+        report = _done(
+            options, settings, request, asks_cluster=bool(bootstrap_server), workers=workers, dry_run=dry_run
+        )
+    except (KeyboardInterrupt, SystemExit) as interruption:
+        from sidecar.cli.restore.interrupted import tell_what_stays
+
+        tell_what_stays(request, interruption, json=options.json)
+        raise
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        print_json({"kind": "restore", "version": JSON_VERSION, "dry_run": dry_run, **as_json(report)})
+    else:
+        show(report, colors=options.colors, dry_run=dry_run)
+    return report.exit_code
+
+
+def _done(
+    options: GlobalOptions,
+    settings: Settings,
+    request: RestoreRequest,
+    *,
+    asks_cluster: bool,
+    workers: int,
+    dry_run: bool,
+) -> RestoreReport:
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.clock import SystemClock
+    from sidecar.restore.histories import require_archived
+    from sidecar.restore.restore import plan_restore
+    from sidecar.restore.restore import restore as restore_topic
+    from sidecar.storage import open_existing
+
+    store = open_existing(settings.store)
+    try:
+        if asks_cluster:
+            # First: a topic that is mistyped is in neither, and the cluster's advice would be to create it.
+            require_archived(store, request.topic)
+            request = replace(request, cluster=_asked(settings, request.topic))
+        if dry_run:
+            return plan_restore(store, SystemClock(), request)
+        with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
+            return restore_topic(store, SystemClock(), request, workers=workers, progress=progress)
+    finally:
+        store.close()
+
+
+def _asked(settings: Settings, topic: str) -> TargetCluster:
+    from sidecar.broker.connection import BrokerConnection
+    from sidecar.restore.cluster import ask_cluster
+
+    connection = BrokerConnection(settings.broker.connection)
+    try:
+        return ask_cluster(connection, topic)
+    finally:
+        connection.close()
+
+
+def _offset_range(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    found = _RANGE.fullmatch(text)
+    first, end = (int(found[1] or 0), int(found[2] or OPEN_END)) if found else (1, 0)
+    if first >= end:
+        raise SettingsError(f"--offset-range {text}: expected FROM:TO with FROM below TO, as 1000:2000, 1000: or :2000")
+    return first, end
+
+
+def _timestamp_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        if len(text) > _TIMESTAMP_DIGITS_MAX:
+            raise SettingsError(
+                f"--until-timestamp {text}: is no time in milliseconds since 1970, which have {_TIMESTAMP_DIGITS_MAX} digits at "
+                f"most (are these microseconds?)"
+            )
+        return int(text)
+    from datetime import datetime
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"--until-timestamp {text}: expected milliseconds since 1970, or a time as 2026-11-21T12:00:00Z"
+        ) from error
+    if found.tzinfo is None:
+        raise SettingsError(f"--until-timestamp {text}: in which zone? Add Z, or +01:00")
+    return int(found.timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""`snapshots rebuild`, `check` and `heal`."""

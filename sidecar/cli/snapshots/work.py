@@ -1,0 +1,187 @@
+"""What the `snapshots` commands share: their options, what these come to, and how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from sidecar.cli.answering import JSON_VERSION
+from sidecar.cli.archive_choice import with_chosen
+from sidecar.cli.engines.choice import Work, WorkKind
+from sidecar.cli.engines.engines import task_engine
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.errors import SettingsError
+from sidecar.snapshots.replay_mode import Replay
+
+if TYPE_CHECKING:
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.config import Settings
+    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.engine_ports import TaskEngine
+    from sidecar.snapshots.check import CheckReport
+    from sidecar.snapshots.jobs import Forgetting
+    from sidecar.snapshots.rebuild import RebuildReport
+    from sidecar.snapshots.targets import Targets
+
+NEVER = "never"
+
+Directories = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="DIR", help="A partition directory, a log directory, or several.", show_default=False),
+]
+FromArchive = Annotated[
+    str | None, typer.Option("--archive", metavar="URL", help="Read this archive instead of directories.")
+]
+NowMs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Leave out producers expired at this very moment (ms). Default: those expired when the newest batch was written.",
+    ),
+]
+ExpirationMs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|never", help="The brokers' producer.id.expiration.ms. Default: broker.producer_id_expiration_ms."
+    ),
+]
+ReplayOption = Annotated[
+    Replay,
+    typer.Option(
+        "--replay",
+        metavar="window|full",
+        help="window: read what the new snapshots need, from the newest trusted snapshot or from where "
+        "producer.id.expiration.ms begins. full: read the whole log, and compare it with every snapshot.",
+    ),
+]
+CompactedElsewhere = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--compacted",
+        metavar="REGEX",
+        help="Topics compacted elsewhere (fetched from a leader that had compacted them, or restored): offsets may be missing in "
+        "their logs. Repeatable. Default: where cleaner-offset-checkpoint names the partition, or is not there.",
+        show_default=False,
+    ),
+]
+
+
+class PartitionReport(Protocol):
+    """What came of one partition."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Names are stable."""
+        ...
+
+
+def snapshot_settings(
+    options: GlobalOptions,
+    topics: list[str] | None,
+    excluded: list[str] | None,
+    archive: str | None = None,
+    spark: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings, with flags over them; without `archive` there is none."""
+    settings = options.settings({"store.url": archive or NO_ARCHIVE, **(spark or {})}, calm=True)
+    return with_chosen(settings, topics, excluded)
+
+
+def snapshot_targets(
+    settings: Settings, directories: list[Path] | None, archive: str | None, compacted: list[str] | None
+) -> Targets:
+    """What is to be looked at. Raises SettingsError unless exactly one of directories and archive is given."""
+    from sidecar.clock import SystemClock
+    from sidecar.snapshots.targets import archive_targets, find_targets
+
+    if bool(directories) == bool(archive):
+        raise SettingsError("name directories, or an archive by --archive: one of the two")
+    if directories:
+        return find_targets(
+            directories, chosen_topics(settings), compacted_elsewhere=topics_compacted_elsewhere(compacted)
+        )
+    if compacted:
+        raise SettingsError("--compacted: is for directories; an archive's commits tell of every segment")
+    return archive_targets(settings.store, SystemClock(), chosen_topics(settings))
+
+
+def chosen_topics(settings: Settings) -> TopicFilter:
+    """As `topics.include` and `exclude` say."""
+    from sidecar.discovery.topic_filter import TopicFilter
+
+    return TopicFilter(settings.topics.include, settings.topics.exclude)
+
+
+def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
+    """As `--compacted` says."""
+    from sidecar.discovery.topic_filter import TopicFilter
+
+    return TopicFilter(tuple(patterns or ()))
+
+
+def producers_forgotten(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:
+    """Which producers a broker would not remember. Raises SettingsError for an expiration that is none."""
+    from sidecar.clock import SystemClock
+    from sidecar.snapshots.jobs import Forgetting
+
+    expiration_ms = settings.broker.producer_id_expiration_ms
+    if expiration == NEVER:
+        expiration_ms = None
+    elif expiration is not None:
+        if not expiration.isdecimal() or int(expiration) < 1:
+            raise SettingsError(
+                f"--producer-id-expiration-ms {expiration}: expected milliseconds, 1 or more, or '{NEVER}'"
+            )
+        expiration_ms = int(expiration)
+    return Forgetting(SystemClock().now_ms() if now_ms is None else now_ms, expiration_ms, now_ms)
+
+
+@contextmanager
+def reading(
+    options: GlobalOptions, settings: Settings, workers: int | None, *, on_this_machine: bool
+) -> Iterator[tuple[TaskEngine, ProgressDisplay]]:
+    """Who reads the segments, and who shows how far that is."""
+    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.snapshots.local_engine import PRELOADED
+
+    # Only a name or a cluster takes reading to Spark, whatever its size.
+    work = Work(WorkKind.READING, 0, 0, on_this_machine=on_this_machine)
+    with (
+        task_engine(settings, work, workers, [PRELOADED]) as engine,
+        ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
+    ):
+        yield engine, progress
+
+
+def told(
+    options: GlobalOptions,
+    kind: str,
+    report: RebuildReport | CheckReport,
+    warnings: tuple[str, ...],
+    show: Callable[[], None],
+) -> int:
+    """Tell what came of it: a JSON object for each partition, or a table by `show`. Returns the exit code."""
+    if options.json:
+        from sidecar.cli.output import print_json
+
+        partitions: tuple[PartitionReport, ...] = report.partitions
+        for partition in partitions:
+            print_json({"kind": kind, "version": JSON_VERSION, **partition.to_json()})
+    else:
+        show()
+    tell(report.problems, warnings)
+    return report.exit_code
+
+
+def tell(problems: tuple[str, ...], warnings: tuple[str, ...]) -> None:
+    """On stderr, warnings first."""
+    from sidecar.cli.output import remark
+
+    for warning in warnings:
+        remark(f"warning: {warning}")
+    for problem in problems:
+        remark(f"problem: {problem}")

@@ -1,0 +1,1 @@
+"""Compiled loops of compaction, record by record."""

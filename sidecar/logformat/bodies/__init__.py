@@ -1,0 +1,1 @@
+"""What a batch holds: codecs, records of all formats, read and written."""

@@ -1,0 +1,1 @@
+"""CRC-32C in compiled kernels."""

@@ -1,0 +1,1 @@
+"""Whether a store is fit for an archive, asked before the first upload."""

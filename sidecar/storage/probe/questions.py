@@ -1,0 +1,240 @@
+"""The questions of a probe: each puts, reads or deletes objects in a folder of its own, and says what came of it.
+
+A known store lets every second create-only put succeed under one of its switches (versitygw --nometa); the same store up to
+its version 1.7.0 refuses the second put if it comes after the first, but not always if both come at once. So both questions are
+put to the store at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+from sidecar.clock import Clock
+from sidecar.errors import (
+    ObjectDamaged,
+    ObjectExists,
+    SidecarError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsafe,
+    StoreUnsupported,
+    TwoWriters,
+)
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
+from sidecar.randomness import Randomness, SystemRandomness
+from sidecar.storage.probe.folder import new_probe_folder
+from sidecar.storage.probe.race import Race
+from sidecar.storage.source import BytesSource
+from sidecar.storage.unfinished import DENIED_ADVICE, LIFECYCLE_ADVICE, list_uploads
+
+_BODY = b"tiered-sidecar capability probe"
+_PART_BYTES = 5 * MIB
+"""S3's smallest part."""
+_MULTIPART_BYTES = _PART_BYTES + 1024
+"""Two parts."""
+_CREATE_ONLY_ADVICE = "use a store that honours If-None-Match on PutObject"
+_IN_ONE_STEP_ADVICE = "mount the file system and name the directory, or use an object store"
+_CHECKSUM_ADVICE = "if the store computes wrong checksums of multipart uploads, set store.s3.checksum: none"
+_DELETE_ADVICE = "without deletes gc frees nothing, and each start leaves its probe objects"
+_DELETE_DENIED_ADVICE = f"allow s3:DeleteObject: {_DELETE_ADVICE}"
+_UNLISTED = "abandoned uploads cost money and are not found:"
+_TIMES_ADVICE = "gc deletes nothing on this store: it cannot tell how old an object is"
+
+
+@runtime_checkable
+class UploadsInParts(Protocol):
+    """A store whose objects may be made of parts of a given size."""
+
+    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
+        """As `ObjectStore.upload`."""
+        ...
+
+
+@runtime_checkable
+class MayShowUnfinished(Protocol):
+    """A store that can tell whether it shows an object before all of its bytes are there."""
+
+    def shows_unfinished(self, key: ObjectKey) -> bool:
+        """Create an object, and look for it in the middle."""
+        ...
+
+
+class ShownUnfinished(StoreUnsafe):
+    """A store that shows an object while it is written: a writer that dies leaves a piece of it under its key."""
+
+
+class StaleListing(StoreUnsafe):
+    """A listing that does not show what was written before it: proof, however often it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`ask` returns a detail, or raises StoreError: StoreUnsafe if the answer is wrong. It may be asked again.
+
+    `required`: without it no archive can be kept there. `tolerates`: errors that are a no, where nothing depends on a yes.
+    `advice`: what to do about a no; `advice_if_denied`: where only a right is missing.
+    """
+
+    name: str
+    ask: Callable[[], str]
+    required: bool = True
+    advice: str = ""
+    tolerates: tuple[type[StoreError], ...] = ()
+    advice_if_denied: str = ""
+
+
+class StoreProbe:
+    """A context manager: at its end everything that it put is deleted, as far as the store lets us."""
+
+    def __init__(self, store: ObjectStore, clock: Clock, randomness: Randomness | None = None) -> None:
+        self._randomness = randomness or SystemRandomness()
+        self.folder = new_probe_folder(self._randomness)
+        self._store = store
+        self._clock = clock
+        self._numbers = count(1)
+        self._keys: list[ObjectKey] = []
+        self._small = ObjectKey(f"{self.folder}/small")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What stays now, `gc` and `run` remove a day later.
+        with suppress(SidecarError):
+            self.clear()
+
+    def clear(self) -> None:
+        """Delete all objects of this probe and abort its uploads. Raises StoreError."""
+        self._store.delete(self._keys)
+        self._keys = []
+        for upload in list_uploads(self._store, f"{self.folder}/").uploads:
+            self._store.abort_upload(upload)
+
+    def questions(self, *, single_writer: bool) -> tuple[Question, ...]:
+        """All of them, in the order in which they must be asked."""
+        is_shared, may_show = not single_writer, isinstance(self._store, MayShowUnfinished)
+        optional = (StoreDenied, StoreUnsupported)
+        unlisted, denied = f"{_UNLISTED} {LIFECYCLE_ADVICE}", f"{_UNLISTED} {DENIED_ADVICE}"
+        return (
+            Question("write", self.write),
+            Question("create-only put", self.create_only, is_shared, _CREATE_ONLY_ADVICE),
+            Question("create-only put under a race", self.race, is_shared, _CREATE_ONLY_ADVICE),
+            *((Question("create in one step", self.in_one_step, True, _IN_ONE_STEP_ADVICE),) if may_show else ()),
+            Question("read", self.read),
+            Question("range read", self.read_range),
+            Question("list after write", self.list_after_write),
+            Question("modification times", self.times, required=False, advice=_TIMES_ADVICE),
+            Question("multipart upload with checksum", self.multipart, advice=_CHECKSUM_ADVICE),
+            Question("list unfinished uploads", self.unfinished, False, unlisted, optional, denied),
+            Question("delete", self.delete, False, _DELETE_ADVICE, optional, _DELETE_DENIED_ADVICE),
+        )
+
+    def new_key(self, name: str) -> ObjectKey:
+        """A fresh key: never put before, and no lost answer of ours is about it."""
+        key = ObjectKey(f"{self.folder}/{name}-{next(self._numbers)}")
+        self._keys.append(key)
+        return key
+
+    def write(self) -> str:
+        self._small = self.new_key("small")
+        self._store.put_if_absent(self._small, _BODY)
+        return f"{len(_BODY)} bytes"
+
+    def create_only(self) -> str:
+        with suppress(ObjectExists):
+            self._store.put_if_absent(self._small, _BODY[::-1])
+            raise TwoWriters(
+                "a second put of the same key succeeded: commits of two writers would overwrite each other"
+            )
+        # Also after a put whose answer was lost: had it taken hold, these would be its bytes.
+        if self._store.read(self._small) == _BODY[::-1]:
+            raise TwoWriters("a second put of the same key was refused, and replaced the object all the same")
+        return "the second put of a key was refused"
+
+    def race(self) -> str:
+        return f"one winner in each of {Race(self._store, self._clock, self.new_key).run()} turns"
+
+    def in_one_step(self) -> str:
+        if isinstance(self._store, MayShowUnfinished) and self._store.shows_unfinished(self.new_key("unfinished")):
+            raise ShownUnfinished(
+                "an object shows while it is written: if a writer dies in the middle of a commit, nothing can read the partition"
+            )
+        return "an object shows when all of its bytes are there"
+
+    def read(self) -> str:
+        # Where the second put was let through, its bytes are there; the check above has said so.
+        if self._store.read(self._small) not in {_BODY, _BODY[::-1]}:
+            raise ObjectDamaged("the store returns other bytes than were written")
+        return ""
+
+    def read_range(self) -> str:
+        found = self._store.read(self._small, 7, 9)
+        if found not in {_BODY[7:16], _BODY[::-1][7:16]}:
+            raise StoreUnsafe(f"bytes 7 to 15 came back as {found[:32]!r}")
+        return ""
+
+    def list_after_write(self) -> str:
+        keys = [facts.key for facts in self._store.list(self._small)]
+        if keys != [self._small]:
+            raise StaleListing(f"one object was written, the listing shows {keys}")
+        return ""
+
+    def times(self) -> str:
+        facts = next(iter(self._store.list(self._small)), None)
+        if facts is None or facts.modified_ms is None:
+            raise StoreUnsupported("the store gives its objects no modification times")
+        return ""
+
+    def multipart(self) -> str:
+        key = self.new_key("large")
+        sent = self._randomness.random_bytes(MIB) * (_MULTIPART_BYTES // MIB) + bytes(_MULTIPART_BYTES % MIB)
+        try:
+            return self._uploaded(key, sent)
+        except ObjectDamaged as error:
+            if not self._has_bytes(key, sent):
+                raise
+            raise StoreUnsafe(
+                f"{error}. The bytes are right, so the store computes wrong checksums: set store.s3.checksum: none"
+            ) from error
+
+    def _uploaded(self, key: ObjectKey, sent: bytes) -> str:
+        source = BytesSource(sent)
+        if isinstance(self._store, UploadsInParts):
+            receipt = self._store.upload_in_parts(key, source, _PART_BYTES)
+        else:
+            receipt = self._store.upload(key, source)
+        facts = self._store.head(key)
+        if facts is None or facts.size_bytes != len(sent):
+            raise ObjectDamaged(f"{len(sent)} bytes were uploaded, the store has {facts and facts.size_bytes}")
+        if facts.crc32c is not None and facts.crc32c != receipt.crc32c:
+            raise ObjectDamaged(f"CRC-32C {receipt.crc32c:08x} was sent, the store reports {facts.crc32c:08x}")
+        if b"".join(self._store.stream(key)) != sent:
+            raise ObjectDamaged("the store returns other bytes than were uploaded")
+        return f"{receipt.requests} requests; the store {'keeps no' if facts.crc32c is None else 'keeps a'} checksum of the whole"
+
+    def _has_bytes(self, key: ObjectKey, sent: bytes) -> bool:
+        """By a range, which no checksum of the store covers."""
+        try:
+            return self._store.read(key, 0, len(sent)) == sent
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return False
+
+    def unfinished(self) -> str:
+        return f"{sum(1 for _ in self._store.unfinished_uploads(f'{self.folder}/'))} left"
+
+    def delete(self) -> str:
+        self._store.delete(self._keys)
+        if self._store.head(self._small) is not None:
+            raise StoreUnsafe("a deleted object is still there (a versioned or locked bucket: it will grow)")
+        return ""

@@ -1,0 +1,215 @@
+"""The S3 adapter of `ports.ObjectStore`, on boto3 clients and threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+from urllib.parse import urlsplit
+
+from sidecar.clock import Clock
+from sidecar.errors import (
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SidecarError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+)
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.randomness import Randomness, SystemRandomness
+from sidecar.storage.answers import StoreAnswers
+from sidecar.storage.bandwidth import IoBudget
+from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.key_prefix import KeyPrefix
+from sidecar.storage.request_body import note_sending
+from sidecar.storage.retry import Retrier
+from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
+from sidecar.storage.s3.client import make_client
+from sidecar.storage.s3.held_body import HeldBody
+from sidecar.storage.s3.listing import list_folders, list_objects, list_unfinished_uploads
+from sidecar.storage.s3.multipart import begin_multipart
+from sidecar.storage.s3.part_buffers import PartBuffers
+from sidecar.storage.s3.read import read_range, stream
+from sidecar.storage.s3.requests import S3Requests
+from sidecar.storage.s3.upload import Upload
+from sidecar.store_settings import ChecksumMode, StoreSettings
+
+_DELETE_BATCH = 1000
+_SMALL_BYTES = MIB
+"""Objects up to this size do not count against the bound of buffers in memory."""
+
+_LOOKS = tuple(threading.Lock() for _ in range(64))
+"""By key. Without conditional writes a check and its put are one step: uploads, compaction and gc of a process commit at once."""
+
+
+class S3Store:
+    """Objects of one bucket below one prefix. Safe for use from several threads."""
+
+    lists_by_page = True
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        randomness: Randomness | None = None,
+        budget: IoBudget | None = None,
+        answers: StoreAnswers | None = None,
+    ) -> None:
+        """Makes a client, sends nothing. Raises SettingsError. `answers`: is told whether there are any."""
+        parts = urlsplit(settings.url)
+        prefix = KeyPrefix(parts.path)
+        self.url = f"s3://{parts.netloc}/{prefix.path}".rstrip("/")
+        retrier = Retrier(settings.retry, clock, randomness or SystemRandomness())
+        client = make_client(settings.s3)
+        client.meta.events.register("before-send.s3", note_sending)
+        self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier, answers or StoreAnswers(clock))
+        self._pool = ThreadPoolExecutor(settings.s3.concurrency, thread_name_prefix="s3-upload")
+        self._buffers = PartBuffers(settings.s3.part_bytes)
+        self._budget = budget or IoBudget.of(settings, clock)
+
+    def close(self) -> None:
+        """End the workers and the connections."""
+        self._pool.shutdown()
+        self._s3.client.close()
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        """See `ObjectStore`. Repeated only where the store said that it did nothing."""
+        if self._s3.settings.conditional_writes:
+            self._put_if_absent(key, body, lambda: body)
+        else:
+            with _LOOKS[hash(key) % len(_LOOKS)]:
+                self._put_if_absent(key, body, lambda: body)
+
+    def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
+        """As `put_if_absent`; each time that all but the body's end has been sent, `before_last_bytes` is called."""
+        self._put_if_absent(key, body, lambda: HeldBody(body, before_last_bytes))
+
+    def _put_if_absent(self, key: ObjectKey, body: bytes, as_sent: Callable[[], Any]) -> None:
+        s3 = self._s3
+        checksum = s3.checksum(crc32c_of(body))
+        refusals: list[StoreUnavailable] = []
+
+        def put() -> None:
+            if not s3.settings.conditional_writes and self.head(key) is not None:
+                raise ObjectExists(f"PutObject {key} at {self.url}: the key is taken")
+            s3.client.put_object(**s3.address(key), **s3.creation(), **s3.create_only(), **checksum, Body=as_sent())
+
+        def attempt() -> None:
+            try:
+                s3.send("PutObject", key, put, creates=True)
+            except StoreUnavailable as error:
+                refusals.append(error)
+                raise
+
+        try:
+            s3.retrier.run(attempt)
+        except StoreUnavailable:
+            raise
+        except SidecarError as error:
+            # A proxy may have said 503 for a put that took hold. The answer to a later attempt (412, 403) proves nothing then.
+            if refusals:
+                raise OutcomeUnknown(f"{error}, but an earlier attempt of ours failed with: {refusals[-1]}") from error
+            raise
+
+    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+        """See `ObjectStore`."""
+        return self.upload_in_parts(key, source, self._s3.settings.part_bytes)
+
+    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
+        """As `upload`, with another part size than the settings' (the probe takes S3's smallest)."""
+        upload = Upload(self._s3, key, source, self._budget.uploads)
+        if source.size_bytes <= _SMALL_BYTES:
+            # At once: behind another segment's queued parts it would hold up its own segment's commit.
+            return upload.put_whole()
+        if source.size_bytes <= part_bytes:
+            # In a worker, so that small objects too count against the bound of buffers in memory.
+            return self._pool.submit(upload.put_whole).result()
+        return begin_multipart(upload, part_bytes, self._buffers).run(self._pool)
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
+        return self._budget.reads.take_read(read_range(self._s3, key, position, size_bytes, whole=whole))
+
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+        """See `ObjectStore`. Raises ObjectDamaged if length or checksum are not those of the object's headers."""
+        return self._budget.reads.take_stream(stream(self._s3, key, chunk_bytes))
+
+    def head(self, key: ObjectKey) -> ObjectFacts | None:
+        """See `ObjectStore`."""
+        try:
+            return self._s3.head(key)
+        except ObjectMissing:
+            return None
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
+        """See `ObjectStore`."""
+        return list_objects(self._s3, prefix, start_after)
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """See `ObjectStore`."""
+        return list_folders(self._s3, prefix)
+
+    def delete(self, keys: Iterable[ObjectKey]) -> None:
+        """See `ObjectStore`."""
+        remaining = iter(keys)
+        while batch := list(islice(remaining, _DELETE_BATCH)):
+            if self._s3.settings.checksum is ChecksumMode.NONE or len(batch) == 1:
+                # Stores without the new checksums also refuse the checksum that botocore puts on DeleteObjects.
+                for key in batch:
+                    self._delete_one(key)
+            else:
+                self._delete_batch(batch)
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `ObjectStore`."""
+        return list_unfinished_uploads(self._s3, prefix)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """See `ObjectStore`. An upload that has ended meanwhile is no error."""
+        s3 = self._s3
+
+        def abort() -> None:
+            s3.client.abort_multipart_upload(**s3.address(upload.key), UploadId=upload.upload_id)
+
+        try:
+            s3.repeat("AbortMultipartUpload", upload.key, abort)
+        except ObjectMissing:
+            return
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where requests go, before the bucket's name is put in."""
+        return self._s3.client.meta.endpoint_url
+
+    def bucket_rules(self) -> BucketRules:
+        """What the bucket does with objects by itself, as far as we may know."""
+        return read_bucket_rules(self._s3)
+
+    def _delete_one(self, key: ObjectKey) -> None:
+        s3 = self._s3
+        try:
+            s3.repeat("DeleteObject", key, lambda: s3.client.delete_object(**s3.address(key)))
+        except ObjectMissing:
+            return
+
+    def _delete_batch(self, batch: Sequence[ObjectKey]) -> None:
+        s3 = self._s3
+        names: Any = [{"Key": s3.prefix.name(key)} for key in batch]
+        answer = s3.repeat(
+            f"DeleteObjects ({len(batch)}) from",
+            batch[0],
+            lambda: s3.client.delete_objects(Bucket=s3.bucket, Delete={"Objects": names, "Quiet": True}),
+        )
+        refused = [error for error in answer.get("Errors", []) if error.get("Code") != "NoSuchKey"]
+        if refused:
+            first = refused[0]
+            kind = StoreDenied if first.get("Code") == "AccessDenied" else StoreError
+            raise kind(
+                f"{len(refused)} of {len(batch)} objects at {self.url} were not removed, the first is {first.get('Key')}:"
+                f" {first.get('Code')}: {first.get('Message')}"
+            )
