@@ -215,7 +215,8 @@ def test_a_process_that_can_cache_nothing_and_knows_no_instruction_still_scans()
     program = (
         "import numba.core.caching as caching\n"
         "caching.CacheImpl._locator_classes = []\n"  # as where no folder can be written
-        "from sidecar.logformat import batches, crc32c\n"
+        "from sidecar.logformat import batches\n"
+        "from sidecar.logformat.crc import crc32c\n"
         "from tests.logformat.golden_bytes import COMMIT_MARKER, MESSAGE_V1, THREE_RECORDS\n"
         "scanner = batches.scan_bytes(MESSAGE_V1 + THREE_RECORDS + COMMIT_MARKER)\n"
         "print([int(row) for chunk in scanner for row in chunk.base_offset], scanner.end, crc32c.INSTRUCTIONS)\n"
