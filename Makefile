@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+KERNELS := $(VENV)/.kernels
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Two for each core: brokers and JVMs that start leave cores idle.
@@ -42,9 +43,14 @@ test-fast: setup check kernels
 test-apart: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
 
-# The tests' workers and the processes that they start would else compile the same kernels, each for itself.
-kernels: setup
+# The tests' workers and the processes that they start would else compile the same kernels, each for itself. A kernel that stands on
+# disk is not compiled anew where only one that it calls has changed: after any change all of them are.
+kernels: $(KERNELS)
+
+$(KERNELS): $(STAMP) $(shell grep -rl producer_state.compiling sidecar producer_state --include='*.py')
+	@find sidecar producer_state -name '*.nb[ic]' -delete
 	@$(BIN)/tiered-sidecar prepare
+	@touch $@
 
 check: setup
 	$(BIN)/ruff check .

@@ -1,7 +1,6 @@
 """How kernels are compiled: at their first call, without the GIL, kept on disk between processes where that is possible.
 
-Trap: numba notices a change in the file of a kernel, not in the files of kernels it calls. After such a change alone,
-remove the `*.nbi` files beside the modules.
+Trap: numba notices a change in the file of a kernel, not in the files of kernels it calls. `make kernels` removes what is stale.
 """
 
 from __future__ import annotations
