@@ -43,13 +43,13 @@ test-fast: setup check kernels
 test-apart: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
 
-# The tests' workers and the processes that they start would else compile the same kernels, each for itself. A kernel that stands on
-# disk is not compiled anew where only one that it calls has changed: after any change all of them are.
-kernels: $(KERNELS)
-
-$(KERNELS): $(STAMP) $(shell grep -rl producer_state.compiling sidecar producer_state --include='*.py')
-	@find sidecar producer_state -name '*.nb[ic]' -delete
+# The tests' workers and the processes that they start would else compile the same kernels, each for itself.
+kernels: setup $(KERNELS)
 	@$(BIN)/tiered-sidecar prepare
+
+# numba sees a change in a kernel's own file, not in what the kernel calls, or has as a constant.
+$(KERNELS): $(STAMP) $(shell find producer_state sidecar/logformat sidecar/compaction -name '*.py')
+	@find producer_state sidecar -name '*.nb[ic]' -delete
 	@touch $@
 
 check: setup

@@ -1,6 +1,7 @@
 """How kernels are compiled: at their first call, without the GIL, kept on disk between processes where that is possible.
 
-Trap: numba notices a change in the file of a kernel, not in the files of kernels it calls. `make kernels` removes what is stale.
+Trap: numba notices a change in the file of a kernel, not in the files of kernels it calls. `make kernels` removes the `*.nbi` files
+beside the modules after a change; those below NUMBA_CACHE_DIR are yours to remove.
 """
 
 from __future__ import annotations

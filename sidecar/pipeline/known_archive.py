@@ -86,12 +86,14 @@ class KnownArchive:
 
     def see(self, term: Term, *, leads: bool) -> None:
         """The partition's term as it is now. In another one the archive is read anew, and after a time without leadership too."""
-        if (term, leads) == (self._term, self._leads):
+        if (leads, term if leads else self._term) == (self._leads, self._term):
             return
         self.forget()
-        if self._term is None or not term.is_same_log(self._term):
-            self.told_lost_below = 0
-        self._term, self._leads = term, leads
+        self._leads = leads
+        if leads:
+            if self._term is None or not term.is_same_log(self._term):
+                self.told_lost_below = 0
+            self._term = term
 
     def open(self, files: PartitionFiles) -> PartitionState:
         """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.

@@ -29,7 +29,7 @@ def plan_beside(
     pending: tuple[SegmentFiles, ...],
     starts: LogStartHistory | None,
 ) -> PartitionPlan:
-    """What has rolled above a plan whose turn has not ended. Nothing under another leader, or in another directory.
+    """What has rolled above a plan whose turn has not ended. Nothing in another term.
 
     Args:
         files: as they are now, or as they were, if they cannot be listed. pending: all of them that are not archived yet.
@@ -42,7 +42,7 @@ def plan_beside(
         facts = tools.facts.partition(files)
         if starts is not None:
             starts.see(files, facts, tools.facts.policy(files.topic_partition.topic))
-        if facts.term(files) == plan.term:
+        if facts.term(files).is_one_with(plan.term):
             segments = provisional_plan(tools, files, facts, above).segments
     waiting = tuple(segment for segment in pending if segment not in segments)
     return replace(plan, files=files, segments=segments, waiting=waiting, is_provisional=True)

@@ -135,7 +135,7 @@ def open_tools(
 
     Args:
         repeats: see `policy_of`.
-        sinks: take what happens to partitions, besides the log, the metrics and the archive memory.
+        sinks: take what happens to partitions, besides the log, the metrics and the archive cache.
         stop, beat: see `Tools`.
         changing: what of the settings is replaced later. Default: nothing is.
         answers: is told whether the store answers.

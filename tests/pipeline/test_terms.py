@@ -50,6 +50,19 @@ def test_the_archive_is_read_anew_in_another_term(archived: tuple[Tools, Partiti
     assert known.told_lost_below == (7 if other.is_same_log(NOW) else 0), "a loss is told once for each log"
 
 
+def test_a_loss_is_told_once_though_another_directory_was_seen_without_leadership(
+    archived: tuple[Tools, PartitionFiles],
+) -> None:
+    known = KnownArchive(*archived)
+    known.see(NOW, leads=True)
+    known.told_lost_below = 7
+    known.see(OTHERS[1], leads=False)
+    known.see(NOW, leads=True)
+    assert known.told_lost_below == 7
+    known.see(OTHERS[1], leads=True)
+    assert known.told_lost_below == 0
+
+
 def test_the_archive_is_read_anew_after_a_time_without_leadership(archived: tuple[Tools, PartitionFiles]) -> None:
     tools, files = archived
     known = KnownArchive(tools, files)
@@ -79,8 +92,25 @@ def test_log_starts_of_another_term_tell_nothing(archived: tuple[Tools, Partitio
     assert starts.inside is None
 
 
+def test_a_topic_that_gets_its_id_keeps_what_is_known_of_its_deleted_records(
+    archived: tuple[Tools, PartitionFiles],
+) -> None:
+    _, files = archived
+    inside = files.segments[0].base_offset + 5
+    starts = LogStartHistory()
+    for topic_id, start_offset in ((None, 0), (None, inside), ("topic", inside)):
+        found = PartitionFacts(TopicPartition("orders", 0), topic_id, True, 4, 0, 0, cluster_start_offset=start_offset)
+        starts.see(replace(files, topic_id=topic_id), found, TopicPolicy())
+    assert starts.inside == inside
+    assert starts.has_moved(found)
+
+
 def test_a_term_is_of_the_same_log_under_whatever_leader() -> None:
     assert [other.is_same_log(NOW) for other in OTHERS] == [True, False, False]
+    assert not any(other.is_one_with(NOW) for other in OTHERS)
+    nameless = replace(NOW, topic_id=None)
+    assert nameless.is_one_with(NOW)
+    assert NOW.is_one_with(nameless)
 
 
 def test_paths_name_no_term(tmp_path: Path) -> None:

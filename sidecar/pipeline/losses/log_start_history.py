@@ -40,8 +40,9 @@ class LogStartHistory:
 
         The directory has to be listed after the leader was asked: a segment that it rolled since ends behind its log start.
         """
-        if (term := facts.term(files)) != self._term:
-            self._term = term
+        term, before = facts.term(files), self._term
+        self._term = term
+        if before is None or not term.is_one_with(before):
             self._first_start_offset = self._read = self.inside = self.border = self.borders = None
         start_offset = facts.cluster_start_offset
         if not facts.leads or start_offset is None:
@@ -80,7 +81,8 @@ class LogStartHistory:
         start_offset = facts.cluster_start_offset
         is_inside = (
             start_offset is not None
-            and facts.term(files) == self._term
+            and self._term is not None
+            and facts.term(files).is_one_with(self._term)
             and self._moved_by_request(facts, policy)
             and _rolled_around(files, start_offset) is not None
         )

@@ -22,9 +22,8 @@ class LossTracker:
     """Where a log began when it was first seen to be led here, and how much of it was seen to go since.
 
     In one term of this broker: nobody else leads in the meantime, though at times nobody may. Under another leader it is for that
-    one's sidecar. What had gone before the first look is
-    nobody's loss: an archive begins where it was begun. But what was seen to go stays to be told, by the next process too,
-    until the archive can be looked at.
+    one's sidecar. What had gone before the first look is nobody's loss: an archive begins where it was begun. But what was seen to
+    go stays to be told, by the next process too, until the archive can be looked at.
     """
 
     def __init__(self, tools: Tools) -> None:

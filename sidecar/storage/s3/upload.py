@@ -1,4 +1,4 @@
-"""Upload of an object under a fresh key: in one put, or in parts (`s3_multipart`), and the settling of lost answers."""
+"""Upload of an object under a fresh key: in one put, or in parts (`multipart`), and the settling of lost answers."""
 
 from __future__ import annotations
 
