@@ -23,7 +23,7 @@ from sidecar.errors import Fenced, PartitionError, SidecarError, StagingFull, St
 from sidecar.metrics import Metrics
 from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
-from sidecar.rewriting.job import CompactionCrashed, CompactionCutOff
+from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff
 
 _log = structlog.get_logger(__name__)
 

@@ -30,7 +30,7 @@ from sidecar.errors import ObjectExists
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore, UnfinishedUpload
 from sidecar.randomness import Randomness
-from sidecar.rewriting.job import CompactionCutOff
+from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.storage.store_time import is_old
 
 CONFLICTS_IN_A_ROW: Final = 20

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
+from sidecar.errors import SidecarError
 
 
 class LocalStages:
@@ -75,3 +76,14 @@ class LocalEngines:
 
     def stop(self) -> None:
         """Nothing is held. Work of this process cannot be ended from outside: it must be small."""
+
+
+class CompactionCutOff(SidecarError):
+    """The settings changed or the process stops. No commit was sent for what was not committed yet."""
+
+    def __init__(self) -> None:
+        super().__init__("cut off: the settings changed, or the process stops; nothing more was committed")
+
+
+class CompactionCrashed(SidecarError):
+    """A fault of our own while partitions were compacted; the log has its traceback."""

@@ -11,7 +11,6 @@ from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import Split
 from sidecar.compaction.verdicts import SplitVerdicts, judge_splits
-from sidecar.errors import SidecarError
 from sidecar.rewriting.pieces import Piece
 from sidecar.rewriting.sources import SourceT
 
@@ -107,14 +106,3 @@ class CompactedOutput(Generic[SourceT]):
             "size_bytes": self.size_bytes,
             "unchanged": self.unchanged,
         }
-
-
-class CompactionCutOff(SidecarError):
-    """The settings changed or the process stops. No commit was sent for what was not committed yet."""
-
-    def __init__(self) -> None:
-        super().__init__("cut off: the settings changed, or the process stops; nothing more was committed")
-
-
-class CompactionCrashed(SidecarError):
-    """A fault of our own while partitions were compacted; the log has its traceback."""

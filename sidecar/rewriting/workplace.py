@@ -13,7 +13,7 @@ from typing import Self
 from sidecar.errors import SettingsError
 from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
-from sidecar.rewriting.job import CompactionCutOff
+from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.rewriting.output_files import cannot_be_written
 from sidecar.spark.scratch import Scratch
 

@@ -18,8 +18,7 @@ from sidecar.compactor.archive import compactor as archive_compactor
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.errors import SidecarError, StoreUnavailable
-from sidecar.rewriting.engines import LocalStages
-from sidecar.rewriting.job import CompactionCutOff
+from sidecar.rewriting.engines import CompactionCutOff, LocalStages
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, archived, use
 from tests.pipeline.rig import archived_states
 

@@ -29,8 +29,7 @@ from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
-from sidecar.rewriting.engines import LocalEngines
-from sidecar.rewriting.job import CompactionCutOff
+from sidecar.rewriting.engines import CompactionCutOff, LocalEngines
 from sidecar.rewriting.workplace import WorkFiles
 from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore

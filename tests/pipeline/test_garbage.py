@@ -30,7 +30,7 @@ from sidecar.pipeline.garbage import (
     orphaned_until_ms,
 )
 from sidecar.ports import UnfinishedUpload
-from sidecar.rewriting.job import CompactionCutOff
+from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.storage.probe.folder import remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.storage.unfinished import list_uploads

@@ -30,7 +30,8 @@ from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
 from sidecar.host import process_store
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.rewriting.job import HASH_KEY_BYTES, CompactionCutOff
+from sidecar.rewriting.engines import CompactionCutOff
+from sidecar.rewriting.job import HASH_KEY_BYTES
 from sidecar.rewriting.parts import LocalParts, Parts
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
 from sidecar.rewriting.staging import SegmentNeed, Step, require_room, steps

@@ -27,8 +27,8 @@ from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
 from sidecar.pipeline.tools import Tools
-from sidecar.rewriting.engines import CompactionEngines
-from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionCrashed, CompactionCutOff, CompactionJob
+from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff, CompactionEngines
+from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob
 from sidecar.rewriting.local_source import LogFile
 from sidecar.rewriting.output_files import cannot_be_written
 from sidecar.rewriting.parts import LocalParts
