@@ -10,7 +10,7 @@ class Term:
     """A leadership of one log.
 
     Another leader may have truncated the log, and its sidecar may have gone on with the archive. Another directory has another
-    copy of the log, and another topic id is another topic. So what was seen in one term tells nothing in the next.
+    copy of the log, and another topic id is another topic. So what was seen in one term says nothing about the next.
 
     `leader_epoch`: -1 if unknown. `directory_id`: device and inode. `topic_id`: None where `partition.metadata` does not exist.
     """

@@ -79,13 +79,13 @@ class KnownArchive:
     def as_known(self, files: PartitionFiles) -> PartitionState | None:
         """As `open`, but asks nobody: None where the archive would have to be read."""
         if self._newest_has_changed(files):
-            # Truncated, or made anew: another lineage may be the right one, or none.
+            # Truncated, or created again: another lineage may be the right one, or none.
             self.forget()
             self.told_lost_below = 0
         return self.state
 
     def see(self, term: Term, *, leads: bool) -> None:
-        """The partition's term as it is now. In another one the archive is read anew, and after a time without leadership too."""
+        """The partition's current term. In another one the archive is read again, and after a time without leadership too."""
         if (leads, term if leads else self._term) == (self._leads, self._term):
             return
         self.forget()

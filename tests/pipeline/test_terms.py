@@ -36,7 +36,7 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tools, 
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
-def test_the_archive_is_read_anew_in_another_term(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
+def test_the_archive_is_read_again_in_another_term(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
     tools, files = archived
     known = KnownArchive(tools, files)
     known.see(NOW, leads=True)
@@ -47,10 +47,10 @@ def test_the_archive_is_read_anew_in_another_term(archived: tuple[Tools, Partiti
     known.see(other, leads=True)
     assert known.state is None
     assert known.end_offset == opened.end_offset, "what it was is remembered, for people"
-    assert known.told_lost_below == (7 if other.is_same_log(NOW) else 0), "a loss is told once for each log"
+    assert known.told_lost_below == (7 if other.is_same_log(NOW) else 0), "a loss is reported once for each log"
 
 
-def test_a_loss_is_told_once_though_another_directory_was_seen_without_leadership(
+def test_a_loss_is_reported_once_though_another_directory_was_seen_without_leadership(
     archived: tuple[Tools, PartitionFiles],
 ) -> None:
     known = KnownArchive(*archived)
@@ -63,7 +63,7 @@ def test_a_loss_is_told_once_though_another_directory_was_seen_without_leadershi
     assert known.told_lost_below == 0
 
 
-def test_the_archive_is_read_anew_after_a_time_without_leadership(archived: tuple[Tools, PartitionFiles]) -> None:
+def test_the_archive_is_read_again_after_a_time_without_leadership(archived: tuple[Tools, PartitionFiles]) -> None:
     tools, files = archived
     known = KnownArchive(tools, files)
     known.see(NOW, leads=True)
@@ -73,7 +73,7 @@ def test_the_archive_is_read_anew_after_a_time_without_leadership(archived: tupl
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
-def test_log_starts_of_another_term_tell_nothing(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
+def test_log_starts_of_another_term_are_forgotten(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
     _, files = archived
     inside = files.segments[0].base_offset + 5
 

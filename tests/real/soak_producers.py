@@ -50,8 +50,8 @@ class _Tail(logging.Handler):
 class LiveProducers:
     """A context manager whose threads write until `stop`.
 
-    `counts`: records that were acknowledged, or refused and why; transactions committed, aborted and broken off; producers begun
-    anew; clients that stopped sending.
+    `counts`: records that were acknowledged, or refused and why; transactions committed, aborted and broken off; producers
+    started again; clients that stopped sending.
     """
 
     def __init__(self, bootstrap: str, seed: int) -> None:
@@ -113,7 +113,7 @@ class LiveProducers:
                 "batch.size": _BATCH_BYTES,
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 500,
-                # By default 5 minutes: who is told "no brokers" by a broker that has just started would ask again only then.
+                # By default 5 minutes: a client that gets "no brokers" from a broker that has just started would wait so long.
                 "topic.metadata.refresh.interval.ms": 2000,
                 **(
                     {"log_level": 7, "debug": "metadata,topic,broker", "logger": logger} if logger else {"log_level": 0}

@@ -1,1 +1,1 @@
-"""Offset, time and transaction indexes: read, checked, written anew from the batches."""
+"""Offset, time and transaction indexes: read, checked, rebuilt from the batches."""

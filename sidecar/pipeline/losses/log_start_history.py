@@ -36,7 +36,7 @@ class LogStartHistory:
         self.borders: Borders | None = None
 
     def see(self, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy) -> None:
-        """What a look at the partition told. A log that is moved to another log dir has other borders.
+        """What a check of the partition found. A log that is moved to another log dir has other borders.
 
         The directory has to be listed after the leader was asked: a segment that it rolled since ends behind its log start.
         """

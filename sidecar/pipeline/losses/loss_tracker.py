@@ -21,9 +21,9 @@ _Span: TypeAlias = tuple[int, int]
 class LossTracker:
     """Where a log began when it was first seen to be led here, and how much of it was seen to go since.
 
-    In one term of this broker: nobody else leads in the meantime, though at times nobody may. Under another leader it is for that
-    one's sidecar. What had gone before the first look is nobody's loss: an archive begins where it was begun. But what was seen to
-    go stays to be told, by the next process too, until the archive can be looked at.
+    In one term of this broker: no other broker leads in between, though there may be times without a leader. What goes under
+    another leader is for that leader's sidecar to report. What had gone before the first check is no loss: an archive begins where
+    it was begun. What was seen to go stays to be reported, by the next process too, until the archive can be read.
     """
 
     def __init__(self, tools: Tools) -> None:
