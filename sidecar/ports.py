@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sidecar.errors import SettingsError
-from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+from sidecar.model import FileIdentity, ObjectKey, PartitionFiles, TopicPartition
 from sidecar.partition.term import Term
 from sidecar.partition.wait_reason import Away, WaitReason
 from sidecar.topic_policy import TopicPolicy
@@ -121,6 +121,42 @@ class ObjectStore(Protocol):
 
     def close(self) -> None:
         """Give back threads and connections; the store is not used afterwards."""
+        ...
+
+
+class OpenFiles(Protocol):
+    """Open files of the broker. A descriptor outlives the broker's deletion of its file."""
+
+    def open(self, file: FileIdentity) -> int:
+        """A read-only descriptor of the file that was listed. Raises SegmentChanged, PartitionError."""
+        ...
+
+    def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
+        """What an open file is now, under the name that it had when it was listed."""
+        ...
+
+    def duplicate(self, descriptor: int) -> int:
+        """A second descriptor of the same open file, to be closed by itself."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """Give a descriptor back."""
+        ...
+
+    def is_unlinked(self, descriptor: int) -> bool:
+        """Whether the file has no name any more: its bytes go with the last descriptor."""
+        ...
+
+    def has_its_name(self, file: FileIdentity) -> bool:
+        """Whether the listed file still has its name. True also where that cannot be told: the disk may come back."""
+        ...
+
+    def free_share(self, descriptor: int) -> float:
+        """How much of the file's disk others than root may still fill, between 0 and 1. Raises OSError."""
+        ...
+
+    def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> UploadSource:
+        """The bytes of an open file from a position on. `name`: for messages."""
         ...
 
 
