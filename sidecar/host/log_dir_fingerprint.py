@@ -36,13 +36,12 @@ def mark_of(files: PartitionFiles) -> SourceMark:
     )
 
 
-def bears(files: PartitionFiles, mark: SourceMark) -> bool:
-    """Whether the directory is the marked one.
+def bears(files: PartitionFiles, now: SourceMark, mark: SourceMark) -> bool:
+    """Whether a directory is the marked one. `now`: its mark as it was just listed.
 
     A topic that is made anew often gets the inode number of the deleted one's directory, but another birth. Where that is not
     told, the segment that was active then must still be there.
     """
-    now = mark_of(files)
     if (now.directory, now.inode) != (mark.directory, mark.inode):
         return False
     if now.birth_ns is not None and mark.birth_ns is not None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 import structlog
 
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.host.listed_files import identity_of, open_listed
+from sidecar.host.broker_files import BrokerFiles
 from sidecar.model import FileIdentity
 from sidecar.partition.domain_events import Emit, PinReleased
+from sidecar.ports import OpenFiles
 from sidecar.reporting.log_sink import log_event
 
 _log = structlog.get_logger(__name__)
@@ -33,21 +32,20 @@ def descriptors_to_hold() -> int:
     return HELD_MAX if soft == resource.RLIM_INFINITY else min(HELD_MAX, soft // 4)
 
 
-def free_share(descriptor: int) -> float:
-    """How much of a file's disk others than root may still fill, between 0 and 1. Raises OSError."""
-    found = os.fstatvfs(descriptor)
-    return found.f_bavail / max(1, found.f_blocks)
-
-
 class PinnedFiles:
     """Open descriptors by file. Thread-safe."""
 
     def __init__(
-        self, limit: int | None = None, free: Callable[[int], float] = free_share, emit: Emit = log_event
+        self,
+        limit: int | None = None,
+        free: Callable[[int], float] | None = None,
+        emit: Emit = log_event,
+        files: OpenFiles | None = None,
     ) -> None:
-        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: see `free_share`."""
+        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
         self._limit = descriptors_to_hold() if limit is None else limit
-        self._free = free
+        self._files = files or BrokerFiles()
+        self._free = free or self._files.free_share
         self._emit = emit
         self._lock = threading.Lock()
         self._held: dict[FileIdentity, int] = {}
@@ -65,28 +63,27 @@ class PinnedFiles:
             for file in files:
                 if file not in self._held:
                     try:
-                        self._held[file] = open_listed(file)
+                        self._held[file] = self._files.open(file)
                     except (SegmentChanged, PartitionError):
                         continue
 
     def _spare_disks(self) -> None:
         """Let go of what the broker has deleted, the least urgent first, where its disk is nearly full."""
         for file, descriptor in reversed(list(self._held.items())):
-            found = os.fstat(descriptor)
-            if found.st_nlink == 0 and self._free(descriptor) < FREE_SHARE_MIN:
+            if self._files.is_unlinked(descriptor) and self._free(descriptor) < FREE_SHARE_MIN:
                 self._close([file])
                 reason = "the broker has deleted it, it is not archived yet, and the disk is nearly full"
-                self._emit(PinReleased(str(file.path), found.st_size, reason))
+                self._emit(PinReleased(str(file.path), file.size_bytes, reason))
 
     def take(self, file: FileIdentity) -> int:
         """A descriptor of the file, which is the caller's to close; what is held stays so. Raises the errors of `open_listed`."""
         with self._lock:
             held = self._held.get(file)
-            descriptor = None if held is None else os.dup(held)
+            descriptor = None if held is None else self._files.duplicate(held)
         if descriptor is None:
-            return open_listed(file)
-        if identity_of(file.path, os.fstat(descriptor)) != file:
-            os.close(descriptor)
+            return self._files.open(file)
+        if self._files.identity(file, descriptor) != file:
+            self._files.close(descriptor)
             raise SegmentChanged(f"{file.path}: changed between planning and reading; the next scan decides anew")
         return descriptor
 
@@ -94,7 +91,7 @@ class PinnedFiles:
         """Whether the file is held, and still what was listed."""
         with self._lock:
             descriptor = self._held.get(file)
-            return descriptor is not None and identity_of(file.path, os.fstat(descriptor)) == file
+            return descriptor is not None and self._files.identity(file, descriptor) == file
 
     def unlinked_bytes(self) -> int:
         """Bytes that the broker has deleted and that take up its disk because they are held."""
@@ -103,9 +100,11 @@ class PinnedFiles:
     def _deleted(self) -> list[tuple[FileIdentity, int]]:
         """Files that have no name any more, or another one as a broker gives it some time before; and their bytes."""
         with self._lock:
-            held = [(file, os.fstat(descriptor)) for file, descriptor in self._held.items()]
+            held = [(file, self._files.is_unlinked(descriptor)) for file, descriptor in self._held.items()]
         # Not under the lock: a slow disk is to keep nobody from what is held.
-        return [(file, found.st_size) for file, found in held if not (found.st_nlink and _has_its_name(file))]
+        return [
+            (file, file.size_bytes) for file, is_unlinked in held if is_unlinked or not self._files.has_its_name(file)
+        ]
 
     def let_go(self, files: Iterable[FileIdentity]) -> None:
         """Close these, as far as they are held."""
@@ -131,19 +130,7 @@ class PinnedFiles:
         for file in files:
             descriptor = self._held.pop(file, None)
             if descriptor is not None:
-                os.close(descriptor)
-
-
-def _has_its_name(file: FileIdentity) -> bool:
-    """Also where that cannot be told: the disk may come back."""
-    try:
-        return file.path.stat().st_ino == file.inode
-    except FileNotFoundError:
-        with suppress(OSError):
-            return not file.path.parent.is_dir()
-    except OSError:
-        return True
-    return True
+                self._files.close(descriptor)
 
 
 def _each_once(files: Iterable[FileIdentity]) -> Iterator[FileIdentity]:

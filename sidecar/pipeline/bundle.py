@@ -11,9 +11,11 @@ from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
 from sidecar.compactor.staged_copies import CompactedCopy
 from sidecar.errors import PartitionError
+from sidecar.host.broker_files import BrokerFiles
 from sidecar.host.journal import Attempt
 from sidecar.host.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
 from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
+from sidecar.ports import OpenFiles, UploadSource
 from sidecar.segment.producer_snapshot import (
     ChosenSnapshot,
 )
@@ -28,7 +30,7 @@ class PreparedSegment:
     """A segment that may be uploaded. `descriptor` is open until `close`: the bytes outlive an unlink by the broker.
 
     `lost`: offsets `[from, to)` at its end that are nowhere on disk, and are to be recorded so by the same commit.
-    `footprint`: what of it was not in the page cache before.
+    `files`: whose the descriptor is. `footprint`: what of it was not in the page cache before.
     `copy`: its compacted copy, which is archived instead; `descriptor` and `indexes` are of that.
     """
 
@@ -39,6 +41,7 @@ class PreparedSegment:
     indexes: bytes
     index_parts: tuple[Part, ...]
     attempt: Attempt
+    files: OpenFiles
     lost: tuple[int, int] | None = None
     copy: CompactedCopy | None = None
     footprint: CacheFootprint = NO_FOOTPRINT
@@ -49,12 +52,12 @@ class PreparedSegment:
         return self.lost if self.lost is not None and self.lost[0] == self.segment.base_offset else None
 
     @property
-    def log_source(self) -> FileSource:
+    def log_source(self) -> UploadSource:
         """The bytes of the `.log` object."""
         if self.copy is not None:
             return FileSource(self.descriptor, self.copy.size_bytes, str(self.copy.path))
         segment = self.segment
-        return FileSource(self.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
+        return self.files.source(self.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
 
     def archived(self, log_crc32c: int) -> ArchivedSegment:
         """The entry for the commit, once the checksum of the `.log` object is known."""
@@ -98,7 +101,7 @@ class PreparedSegment:
     def close(self) -> None:
         """Give the descriptor back, and the page cache that only we have filled."""
         give_back(self.descriptor, self.footprint)
-        os.close(self.descriptor)
+        self.files.close(self.descriptor)
 
 
 def with_copy(prepared: PreparedSegment, copy: CompactedCopy, segment_id: str, root: str) -> PreparedSegment:
@@ -138,6 +141,7 @@ def with_copy(prepared: PreparedSegment, copy: CompactedCopy, segment_id: str, r
         indexes=indexes,
         index_parts=parts,
         attempt=attempt,
+        files=BrokerFiles(),
         copy=copy,
     )
 

@@ -55,7 +55,7 @@ class KnownArchive:
         self.last_end_offset: int | None = None
         self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
-        self.starts = LogStartHistory(tools.emit)
+        self.starts = LogStartHistory(tools.emit, tools.disk)
         self.extent = ArchiveExtent()
         self.told_lost_below = 0
 
@@ -232,8 +232,8 @@ class KnownArchive:
         Looks only where the active segment is another.
         """
         if self._reached is None or not _continues(files.active_log, self._reached):
-            require_reach(files, state)
-            found = records_at_lost_end(files, state, log_start_offset)
+            require_reach(self._tools.disk, files, state)
+            found = records_at_lost_end(self._tools.disk, files, state, log_start_offset)
             if found is not None:
                 self._tools.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))
                 if not self._tools.policy.record_lost:

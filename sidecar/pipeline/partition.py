@@ -29,7 +29,6 @@ from sidecar.pipeline.provisional import provisional_plan
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
-from sidecar.segment.batch_search import cut_segment
 from sidecar.segment.producer_snapshot import KnownState
 
 NEVER = -1
@@ -49,7 +48,7 @@ class PartitionArchiver:
         self._known = KnownArchive(tools, files)
         self._held_back = HeldBack(tools)
         self.held = HeldLog(tools, self._known.starts)
-        self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count)
+        self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count, tools.disk)
         self._first_seen_ms: dict[int, int] = {}
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
@@ -143,7 +142,7 @@ class PartitionArchiver:
             settling=self._tools.policy.settling,
             first_seen_ms=self._seen_rolled(files),
             accept_hole=self._tools.policy.record_lost,
-            cut=cut_segment,
+            cut=self._tools.disk.cut,
         )
         plan = self._held_back.apply(replace(plan, files=files))
         if self.before_upload is None or plan.error is not None or plan.hole is not None:

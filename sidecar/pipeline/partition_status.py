@@ -10,7 +10,7 @@ from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.pins.retention_race import NS_PER_MS, deletion_deadline_ms, largest_timestamp_ms
+from sidecar.pipeline.pins.retention_race import NS_PER_MS, deletion_deadline_ms
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 from sidecar.reporting.advice import advised
@@ -110,7 +110,7 @@ def _deadline_ms(tools: Tools, files: PartitionFiles, segment: SegmentFiles) -> 
     policy = tools.facts.policy(files.topic_partition.topic)
     if policy.local_limit_ms is None and policy.local_limit_bytes is None:
         return None
-    return deletion_deadline_ms(files, segment, policy, largest_timestamp_ms(segment), tools.clock.now_ms())
+    return deletion_deadline_ms(files, segment, policy, tools.disk.largest_timestamp_ms(segment), tools.clock.now_ms())
 
 
 def _at_risk_end_offset(tools: Tools, files: PartitionFiles, listed: Sequence[SegmentFiles]) -> int | None:

@@ -24,7 +24,6 @@ from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.errors import BrokerUnavailable, PartitionError, SegmentChanged, SidecarError
 from sidecar.host.journal import Attempt
-from sidecar.host.listed_files import ensure_unchanged
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition.domain_events import CommitFailed, committed_events
@@ -42,11 +41,11 @@ from sidecar.pipeline.pins.retention_race import is_urgent
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.recovery import settle_attempts
-from sidecar.pipeline.seams import leader_epoch_checkpoint, note_source, require_seam
+from sidecar.pipeline.seams import note_source, require_seam
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, upload_segment
 from sidecar.ports import PartitionFacts
-from sidecar.segment.open_transactions import OpenTransactions, undecided_transactions
+from sidecar.segment.open_transactions import OpenTransactions, open_transactions
 
 Done: TypeAlias = Callable[[ArchivedSegment], None]
 
@@ -104,7 +103,7 @@ class PartitionTurn:
             state = record_lost(self._tools, self._known, plan, plan.hole)
         if not plan.segments:
             return
-        checkpoint = leader_epoch_checkpoint(plan.files)
+        checkpoint = self._tools.disk.leader_epochs(plan.files)
         base_offset = plan.segments[0].base_offset
         position = self._known.position_before(plan.files, base_offset, state)
         try:
@@ -185,9 +184,11 @@ class PartitionTurn:
             if not plan.facts.transactions_decided:
                 # Markers that are lost decide no transaction: what is known behind them does.
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
-                blocker = undecided_transactions(
-                    plan.files, segment, at_end, stable_end_offset, self._tools.beat, self._tools.budget.reads.take
-                )
+                if (waiting := open_transactions(segment, at_end)) is not None:
+                    tools = self._tools
+                    blocker = tools.disk.look_ahead(
+                        plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.take
+                    )
         except SidecarError:
             prepared.close()
             raise
@@ -306,7 +307,7 @@ class PartitionTurn:
             self._tools.emit(event)
         if self._before_upload is not None:
             self._before_upload.archived([transfer.prepared.segment for transfer in transfers])
-        note_source(self._tools.journal, state.lineage.root, self._outcome.files, is_first=is_first)
+        note_source(self._tools, state.lineage.root, self._outcome.files, is_first=is_first)
 
     def _append(
         self, transfers: Sequence[Transfer], entries: Sequence[ArchivedSegment]
@@ -314,7 +315,7 @@ class PartitionTurn:
         """Commit the first ones in flight, and close them; the state after that, and what was committed."""
         state, commits = self._known.opened()
         for transfer in transfers:
-            ensure_unchanged(transfer.prepared.segment, self._outcome.files)
+            self._tools.disk.require_unchanged(transfer.prepared.segment, self._outcome.files)
         end_offset = entries[-1].end_offset
         now = require_leadership(self._tools, self._outcome.files, self._plan.facts, end_offset)
         if any(transfer.prepared.copy is not None for transfer in transfers):

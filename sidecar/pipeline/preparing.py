@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from sidecar.segment.producer_snapshot import (
     KnownState,
     choose_snapshot,
     state_at_archive_end,
-    state_at_log_start,
 )
 
 
@@ -40,8 +38,12 @@ def position_at(
     Args:
         largest_ms: the largest timestamp that is archived, -1 for none.
     """
-    known = state_at_archive_end(tools.store, state, files) if state.end_offset == base_offset else None
-    return LogPosition(known or state_at_log_start(files, base_offset), min(largest_ms, tools.clock.now_ms()))
+    known = (
+        state_at_archive_end(tools.store, state, tools.disk.dropped_producers(files.directory))
+        if state.end_offset == base_offset
+        else None
+    )
+    return LogPosition(known or tools.disk.producers_at(files, base_offset), min(largest_ms, tools.clock.now_ms()))
 
 
 def prepare_segment(
@@ -64,7 +66,7 @@ def prepare_segment(
     """
     descriptor = tools.held.take(segment.log)
     with ExitStack() as closing:
-        closing.callback(os.close, descriptor)
+        closing.callback(tools.disk.close, descriptor)
         footprint = footprint_before(descriptor, segment.log.size_bytes) if tools.policy.spares_cache else NO_FOOTPRINT
         reading = tools.read_segment(
             segment,
@@ -99,6 +101,6 @@ def prepare_segment(
         attempt = resumed or fresh_attempt(root, segment, fresh_id(tools.randomness), now_ms)
         closing.pop_all()  # From here on the prepared segment closes it.
     prepared = PreparedSegment(
-        segment, descriptor, reading, snapshot, indexes, parts, attempt, lost, footprint=footprint
+        segment, descriptor, reading, snapshot, indexes, parts, attempt, tools.disk, lost, footprint=footprint
     )
     return prepared, LogPosition(known, largest_ms)

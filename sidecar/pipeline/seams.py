@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from sidecar.archive.keys import Lineage
 from sidecar.archive.lineage import choose_lineage, relevant, require_continuation, require_one
@@ -13,15 +12,11 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_lineages
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host.archive_cache import Remembered
-from sidecar.host.journal import Journal
-from sidecar.host.log_dir_fingerprint import bears, mark_of
-from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
-from sidecar.logformat.regular_file import read_regular
-from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.host.log_dir_fingerprint import bears
+from sidecar.model import PartitionFiles
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import BrokerFacts
-from sidecar.segment.batch_search import batch_crc, first_record_batch, log_end_offset
+from sidecar.segment.log_disk import LogDisk
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
         named = CommitLog(tools.store, Lineage(cluster_id, files.topic_partition, files.topic_id).root, tools.clock)
         state = named.read()
         if state.next_number:
-            require_continuation(state, files.topic_id, judge_local_log(tools.journal, files, state))
+            require_continuation(state, files.topic_id, judge_local_log(tools, files, state))
             return OpenedLineage(named, state)
     lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
     logs = {
@@ -58,7 +53,7 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
         files.topic_partition,
         files.topic_id,
         [log.read() for log in logs.values()],
-        lambda archived: judge_local_log(tools.journal, files, archived),
+        lambda archived: judge_local_log(tools, files, archived),
     )
     lineage = choice.state.lineage
     commits = logs.get(lineage) or CommitLog(tools.store, lineage.root, tools.clock, randomness=tools.randomness)
@@ -98,7 +93,7 @@ def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
         return None  # The whole archive is read instead, and `require_kept` decides.
     if state.segments[: len(before.segments)] != before.segments or state.removed or state.clean:
         return None  # Compacted since.
-    require_continuation(state, files.topic_id, judge_local_log(tools.journal, files, state))
+    require_continuation(state, files.topic_id, judge_local_log(tools, files, state))
     return OpenedLineage(commits, state, remembered=remembered)
 
 
@@ -134,10 +129,10 @@ def require_seam(tools: Tools, files: PartitionFiles, archived: PartitionState) 
 
     A look at few batches: a topic can be deleted and made anew, or truncated, between any two looks at its directory.
     """
-    require_continuation(archived, files.topic_id, judge_local_log(tools.journal, files, archived))
+    require_continuation(archived, files.topic_id, judge_local_log(tools, files, archived))
 
 
-def require_reach(files: PartitionFiles, archived: PartitionState) -> None:
+def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown if the local log ends below the archived one: of one log, the archive has only a part.
 
     Reads the active segment, but only where it begins below the archive's end (boundaries differ between replicas).
@@ -145,7 +140,7 @@ def require_reach(files: PartitionFiles, archived: PartitionState) -> None:
     active, base_offset, end_offset = files.active_log, files.active_base_offset, archived.end_offset
     if active is None or base_offset is None or end_offset is None or base_offset >= end_offset:
         return
-    log_end = log_end_offset(active, base_offset)
+    log_end = disk.log_end_offset(active, base_offset)
     if log_end < end_offset:
         found = Seam(
             Verdict.CONTRADICTED, f"the local log ends at offset {log_end}, below the archive's end {end_offset}"
@@ -153,7 +148,9 @@ def require_reach(files: PartitionFiles, archived: PartitionState) -> None:
         require_continuation(archived, files.topic_id, found)
 
 
-def records_at_lost_end(files: PartitionFiles, archived: PartitionState, log_start_offset: int) -> Seam | None:
+def records_at_lost_end(
+    disk: LogDisk, files: PartitionFiles, archived: PartitionState, log_start_offset: int
+) -> Seam | None:
     """A contradiction if records stand in the local log at offsets that the archive ends with as LOST.
 
     They were lost because no leader had them: its log was truncated or replaced since, and gave the same offsets out again.
@@ -175,7 +172,7 @@ def records_at_lost_end(files: PartitionFiles, archived: PartitionState, log_sta
     for log, segment_base in logs:
         if (
             segment_base < end_offset
-            and (found := first_record_batch(log, segment_base, base_offset, end_offset)) is not None
+            and (found := disk.first_record_batch(log, segment_base, base_offset, end_offset)) is not None
         ):
             return Seam(
                 Verdict.CONTRADICTED,
@@ -184,30 +181,19 @@ def records_at_lost_end(files: PartitionFiles, archived: PartitionState, log_sta
     return None
 
 
-def leader_epoch_checkpoint(files: PartitionFiles) -> LeaderEpochs | None:
-    """The partition's `leader-epoch-checkpoint`, None where it does not exist. Raises CorruptFile."""
-    path = files.directory / "leader-epoch-checkpoint"
-    try:
-        return read_leader_epochs(read_regular(path), str(path))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read ({error.strerror}): run as the broker's user or group") from error
-
-
-def judge_local_log(journal: Journal, files: PartitionFiles, archived: PartitionState) -> Seam:
+def judge_local_log(tools: Tools, files: PartitionFiles, archived: PartitionState) -> Seam:
     """Whether these local files continue the archived log. Looks up the batches that both should have."""
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
-    epochs = leader_epoch_checkpoint(files)
+    epochs, mark = tools.disk.leader_epochs(files), tools.journal.source_of(archived.lineage.root)
     local = LocalLog(
         first,
         end,
         epochs.entries if epochs else (),
-        may_be_cleaned=files.unstable or cleaner_was_here(files.log_dir, files.topic_partition),
-        known_directory=(mark := journal.source_of(archived.lineage.root)) is not None and bears(files, mark),
+        may_be_cleaned=files.unstable or tools.disk.was_cleaned(files.log_dir, files.topic_partition),
+        known_directory=mark is not None and bears(files, tools.disk.fingerprint(files), mark),
     )
-    return judge_seam(archived, local, {probe: _find(files, probe) for probe in probes(archived, local)})
+    return judge_seam(archived, local, {probe: _find(tools.disk, files, probe) for probe in probes(archived, local)})
 
 
 def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFiles:
@@ -225,25 +211,14 @@ def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFile
     return files if told is None else replace(files, topic_id=told)
 
 
-def note_source(journal: Journal, root: str, files: PartitionFiles, *, is_first: bool) -> None:
+def note_source(tools: Tools, root: str, files: PartitionFiles, *, is_first: bool) -> None:
     """Note after a commit where the lineage came from: once, or each time where only the active segment marks the directory."""
-    mark = mark_of(files)
+    mark = tools.disk.fingerprint(files)
     if is_first or (mark.birth_ns is None and files.topic_id is None):
-        journal.archived_from(root, mark)
+        tools.journal.archived_from(root, mark)
 
 
-def cleaner_was_here(log_dir: Path, topic_partition: TopicPartition) -> bool:
-    """Whether the broker has compacted this partition: batches may have been rewritten, and offsets may be missing anywhere."""
-    path = log_dir / "cleaner-offset-checkpoint"
-    try:
-        return topic_partition in read_offset_checkpoint(read_regular(path), str(path))
-    except FileNotFoundError:
-        return False
-    except (CorruptFile, OSError):
-        return True  # Unknown counts as yes: a healthy partition must not stop over it.
-
-
-def _find(files: PartitionFiles, probe: Probe) -> int | None:
+def _find(disk: LogDisk, files: PartitionFiles, probe: Probe) -> int | None:
     """The checksum field of the batch that a probe asks for, None where no batch answers."""
     segments = [
         segment
@@ -251,7 +226,7 @@ def _find(files: PartitionFiles, probe: Probe) -> int | None:
         if segment.end_offset > probe.base_offset and segment.base_offset < probe.end_offset
     ]
     for segment in reversed(segments) if probe.last else segments:
-        found = batch_crc(segment, probe.base_offset, probe.end_offset, last=probe.last)
+        found = disk.batch_crc(segment, probe.base_offset, probe.end_offset, last=probe.last)
         if found is not None:
             return found
     return None

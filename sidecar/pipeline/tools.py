@@ -18,6 +18,8 @@ from sidecar.pipeline.plan import Settling
 from sidecar.ports import BrokerFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.reporting.log_sink import log_event
+from sidecar.segment.local_disk import LocalDisk
+from sidecar.segment.log_disk import LogDisk
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.topic_policy import TopicPolicy
@@ -71,7 +73,7 @@ class Tools:
     `metrics`: of compaction.
     `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
     `budget`: for reads of the broker's disks; the store has it already.
-    `read_segment`: reads a segment that is to be archived, here or on an engine.
+    `read_segment`: reads a segment that is to be archived, here or on an engine. `disk`: the broker's directories.
     """
 
     store: ObjectStore
@@ -90,6 +92,7 @@ class Tools:
     memory: ArchiveCache = field(default_factory=ArchiveCache)
     budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))
     read_segment: ReadSegment = read_segment
+    disk: LogDisk = field(default_factory=LocalDisk)
     turns: DiskTurns = field(init=False)
 
     def __post_init__(self) -> None:

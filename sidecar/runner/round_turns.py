@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
-from sidecar.host.listed_files import listed_anew
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
 from sidecar.pipeline.partition import PartitionArchiver
@@ -60,7 +59,7 @@ class RoundTurns:
         try:
             # In this order: what the leader says of its log start counts for a directory that was listed later.
             facts = self.tools.facts.partition(files)
-            return self._archived(archiver, archiver.plan(listed_anew(files), facts))
+            return self._archived(archiver, archiver.plan(self.tools.disk.listed_again(files), facts))
         except SidecarError as error:
             return PartitionOutcome(files, error=error)
 

@@ -38,27 +38,17 @@ class OpenTransactions:
         return OpenTransaction(self.segment.base_offset, producer_id, first_offset, self.stable_end_offset)
 
 
-def undecided_transactions(
-    files: PartitionFiles,
-    segment: SegmentFiles,
-    at_end: ProducerTable,
-    stable_end_offset: int,
-    beat: Callable[[], None] = lambda: None,
-    taken: Callable[[int], None] = lambda _bytes: None,
-) -> OpenTransactions | None:
-    """The transactions for which the segment has to wait, None if it may be archived.
+def open_transactions(segment: SegmentFiles, at_end: ProducerTable) -> OpenTransactions | None:
+    """The transactions that are open at a segment's end, None if it may be archived without a look at what lies behind it.
 
     A segment may go when its end lies at or below the last stable offset: no transaction that began below the end is open
-    at the stable end. Looks ahead, beyond the segment, only while such transactions wait for their markers.
-    `taken` is told of the bytes that this reads, and may wait.
+    at the stable end. `look_ahead` tells which of these have ended by then.
 
     Source: RemoteLogManager.candidateLogSegments, UnifiedLog.lastStableOffset.
     """
     found = ((entry.producer_id, entry.current_txn_first_offset) for entry in at_end.entries())
     waiting = {producer_id: first_offset for producer_id, first_offset in found if first_offset is not None}
-    if not waiting:
-        return None
-    return look_ahead(files, OpenTransactions(segment, waiting), stable_end_offset, beat, taken)
+    return OpenTransactions(segment, waiting) if waiting else None
 
 
 def look_ahead(

@@ -51,15 +51,16 @@ class ChosenSnapshot:
         return "corrupt" if self.unreadable else "absent"
 
 
-def state_at_archive_end(store: ObjectStore, archived: PartitionState, files: PartitionFiles) -> KnownState | None:
+def state_at_archive_end(store: ObjectStore, archived: PartitionState, dropped: Dropped) -> KnownState | None:
     """The state at the archive's end, None if nothing is archived or a hole was recorded there that no restore has bridged.
+
+    `dropped`: what the note in the partition's directory says.
 
     Raises CorruptFile if the archived snapshot is not the committed one.
     """
     last, end_offset = archived.last_segment, archived.end_offset
     if last is None or last.part(PartName.PRODUCER_SNAPSHOT) is None or end_offset is None:
         return None
-    dropped = dropped_producers(files.directory)
     if last.end_offset != end_offset and end_offset not in dropped.bridged_offsets:
         return None
     root = archived.lineage.root

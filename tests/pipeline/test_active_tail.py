@@ -21,10 +21,9 @@ from sidecar.logformat.bodies.building import build_empty_batch
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.partition_status import AT_RISK_MS
-from sidecar.pipeline.pins import active_tail
 from sidecar.pipeline.pins.active_tail import SCANNED_BYTES_MAX, ActiveTail
-from sidecar.pipeline.pins.retention_race import largest_timestamp_ms
 from sidecar.runner.rounds import Rounds
+from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, remove_offsets, status_of, tools_for
@@ -74,7 +73,7 @@ def idle(tmp_path: Path) -> Idle:
     assert active is not None
     batches = scan_file(active.path, base_offset=found.files.active_base_offset or 0)
     found.newest_ms = max(int(columns.max_timestamp_ms.max()) for columns in batches)
-    assert found.newest_ms >= max(map(largest_timestamp_ms, found.files.segments))
+    assert found.newest_ms >= max(map(LocalDisk().largest_timestamp_ms, found.files.segments))
     write(found, found.newest_ms)
     return found
 
@@ -203,6 +202,6 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
 
 def test_an_idle_log_is_read_once(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
     assert idle.at(6 * DAY_MS) is not None
-    monkeypatch.setattr(active_tail, "largest_timestamp_ms", None)
-    monkeypatch.setattr(active_tail, "scan_file", None)
+    monkeypatch.setattr(LocalDisk, "largest_timestamp_ms", None)
+    monkeypatch.setattr(LocalDisk, "newest_record", None)
     assert idle.tail.deadline_ms(idle.files, None, None) == idle.newest_ms + 7 * DAY_MS

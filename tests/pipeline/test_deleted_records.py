@@ -20,7 +20,6 @@ from sidecar.errors import PartitionError
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.pipeline.losses import log_start_history as log_starts
 from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
 from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.ports import PartitionFacts
@@ -323,7 +322,7 @@ def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_
     def fails(segment: SegmentFiles, _: int) -> int:
         raise PartitionError(f"{segment.log.path} cannot be read: Input/output error")
 
-    monkeypatch.setattr(log_starts, "leader_epoch_below", fails)
+    monkeypatch.setattr(batch_search, "leader_epoch_below", fails)
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     directory = log_dir / "orders-0"
     set_aside_last(directory, tmp_path / "aside")

@@ -16,7 +16,7 @@ from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.pipeline.preparing import prepare_segment
-from sidecar.segment.open_transactions import OpenTransactions, look_ahead, undecided_transactions
+from sidecar.segment.open_transactions import look_ahead, open_transactions
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,
@@ -136,14 +136,17 @@ def test_looking_ahead_bit_by_bit_finds_what_a_look_from_the_beginning_finds(
     for segment in files.segments:
         assert segment.snapshot is not None
         table = ProducerTable.from_snapshot(segment.end_offset, segment.snapshot.path.read_bytes())
-        waiting: OpenTransactions | None = undecided_transactions(files, segment, table, segment.end_offset)
+        at_end = open_transactions(segment, table)
+        if at_end is None:
+            continue
+        waiting = look_ahead(files, at_end, segment.end_offset)
         monkeypatch.setattr("sidecar.segment.open_transactions.scan_file", noted)
         for stable_end in range(segment.end_offset, 1172, 7):
             if waiting is None:
                 break
             waits += 1
             waiting = look_ahead(files, waiting, stable_end)
-            afresh = undecided_transactions(files, segment, table, stable_end)
+            afresh = look_ahead(files, at_end, stable_end)
             assert (waiting and waiting.first_offsets) == (afresh and afresh.first_offsets)
     assert waits > 50
     assert max(begun_at) > 0

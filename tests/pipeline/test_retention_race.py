@@ -14,10 +14,11 @@ from sidecar.errors import SegmentChanged
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.pins.retention_race import deletion_deadline_ms, growth_bytes_per_ms, largest_timestamp_ms
+from sidecar.pipeline.pins.retention_race import deletion_deadline_ms, growth_bytes_per_ms
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import PartitionFacts
 from sidecar.runner.rounds import Rounds
+from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
@@ -71,6 +72,7 @@ def test_the_forecast_follows_the_topics_configuration(policy: TopicPolicy, dead
 def test_the_largest_timestamp_is_that_of_the_time_index() -> None:
     (files,) = scan_log_dirs([golden("4.3.0") / "logs"], TopicFilter(("orders",))).partitions[:1]
     segment = files.segments[0]
+    largest_timestamp_ms = LocalDisk().largest_timestamp_ms
     assert 0 < largest_timestamp_ms(segment) != segment.log.mtime_ns // 1_000_000
     assert largest_timestamp_ms(replace(segment, time_index=None)) == segment.log.mtime_ns // 1_000_000
 

@@ -13,9 +13,9 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT
 from sidecar.model import TopicPartition
-from sidecar.pipeline.seams import cleaner_was_here
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import restore
+from sidecar.segment.local_disk import LocalDisk
 from sidecar.snapshots.disk_partition import DiskPartition
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
@@ -67,7 +67,7 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
         return
     # The log's start, not its end: nothing is known to be clean by the broker's own rule.
     assert read_offset_checkpoint(path.read_bytes()) == {topic_partition: 0}
-    assert cleaner_was_here(log_dir, topic_partition)
+    assert LocalDisk().was_cleaned(log_dir, topic_partition)
     (files,) = scan_log_dirs([log_dir], TopicFilter((".*",))).partitions
     assert DiskPartition(files).compacted
     assert {found.name for found in (log_dir / "orders-0").iterdir() if found.suffix == ".note"} == set()

@@ -12,7 +12,8 @@ from sidecar.partition.term import Term
 from sidecar.pipeline.losses.archive_borders import Borders
 from sidecar.ports import PartitionFacts
 from sidecar.reporting.log_sink import log_event
-from sidecar.segment.batch_search import leader_epoch_below
+from sidecar.segment.local_disk import LocalDisk
+from sidecar.segment.log_disk import LogDisk
 from sidecar.topic_policy import TopicPolicy
 
 
@@ -25,8 +26,9 @@ class LogStartHistory:
     `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
     """
 
-    def __init__(self, emit: Emit = log_event) -> None:
+    def __init__(self, emit: Emit = log_event, disk: LogDisk | None = None) -> None:
         self._emit = emit
+        self._disk = disk or LocalDisk()
         self._term: Term | None = None
         self._first_start_offset: int | None = None
         self._read: tuple[int, bool] | None = None
@@ -98,7 +100,7 @@ class LogStartHistory:
         read = self._read
         if read is None or read[0] != start_offset:
             try:
-                read = start_offset, leader_epoch_below(segment, start_offset) == facts.leader_epoch
+                read = start_offset, self._disk.leader_epoch_below(segment, start_offset) == facts.leader_epoch
             except PartitionError as error:
                 self.report_unknown(facts, start_offset, error)
                 return False

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from sidecar.archive.actions import LossReason
-from sidecar.discovery.birth_time import birth_ns
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
 from sidecar.partition.term import Term
@@ -70,7 +69,7 @@ class LossTracker:
             self._gone_end_offset = first_offset
             if log_start_offset >= first_offset:
                 self._retained_end_offset = first_offset
-            self._name = self._name or _name_of(files)
+            self._name = self._name or self._name_of(files)
         self._keep()
 
     def report(
@@ -148,7 +147,7 @@ class LossTracker:
         self._set_aside()
         self._name = ""
         if self._untold:
-            self._name = _name_of(files)
+            self._name = self._name_of(files)
             self._untold = self._untold if _are_one(before, self._name) else ()
 
     def _set_aside(self) -> None:
@@ -158,6 +157,11 @@ class LossTracker:
         self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         self._is_doubted = False
 
+    def _name_of(self, files: PartitionFiles) -> str:
+        """What a log is known by in another process. Devices are not in it: a restart may number them anew."""
+        found = self._tools.disk.fingerprint(files)
+        return json.dumps([files.topic_id, str(found.directory), found.inode, found.birth_ns])
+
     def _keep(self) -> None:
         """Have what is not told outlive the process."""
         spans = self._untold
@@ -166,12 +170,6 @@ class LossTracker:
         if spans != self._kept and self._partition is not None:
             self._tools.memory.note_gone(self._partition, self._name, json.dumps(spans) if spans else "")
             self._kept = spans
-
-
-def _name_of(files: PartitionFiles) -> str:
-    """What a log is known by in another process. Devices are not in it: a restart may number them anew."""
-    inode = files.directory_id[1]
-    return json.dumps([files.topic_id, str(files.directory), inode, birth_ns(files.directory, inode)])
 
 
 def _are_one(name: str, other: str) -> bool:

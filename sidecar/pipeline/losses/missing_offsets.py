@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from sidecar.errors import CoverageHole
-from sidecar.host.listed_files import ListedFile
-from sidecar.logformat.batches import SegmentScanner
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import OffsetsTakenAsCompacted
-from sidecar.pipeline.seams import cleaner_was_here
 from sidecar.pipeline.tools import Tools
-from sidecar.segment.reading import WINDOW_BYTES, SegmentReading, shows_cleaning
+from sidecar.segment.reading import SegmentReading
 
 
 def lost_tail(tools: Tools, segment: SegmentFiles, descriptor: int, reading: SegmentReading) -> tuple[int, int] | None:
@@ -24,9 +21,10 @@ def lost_tail(tools: Tools, segment: SegmentFiles, descriptor: int, reading: Seg
     Source: LogSegment.shouldRoll, LogCleanerManager.updateCheckpoints.
     """
     missing, topic = reading.missing_tail, segment.topic_partition.topic
-    if missing is None or cleaner_was_here(segment.log_dir, segment.topic_partition):
+    if missing is None or tools.disk.was_cleaned(segment.log_dir, segment.topic_partition):
         return None
-    if segment.start_position and _is_of_cleaned_file(segment, descriptor):
+    # The whole file would be taken for what a cleaner left: where the archive happens to end changes nothing in that.
+    if segment.start_position and tools.disk.is_of_cleaned_file(segment, descriptor):
         return None
     policy = tools.facts.policy(topic)
     if policy.is_compacted:
@@ -42,24 +40,6 @@ def lost_tail(tools: Tools, segment: SegmentFiles, descriptor: int, reading: Seg
             hole=missing,
         )
     return missing
-
-
-def _is_of_cleaned_file(segment: SegmentFiles, descriptor: int) -> bool:
-    # The whole file would have been taken for what a cleaner left: where the archive happens to end changes nothing in that.
-    expected_offset = int(segment.log.path.stem)
-    scanner = SegmentScanner(
-        ListedFile(descriptor, segment.log),
-        segment.start_position,
-        base_offset=expected_offset,
-        file=str(segment.log.path),
-        check_crc=False,
-        window_bytes=WINDOW_BYTES,
-    )
-    for columns in scanner:
-        if shows_cleaning(columns, expected_offset):
-            return True
-        expected_offset = int(columns.last_offset[-1]) + 1
-    return False
 
 
 def _what_is_there(segment: SegmentFiles, missing_from: int) -> str:

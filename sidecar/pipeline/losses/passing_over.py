@@ -8,7 +8,6 @@ from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
 from sidecar.archive.state import PartitionState
 from sidecar.commits.put_once import proves_not_committed
 from sidecar.errors import SidecarError
-from sidecar.host.listed_files import ensure_unchanged
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import OffsetsLost, committed_events
 from sidecar.pipeline.fencing import require_leadership, writer_of
@@ -23,7 +22,7 @@ def pass_over(
     tools: Tools, known: KnownArchive, plan: PartitionPlan, segment: SegmentFiles, lost: tuple[int, int]
 ) -> None:
     """Record a segment as lost of which there is nothing. Raises SegmentChanged, and what `record_lost` raises."""
-    ensure_unchanged(segment, plan.files)
+    tools.disk.require_unchanged(segment, plan.files)
     if known.opened()[0].end_offset is not None:
         record_lost(tools, known, plan, lost)
         return

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError
-from sidecar.logformat.batches import scan_file
-from sidecar.logformat.few_headers import NotFew, few_headers
-from sidecar.logformat.lazy_file import LazyFile
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.pins.held_tail import HOLD_MS, tail_of
-from sidecar.pipeline.pins.retention_race import NS_PER_MS, largest_timestamp_ms
+from sidecar.pipeline.pins.retention_race import NS_PER_MS
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import BrokerFacts
+from sidecar.segment.local_disk import LocalDisk
+from sidecar.segment.log_disk import LogDisk
 from sidecar.topic_policy import TopicPolicy
 
 IDLE_SHARE: Final = 2
@@ -31,9 +29,15 @@ SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 class ActiveTail:
     """The active segment of one partition; remembers what it read of it."""
 
-    def __init__(self, facts: BrokerFacts, clock: Clock, taken: Callable[[int], None] = lambda _bytes: None) -> None:
+    def __init__(
+        self,
+        facts: BrokerFacts,
+        clock: Clock,
+        taken: Callable[[int], None] = lambda _bytes: None,
+        disk: LogDisk | None = None,
+    ) -> None:
         """Args: taken: is told of the bytes of each segment that is read through."""
-        self._facts = facts
+        self._facts, self._disk = facts, disk or LocalDisk()
         self._taken = taken
         self._clock = clock
         self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int] | None = None
@@ -97,13 +101,13 @@ class ActiveTail:
         if active.size_bytes > SCANNED_BYTES_MAX:
             return written_ms
         if self._known_ms is None or self._known_ms[0] != active.inode:
-            self._known_ms = active.inode, _first_timestamp_ms(active, base_offset)
+            self._known_ms = active.inode, self._disk.first_timestamp_ms(active, base_offset)
         return min(self._known_ms[1], now_ms)
 
     def _newest_ms(self, files: PartitionFiles, active: FileIdentity, base_offset: int) -> int:
         """The largest timestamp of the log: retention takes nothing from above a segment that it has to leave."""
         if self._read is None or self._read[:2] != (active, files.segments):
-            rolled_ms = max((largest_timestamp_ms(segment) for segment in files.segments), default=-1)
+            rolled_ms = max((self._disk.largest_timestamp_ms(segment) for segment in files.segments), default=-1)
             largest_ms, self._end_offset = self._read_through(active, base_offset)
             self._read = active, files.segments, max(rolled_ms, largest_ms)
         return self._read[2]
@@ -116,17 +120,11 @@ class ActiveTail:
         written_ms = active.mtime_ns // NS_PER_MS
         if active.size_bytes > SCANNED_BYTES_MAX:
             return written_ms, None
-        largest_ms, end_offset = -1, base_offset
         try:
             self._taken(active.size_bytes)
-            for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
-                largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
-                end_offset = int(columns.last_offset[-1]) + 1
+            largest_ms, end_offset = self._disk.newest_record(active, base_offset)
         except PartitionError:
-            return (
-                written_ms,
-                None,
-            )  # The deadline is a forecast; that a file cannot be read is told where it is archived.
+            return written_ms, None  # The deadline is a forecast; an unreadable file is reported when it is archived.
         return (largest_ms if largest_ms >= 0 else written_ms), end_offset
 
     def told(
@@ -157,11 +155,3 @@ class ActiveTail:
         if (deadline_ms, end_offset, reason) == (look.active_deadline_ms, look.at_risk_end_offset, look.reason):
             return look
         return replace(look, active_deadline_ms=deadline_ms, at_risk_end_offset=end_offset, reason=reason)
-
-
-def _first_timestamp_ms(active: FileIdentity, base_offset: int) -> int:
-    """Of its first batch, without the kernels; -1 where that takes more."""
-    with suppress(NotFew, PartitionError), closing(LazyFile(active.path)) as file:
-        for header in few_headers(file.read_at, 0, file.size_bytes, base_offset):
-            return header.max_timestamp
-    return -1

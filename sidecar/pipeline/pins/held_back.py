@@ -8,7 +8,7 @@ from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import TransactionHangs
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
-from sidecar.segment.open_transactions import OpenTransactions, look_ahead
+from sidecar.segment.open_transactions import OpenTransactions
 
 TRANSACTION_MAX_TIMEOUT_S = 900.0
 """Brokers abort what is open for longer than `transaction.max.timeout.ms` (default 15 minutes); what outlives that hangs."""
@@ -48,7 +48,8 @@ class HeldBack:
             return plan
         stable_end_offset = plan.facts.stable_end_offset
         if stable_end_offset != waiting.stable_end_offset:
-            found = look_ahead(plan.files, waiting, stable_end_offset, self._tools.beat, self._tools.budget.reads.count)
+            tools = self._tools
+            found = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.count)
             if found is None:
                 self._waiting = None
                 return plan

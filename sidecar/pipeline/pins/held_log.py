@@ -15,12 +15,11 @@ from sidecar.partition.term import Term
 from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.losses.loss_tracker import LossTracker
 from sidecar.pipeline.pins.held_beside import HeldBeside
-from sidecar.pipeline.pins.held_tail import with_snapshot
 from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import PartitionFacts
-from sidecar.segment.producer_snapshot import KnownState, state_at_log_start
+from sidecar.segment.producer_snapshot import KnownState
 
 LOOK_AGAIN_MS: Final = 1_000
 
@@ -34,7 +33,7 @@ class HeldLog:
     def __init__(self, tools: Tools, starts: LogStartHistory | None = None) -> None:
         """Args: starts: is told what is seen while the partition rests. Default: nobody wants to know."""
         self._tools = tools
-        self.starts = LogStartHistory(tools.emit) if starts is None else starts
+        self.starts = LogStartHistory(tools.emit, tools.disk) if starts is None else starts
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
@@ -126,7 +125,7 @@ class HeldLog:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
-        gone = tuple(with_snapshot(segment, files) for segment in _taken(wanted, files))
+        gone = tuple(self._tools.disk.with_snapshot(segment, files) for segment in _taken(wanted, files))
         tail = None if self.tail is None else self.tail[1]
         self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
         self._gone = gone
@@ -201,7 +200,7 @@ class HeldLog:
         if files is None or base_offset is None:
             return
         if self._start is None or self._start.start_offset != base_offset:
-            self._start = state_at_log_start(files, base_offset)
+            self._start = self._tools.disk.producers_at(files, base_offset)
 
     def start_of(self, plan: PartitionPlan) -> LogPosition | None:
         """Where the preparation of a plan begins whose first segment is gone, and is to be the first of its archive."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from sidecar.logformat.names import Suffix, file_name
-from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.pins.retention_race import NS_PER_MS
 from sidecar.ports import PartitionFacts
@@ -42,18 +40,3 @@ def tail_of(
         return None
     place = files.topic_partition, files.log_dir, base_offset, stable_end_offset
     return SegmentFiles(*place, active, None, None, None, None)
-
-
-def with_snapshot(segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
-    """With the snapshot that its roll has left, where it was listed as active before that.
-
-    Source: ProducerStateManager.takeSnapshot in UnifiedLog.roll; the new active segment keeps it.
-    """
-    if segment.snapshot is not None or segment.end_offset not in files.snapshot_offsets:
-        return segment
-    name = file_name(segment.end_offset, Suffix.SNAPSHOT)
-    try:
-        status = (files.directory / name).lstat()
-    except OSError:
-        return segment  # It has gone since; the state is replayed then.
-    return replace(segment, snapshot=FileIdentity.of(files.directory, name, status))

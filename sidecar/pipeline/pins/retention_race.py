@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import struct
-
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.host.listed_files import opened
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.topic_policy import TopicPolicy
 
 NS_PER_MS = 1_000_000
 URGENT_MS = 600_000
-_TIME_INDEX_ENTRY = struct.Struct(">qi")
 
 
 def deletion_deadline_ms(
@@ -54,24 +48,3 @@ def growth_bytes_per_ms(files: PartitionFiles) -> float:
     took_ms = (last.mtime_ns - first.mtime_ns) / NS_PER_MS
     written = sum(segment.size_bytes for segment in files.segments[1:])
     return written / took_ms if took_ms > 0 else 0.0
-
-
-def largest_timestamp_ms(segment: SegmentFiles) -> int:
-    """The segment's largest timestamp as its time index tells it, else its last write, as a broker takes it.
-
-    Source: LogSegment.largestTimestamp.
-    """
-    written_ms = segment.log.mtime_ns // NS_PER_MS
-    index = segment.time_index
-    if index is None or index.size_bytes < _TIME_INDEX_ENTRY.size:
-        return written_ms
-    position = index.size_bytes // _TIME_INDEX_ENTRY.size * _TIME_INDEX_ENTRY.size - _TIME_INDEX_ENTRY.size
-    try:
-        with opened(index) as descriptor:
-            entry = os.pread(descriptor, _TIME_INDEX_ENTRY.size, position)
-    except (SegmentChanged, PartitionError, OSError):
-        return written_ms  # The deadline is a forecast; that a file cannot be read is told where it is archived.
-    if len(entry) != _TIME_INDEX_ENTRY.size:
-        return written_ms
-    timestamp_ms: int = _TIME_INDEX_ENTRY.unpack(entry)[0]
-    return timestamp_ms if timestamp_ms >= 0 else written_ms
