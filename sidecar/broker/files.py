@@ -15,8 +15,9 @@ from sidecar.errors import CorruptFile, LogDirsUnformatted, SettingsError
 from sidecar.logformat.meta_properties import MetaProperties
 from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import NotCheckpointed, OutsideLogDirs, Wait, WaitReason
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.topic_policy import TopicPolicy
 
 Value = TypeVar("Value", str, int)

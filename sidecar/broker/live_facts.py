@@ -34,6 +34,7 @@ from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import (
     BrokerAway,
     LeaderUnknown,
@@ -43,7 +44,7 @@ from sidecar.partition.wait_reason import (
     Wait,
     WrongCluster,
 )
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)

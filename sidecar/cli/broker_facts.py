@@ -14,7 +14,7 @@ from sidecar.errors import BrokerUnavailable, SettingsError
 if TYPE_CHECKING:
     from sidecar.broker.cluster_view import PartitionOffset
     from sidecar.model import PartitionFiles
-    from sidecar.ports import PartitionFacts
+    from sidecar.partition.facts import PartitionFacts
 
 JSON_VERSION = 1
 

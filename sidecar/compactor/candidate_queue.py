@@ -11,7 +11,7 @@ from sidecar.compactor.policy import Assessment, most_dirty_first
 from sidecar.config import CompactionPolicy
 from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
-from sidecar.ports import PartitionFacts
+from sidecar.partition.facts import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 
 UnnotedAt = Callable[[PartitionState, PartitionFiles, PartitionFacts, TopicPolicy], int | None]

@@ -7,8 +7,8 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
 from sidecar.errors import Fenced, SegmentChanged
 from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 
 
 def require_not_fenced(facts: PartitionFacts, state: PartitionState) -> None:

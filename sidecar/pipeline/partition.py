@@ -14,21 +14,21 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_status import above, first_deadline_ms, oldest_ms, status_of
 from sidecar.pipeline.partition_turn import Done, PartitionTurn
 from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.pipeline.pins.held_back import HeldBack
 from sidecar.pipeline.pins.held_log import LOOK_AGAIN_MS, HeldLog
-from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.provisional import provisional_plan
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 from sidecar.segment.producer_snapshot import KnownState
 
 NEVER = -1

@@ -8,10 +8,10 @@ from itertools import islice
 
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.retention import NS_PER_MS, deletion_deadline_ms
 from sidecar.partition.status import PartitionCondition, PartitionStatus
-from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.pins.retention_race import NS_PER_MS, deletion_deadline_ms
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 from sidecar.reporting.advice import advised
 

@@ -27,6 +27,10 @@ from sidecar.host.journal import Attempt
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition.domain_events import CommitFailed, committed_events
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.retention import is_urgent
 from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
@@ -35,16 +39,12 @@ from sidecar.pipeline.in_flight import InFlight, Transfer, abandon, committed_se
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
 from sidecar.pipeline.losses.passing_over import pass_over, record_lost
-from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.pins.held_back import HeldBack
-from sidecar.pipeline.pins.retention_race import is_urgent
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.seams import note_source, require_seam
 from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, upload_segment
-from sidecar.ports import PartitionFacts
 from sidecar.segment.open_transactions import OpenTransactions, open_transactions
 
 Done: TypeAlias = Callable[[ArchivedSegment], None]
@@ -173,7 +173,7 @@ class PartitionTurn:
         attempt = resumed.pop(segment.base_offset, None)
         log_start_offset = plan.facts.log_start_offset
         with self._tools.turns.reading(
-            plan.files.directory_id[0], beat=self._tools.beat, is_urgent=is_urgent(plan.deadline_ms, self._tools.clock)
+            plan.files.directory_id[0], beat=self._tools.beat, is_urgent=is_urgent(plan.deadline_ms, self._tools.clock.now_ms())
         ):
             prepared, after = prepare_segment(
                 self._tools, root, segment, position, checkpoint, log_start_offset, attempt

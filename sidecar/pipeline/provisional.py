@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.losses.log_start_history import LogStartHistory
-from sidecar.pipeline.plan import PartitionPlan, plan_partition
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 
 
 def provisional_plan(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sidecar.archive.state import PartitionState
 from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionStatus
-from sidecar.pipeline.plan import PartitionPlan
-from sidecar.ports import PartitionFacts
 
 
 @dataclass(slots=True)

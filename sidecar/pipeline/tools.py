@@ -14,7 +14,7 @@ from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.pipeline.plan import Settling
+from sidecar.partition.plan import Settling
 from sidecar.ports import BrokerFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.reporting.log_sink import log_event

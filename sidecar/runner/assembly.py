@@ -26,7 +26,7 @@ from sidecar.host.warm_up import warming_up
 from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.pipeline.plan import Settling
+from sidecar.partition.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event

@@ -18,11 +18,11 @@ from sidecar.config import CompactionPolicy, CompactionWhen, Settings
 from sidecar.discovery.scan import ScanProblem, topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.compaction.before_upload import rule_unknown
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import ProgressCounter, Watcher

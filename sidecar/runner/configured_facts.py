@@ -13,7 +13,8 @@ from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.model import PartitionFiles
-from sidecar.ports import BrokerFacts, FactsState, PartitionFacts
+from sidecar.partition.facts import PartitionFacts
+from sidecar.ports import BrokerFacts, FactsState
 from sidecar.topic_policy import TopicPolicy
 
 

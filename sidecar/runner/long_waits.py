@@ -10,8 +10,8 @@ import structlog
 
 from sidecar.clock import Clock
 from sidecar.model import TopicPartition
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Away, WaitReason, render
-from sidecar.pipeline.plan import PartitionPlan
 
 _log = structlog.get_logger(__name__)
 

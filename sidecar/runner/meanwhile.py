@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 from sidecar.model import TopicPartition
-from sidecar.pipeline.partition_outcome import PartitionOutcome
+from sidecar.partition.outcome import PartitionOutcome
 from sidecar.pipeline.tools import Tools
 from sidecar.runner.queue_room import Work
 

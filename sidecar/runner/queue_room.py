@@ -6,10 +6,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from sidecar.clock import Clock
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
-from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.plan import PartitionPlan
 
 Work = tuple[PartitionArchiver, PartitionPlan]
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
 
+from sidecar.partition.plan import PartitionPlan
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 from sidecar.runner.meanwhile import NOBODY, Busy
 from sidecar.runner.queue_room import Work

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem
 from sidecar.errors import SidecarError, StoreError
+from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.wait_reason import Away, render
-from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.reporting.health_reporter import CycleConditions
 
 

@@ -11,9 +11,9 @@ from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.partition_outcome import PartitionOutcome
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 from sidecar.runner.round_report import RoundReport
 

@@ -21,12 +21,12 @@ from sidecar.partition.domain_events import (
     PartitionFailed,
     PartitionsChecked,
 )
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import render
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.partition import NEVER, PartitionArchiver
-from sidecar.pipeline.partition_outcome import PartitionOutcome
 from sidecar.pipeline.partition_status import status_of_unreadable
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.provisional import plan_beside
 from sidecar.pipeline.seams import named_by_cluster
 from sidecar.pipeline.tools import Tools

@@ -16,8 +16,8 @@ from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import CleanupPolicy, TopicPolicySettings
 from sidecar.errors import BrokerUnavailable
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import render
-from sidecar.ports import PartitionFacts
 
 ORDERS = TopicPartition("orders", 0)
 ID, OTHER_ID = "ASNFZ4mrze_-3LqYdlQyEA", "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -21,13 +21,14 @@ from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, PartitionFiles
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import Settling
 from sidecar.partition.wait_reason import NotLeader
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.round_report import RoundReport

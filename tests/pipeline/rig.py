@@ -22,7 +22,7 @@ from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import DomainEvent
-from sidecar.pipeline.plan import Settling
+from sidecar.partition.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import ObjectStore
 from sidecar.reporting import fan_out

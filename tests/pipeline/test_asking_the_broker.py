@@ -19,8 +19,9 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway, NotLeader
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore

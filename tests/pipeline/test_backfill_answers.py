@@ -14,9 +14,10 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import BrokerUnavailable, PartitionError
 from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway, NoStableOffset
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.runner.backfill import ANSWER_WAIT_S, plan_answered
 from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore

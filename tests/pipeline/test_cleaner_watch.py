@@ -11,8 +11,9 @@ import pytest
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.runner.cleaner_backlog import backlog_of
 from sidecar.runner.cleaner_watch import CleanerReport, CleanerWatch
 from sidecar.topic_policy import TopicPolicy

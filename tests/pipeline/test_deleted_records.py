@@ -20,9 +20,9 @@ from sidecar.errors import PartitionError
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
 from sidecar.pipeline.losses.log_start_history import LogStartHistory
-from sidecar.ports import PartitionFacts
 from sidecar.segment import batch_search
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore

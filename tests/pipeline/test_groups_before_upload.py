@@ -19,8 +19,8 @@ from sidecar.commits import commit_log
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.bodies.records import Record
 from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.compaction import before_upload
-from sidecar.ports import PartitionFacts
 from sidecar.runner.rounds import Rounds
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore

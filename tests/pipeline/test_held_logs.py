@@ -14,10 +14,10 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Wait, WaitReason
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import Outage, held_names

@@ -15,6 +15,8 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import CoverageHole
 from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import (
     AboveHighWatermark,
     Away,
@@ -24,8 +26,7 @@ from sidecar.partition.wait_reason import (
     WaitReason,
     render,
 )
-from sidecar.pipeline.plan import PartitionPlan
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.runner.long_waits import LONG_WAIT_S, LongWaits
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden

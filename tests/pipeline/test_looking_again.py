@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import SystemClock
+from sidecar.partition.plan import Settling
 from sidecar.partition.wait_reason import SnapshotGrace
-from sidecar.pipeline.plan import Settling
 from sidecar.runner import assembly
 from sidecar.runner.round_report import RoundReport
 from sidecar.runner.rounds import Rounds

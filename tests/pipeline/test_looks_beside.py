@@ -15,8 +15,8 @@ from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import PartitionError
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 from tests.pipeline.rig import archived_states, ranges, remove_offsets, status_of
 from tests.pipeline.test_asking_the_broker import Leadership
 from tests.pipeline.test_meanwhile import LOOK_S, Site, site

@@ -13,10 +13,10 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import SegmentChanged
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.retention import deletion_deadline_ms, growth_bytes_per_ms
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.pins.retention_race import deletion_deadline_ms, growth_bytes_per_ms
-from sidecar.pipeline.plan import PartitionPlan
-from sidecar.ports import PartitionFacts
 from sidecar.runner.rounds import Rounds
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.model import TopicPartition
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import STABLE_SOON_MS, PartitionPlan, Settling, newest_change_ms, plan_partition
 from sidecar.partition.wait_reason import AboveCheckpoints, AboveHighWatermark, AboveLastStableOffset
-from sidecar.pipeline.plan import STABLE_SOON_MS, PartitionPlan, Settling, newest_change_ms, plan_partition
-from sidecar.ports import PartitionFacts
 from tests.pipeline.rig import copy_partitions
 
 NAME = TopicPartition("orders", 0)

@@ -16,13 +16,13 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import PartitionError
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.partition_turn import PartitionTurn
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.standing_plan import standing
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 from sidecar.runner.rounds import Rounds
 from tests.archive.builders import LINEAGE
 from tests.fakes.memory_store import MemoryStore

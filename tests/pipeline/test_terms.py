@@ -11,11 +11,11 @@ import pytest
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for

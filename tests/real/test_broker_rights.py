@@ -17,8 +17,9 @@ from confluent_kafka.admin import (
 
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import render
-from sidecar.ports import FactsState, PartitionFacts
+from sidecar.ports import FactsState
 from sidecar.runner.configured_facts import open_facts
 from sidecar.topic_policy import TopicPolicy
 from tests.real.product import json_lines, run_program

@@ -31,9 +31,9 @@ from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.compactor.topic_rule import TopicRule, topic_rule
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
-from sidecar.pipeline.plan import PartitionPlan, newest_change_ms
-from sidecar.ports import PartitionFacts
 from sidecar.segment.producer_snapshot import KnownState
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy
 

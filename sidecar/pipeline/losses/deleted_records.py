@@ -8,9 +8,9 @@ from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.losses.archive_borders import Borders, borders_of
+from sidecar.partition.archive_borders import Borders, borders_of
+from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.losses.log_start_history import LogStartHistory, active_below
-from sidecar.ports import PartitionFacts
 
 
 def deleted_on_purpose(

@@ -7,10 +7,10 @@ from bisect import bisect_right
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.archive_borders import Borders
 from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term
-from sidecar.pipeline.losses.archive_borders import Borders
-from sidecar.ports import PartitionFacts
 from sidecar.reporting.log_sink import log_event
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.segment.log_disk import LogDisk

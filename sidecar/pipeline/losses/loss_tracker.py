@@ -10,9 +10,9 @@ from typing import TypeAlias
 from sidecar.archive.actions import LossReason
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 
 _Span: TypeAlias = tuple[int, int]
 

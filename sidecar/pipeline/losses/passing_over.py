@@ -10,12 +10,12 @@ from sidecar.commits.put_once import proves_not_committed
 from sidecar.errors import SidecarError
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import OffsetsLost, committed_events
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
 from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.losses.deleted_records import deleted_in_hole
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 
 
 def pass_over(

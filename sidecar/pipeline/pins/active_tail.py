@@ -10,12 +10,12 @@ from typing import Final
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.retention import NS_PER_MS
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.pins.held_tail import HOLD_MS, tail_of
-from sidecar.pipeline.pins.retention_race import NS_PER_MS
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.ports import BrokerFacts
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.segment.log_disk import LogDisk

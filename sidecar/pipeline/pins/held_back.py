@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import TransactionHangs
-from sidecar.pipeline.plan import PartitionPlan
+from sidecar.partition.plan import PartitionPlan
 from sidecar.pipeline.tools import Tools
 from sidecar.segment.open_transactions import OpenTransactions
 

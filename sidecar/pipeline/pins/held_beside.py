@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
-from sidecar.pipeline.plan import PartitionPlan
-from sidecar.ports import PartitionFacts
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
 
 
 class HeldBeside:

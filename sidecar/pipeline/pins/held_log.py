@@ -11,14 +11,14 @@ from typing import Final
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.term import Term
 from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.losses.loss_tracker import LossTracker
 from sidecar.pipeline.pins.held_beside import HeldBeside
-from sidecar.pipeline.plan import PartitionPlan
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.tools import Tools
-from sidecar.ports import PartitionFacts
 from sidecar.segment.producer_snapshot import KnownState
 
 LOOK_AGAIN_MS: Final = 1_000

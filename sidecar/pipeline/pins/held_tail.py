@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.retention import NS_PER_MS
 from sidecar.pipeline.partition_status import AT_RISK_MS
-from sidecar.pipeline.pins.retention_race import NS_PER_MS
-from sidecar.ports import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
 
 HOLD_MS: Final = 2 * AT_RISK_MS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term
 from sidecar.partition.wait_reason import (
     AboveCheckpoints,
@@ -20,7 +21,6 @@ from sidecar.partition.wait_reason import (
     Wait,
     WaitReason,
 )
-from sidecar.ports import PartitionFacts
 
 NS_PER_MS = 1_000_000
 STABLE_SOON_MS = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sidecar.clock import Clock
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.topic_policy import TopicPolicy
 
@@ -35,9 +34,9 @@ def deletion_deadline_ms(
     return int(min(deadlines)) if deadlines else None
 
 
-def is_urgent(deadline_ms: int | None, clock: Clock) -> bool:
+def is_urgent(deadline_ms: int | None, now_ms: int) -> bool:
     """Whether the deadline is so near that nothing else counts."""
-    return deadline_ms is not None and deadline_ms - clock.now_ms() < URGENT_MS
+    return deadline_ms is not None and deadline_ms - now_ms < URGENT_MS
 
 
 def growth_bytes_per_ms(files: PartitionFiles) -> float:
