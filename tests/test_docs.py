@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.docs import commands, pages
+from sidecar.cli.docs import commands, pages, with_diagram
 from sidecar.cli.options import OPTION_NAMES
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -16,6 +16,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 def test_the_page_is_what_the_code_would_write(name: str) -> None:
     written = (DOCS / name).read_text(encoding="utf-8")
     assert written == pages()[name], f"run: python -m sidecar.cli.docs   (docs/{name} is out of date)"
+
+
+def test_the_diagram_of_the_copy_task_is_what_the_code_would_write() -> None:
+    written = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert "Archiving --> " in written
+    assert written == with_diagram(written), "run: python -m sidecar.cli.docs"
 
 
 @pytest.mark.parametrize(

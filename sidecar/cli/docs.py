@@ -20,6 +20,7 @@ from sidecar.config.environment import variable_of
 from sidecar.config.model import Settings
 from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
+from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, Phase
 
 NOTE = "<!-- Written by `python -m sidecar.cli.docs`; a test compares. Edit the code, not this page. -->"
 _TYPES: dict[Any, str] = {
@@ -33,9 +34,37 @@ _TYPES: dict[Any, str] = {
 _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
+DIAGRAM_BEGINS = (
+    "<!-- From here on written by `python -m sidecar.cli.docs` from `sidecar.partition.copy_task`; a test compares. -->"
+)
+DIAGRAM_ENDS = "<!-- Up to here. -->"
+
+
 def pages() -> dict[str, str]:
-    """Content by file name."""
+    """Content by file name, of pages that are written as a whole."""
     return {"settings.md": settings_page(), "metrics.md": metrics_page(), "cli.md": commands_page()}
+
+
+def with_diagram(page: str) -> str:
+    """`architecture.md` with the states and transitions of a copy task in their place."""
+    before, _, rest = page.partition(DIAGRAM_BEGINS)
+    _, _, after = rest.partition(DIAGRAM_ENDS)
+    return f"{before}{DIAGRAM_BEGINS}\n\n{copy_task_diagram()}\n{DIAGRAM_ENDS}{after}"
+
+
+def copy_task_diagram() -> str:
+    """The states of a copy task, and which event leads from one to another."""
+    events: dict[tuple[str, str], list[str]] = {}
+    for row in TRANSITIONS:
+        name = row.event.__name__ if row.effect is None else f"{row.effect.__name__} failed"
+        for phase in row.to:
+            if phase is not row.phase:
+                events.setdefault((row.phase, phase), []).append(name)
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.OPENING}"]
+    lines += [f"    {before} --> {after}: {', '.join(names)}" for (before, after), names in events.items()]
+    lines += [f"    {Phase.ENDED} --> [*]", "```", "", "| State | Meaning |", "|---|---|"]
+    lines += [f"| {phase} | {meaning} |" for phase, meaning in MEANINGS.items()]
+    return "\n".join(lines) + "\n"
 
 
 def settings_page() -> str:
@@ -192,3 +221,5 @@ if __name__ == "__main__":
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
     for page_name, content in pages().items():
         (directory / page_name).write_text(content, encoding="utf-8")
+    architecture = directory / "architecture.md"
+    architecture.write_text(with_diagram(architecture.read_text(encoding="utf-8")), encoding="utf-8")

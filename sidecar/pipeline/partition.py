@@ -15,14 +15,15 @@ from sidecar.errors import LineageUnknown, SidecarError
 from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.leadership import effective_log_start
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
-from sidecar.pipeline.compaction.before_upload import BeforeUpload, effective_log_start
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.pipeline.copying import CopyExecutor, Done
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.partition_status import above, first_deadline_ms, oldest_ms, status_of
-from sidecar.pipeline.partition_turn import Done, PartitionTurn
 from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.pipeline.pins.held_back import HeldBack
 from sidecar.pipeline.pins.held_log import LOOK_AGAIN_MS, HeldLog
@@ -243,19 +244,10 @@ class PartitionArchiver:
             self.held.archived(segment.end_offset)
             done(segment)
 
-        try:
-            PartitionTurn(
-                self._tools, known, self._held_back, self.before_upload, plan, outcome, committed, round_end_s
-            ).run(uploads)
-        except CommitConflict as error:
-            # Not a fault: the other writer's work counts, the next look decides on top of it.
-            known.overtaken(error.state, plan.files)
-            outcome.error = error
-        except SidecarError as error:
-            outcome.error = error
-            known.forget()
-            if outcome.unprepared is not None:
-                self.held.failed(outcome.unprepared, error)
+        if plan.segments or (plan.facts.leads and known.state is not None):
+            executor = CopyExecutor(self._tools, known, self._held_back, self.before_upload, plan, outcome, committed)
+            self._ended(outcome, executor.run(uploads, round_end_s))
+        # Else: what an earlier leadership left behind is for the broker that leads now, or for our next task.
         if start is not None and not outcome.archived:
             known.position = None  # The next plan may begin elsewhere.
         outcome.end_offset = known.last_end_offset = known.end_offset
@@ -270,3 +262,15 @@ class PartitionArchiver:
         if self._standing is not None and self._standing.plan is plan:
             self._standing.is_settled = outcome.error is None
         return outcome
+
+    def _ended(self, outcome: PartitionOutcome, error: SidecarError | None) -> None:
+        planned_error, outcome.error = outcome.error, error
+        if error is None or error is planned_error:
+            return
+        if isinstance(error, CommitConflict):
+            # Not a fault: the other writer's work counts, the next plan decides on top of it.
+            self._known.overtaken(error.state, outcome.files)
+            return
+        self._known.forget()
+        if outcome.unprepared is not None:
+            self.held.failed(outcome.unprepared, error)

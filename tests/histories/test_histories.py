@@ -15,8 +15,8 @@ from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import commit as archive_commit
-from sidecar.pipeline import partition_turn, recovery
-from sidecar.pipeline.losses import passing_over
+from sidecar.pipeline import copying, recovery
+from sidecar.pipeline.losses import recording
 from sidecar.rewriting import run as run_compaction
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView
@@ -134,7 +134,7 @@ def test_the_rules_fire(
 )
 def test_a_silent_loss_is_found_whatever_follows(later: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss that nobody logs stays one when a process dies or begins after it."""
-    for module in (partition_turn, passing_over, recovery):
+    for module in (copying, recording, recovery):
         monkeypatch.setattr(module, "committed_events", lambda *_given: ())
     begun = (*(Append(seed, 1, rolls=True) for seed in range(1, 6)), LoseFile(1), Upload())
     found = finding_of(History(1, Settings(LogShape(transactions=False)), (*begun, later)))

@@ -14,7 +14,8 @@ from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict
-from sidecar.pipeline.partition_turn import PartitionTurn
+from sidecar.errors import SidecarError
+from sidecar.pipeline.copying import CopyExecutor
 from sidecar.runner.meanwhile import Busy
 from tests.pipeline.rig import archived_states, ranges
 from tests.pipeline.test_asking_the_broker import rounds_of
@@ -178,17 +179,17 @@ def test_an_answer_that_is_newer_than_the_listing_shows_no_deletion(
 ) -> None:
     """Retention rolled and took the active segment while the partition is planned anew behind another writer's commit."""
     with site(tmp_path) as found:
-        run, plans = PartitionTurn.run, []
+        run, plans = CopyExecutor.run, []
 
-        def overtaken(turn: PartitionTurn, uploads: Executor) -> None:
-            plans.append(turn._plan)
+        def overtaken(task: CopyExecutor, uploads: Executor, end_s: float) -> SidecarError | None:
+            plans.append(task._plan)
             if len(plans) == 1:
                 roll_and_delete(found.directory, ACTIVE + 6)
                 found.facts.cluster_start_offset = ACTIVE + 6
-                raise CommitConflict("another was first", turn._known.opened()[0])
-            run(turn, uploads)
+                return CommitConflict("another was first", task._known.opened()[0])
+            return run(task, uploads, end_s)
 
-        monkeypatch.setattr(PartitionTurn, "run", overtaken)
+        monkeypatch.setattr(CopyExecutor, "run", overtaken)
         found.rounds.run_once()
         assert plans[1].facts.cluster_start_offset == plans[1].files.active_base_offset == ACTIVE + 6
         for _ in range(2):

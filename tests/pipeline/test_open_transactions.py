@@ -47,7 +47,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
             counts[segment.base_offset] += 1
         return prepare_segment(tools, root, segment, *others)
 
-    monkeypatch.setattr("sidecar.pipeline.partition_turn.prepare_segment", counted)
+    monkeypatch.setattr("sidecar.pipeline.copying.prepare_segment", counted)
     return counts
 
 

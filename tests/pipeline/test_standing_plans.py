@@ -13,14 +13,14 @@ import pytest
 
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, SidecarError
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
+from sidecar.pipeline.copying import CopyExecutor
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.partition_turn import PartitionTurn
 from sidecar.pipeline.standing_plan import standing
 from sidecar.pipeline.tools import Tools
 from sidecar.runner.rounds import Rounds
@@ -71,18 +71,18 @@ IDLE = {"plans": 0, "turns": 0, "requests": 0}
 @pytest.fixture
 def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Idle]:
     done: Counter[str] = Counter()
-    plan, run = PartitionArchiver.plan, PartitionTurn.run
+    plan, run = PartitionArchiver.plan, CopyExecutor.run
 
     def counted_plan(self: PartitionArchiver, files: PartitionFiles, *, asks_store: bool = True) -> PartitionPlan:
         done["plans"] += 1
         return plan(self, files, asks_store=asks_store)
 
-    def counted_run(self: PartitionTurn, uploads: Executor) -> None:
+    def counted_run(self: CopyExecutor, uploads: Executor, end_s: float) -> SidecarError | None:
         done["turns"] += 1
-        run(self, uploads)
+        return run(self, uploads, end_s)
 
     monkeypatch.setattr(PartitionArchiver, "plan", counted_plan)
-    monkeypatch.setattr(PartitionTurn, "run", counted_run)
+    monkeypatch.setattr(CopyExecutor, "run", counted_run)
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     newest = max((log_dir / "orders-0").glob("*.log")).stem
     remove_offsets(log_dir / "orders-0", lambda offset: offset < int(newest))
@@ -140,7 +140,7 @@ def test_changed_facts_are_seen_and_then_stand_themselves(idle: Idle, changes: d
 
 def test_who_leads_again_reads_the_archive_again(idle: Idle) -> None:
     idle.facts.changes = {"leads": False, "reason": NotLeader()}
-    for expected in ({"plans": 1, "turns": 1, "requests": 0}, IDLE, IDLE):
+    for expected in ({"plans": 1, "turns": 0, "requests": 0}, IDLE, IDLE):
         assert idle.round() == expected
     idle.facts.changes = {}
     assert idle.round()["requests"] > 0

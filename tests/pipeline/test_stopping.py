@@ -14,7 +14,7 @@ from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
-from sidecar.errors import Fenced, PartitionError
+from sidecar.errors import Fenced
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
@@ -69,9 +69,9 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
 
     def refuse(_tools: object, attempt: object) -> bool:
         asked.append(attempt)
-        raise PartitionError("a disk fails")
+        return False
 
-    monkeypatch.setattr("sidecar.pipeline.in_flight.discard_quietly", refuse)
+    monkeypatch.setattr("sidecar.pipeline.copying.discard_quietly", refuse)
     with tools_for(log_dir, MemoryStore(before=touch_it), tmp_path / "state", uploads_ahead=3) as tools:
         report = archive(tools, log_dir)
     assert [type(error).__name__ for error in report.errors] == ["SegmentChanged"]

@@ -13,7 +13,6 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.odd_records import OF_COPIES, OddRecords
@@ -31,7 +30,6 @@ from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.compactor.topic_rule import TopicRule, topic_rule
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.segment.producer_snapshot import KnownState
@@ -356,11 +354,6 @@ class BeforeUpload:
             group.discard()
             partition = group.segments[0].topic_partition
             self.odd.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)
-
-
-def effective_log_start(facts: PartitionFacts, state: PartitionState) -> int:
-    """The log start below which records must win over no other: the leader's, or that of the archive if it is higher."""
-    return max(facts.log_start_offset, facts.cluster_start_offset or 0, state.deleted_before_offset)
 
 
 def rule_unknown(settings: CompactionSettings, topic: str, told: TopicPolicy) -> str:

@@ -1,46 +1,31 @@
-"""Goes on above offsets that are gone from the disk: the archive says so first, and so do log and metrics."""
+"""Commits that offsets are gone from the disk, before anything is archived above them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from sidecar import __version__
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
+from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
 from sidecar.commits.put_once import proves_not_committed
 from sidecar.errors import SidecarError
-from sidecar.model import SegmentFiles
-from sidecar.partition.domain_events import OffsetsLost, committed_events
+from sidecar.partition.domain_events import committed_events
 from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.leadership import require_leads
 from sidecar.partition.plan import PartitionPlan
-from sidecar.pipeline.fencing import require_leadership, writer_of
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.losses.deleted_records import deleted_in_hole
 from sidecar.pipeline.tools import Tools
 
 
-def pass_over(
-    tools: Tools, known: KnownArchive, plan: PartitionPlan, segment: SegmentFiles, lost: tuple[int, int]
-) -> None:
-    """Record a segment as lost of which there is nothing. Raises SegmentChanged, and what `record_lost` raises."""
-    tools.disk.require_unchanged(segment, plan.files)
-    if known.opened()[0].end_offset is not None:
-        record_lost(tools, known, plan, lost)
-        return
-    if lost[1] <= known.told_lost_below:
-        return  # At an earlier try: no commit of this one has come through since.
-    known.told_lost_below = lost[1]
-    reason = f"{LossReason.NOT_ON_DISK}; the archive begins behind them"
-    found = OffsetsLost(segment.topic_partition, *lost, reason, plan.facts.cluster_start_offset, is_recorded=False)
-    tools.emit(found)
-
-
 def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
     """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose; the state after that.
 
-    Raises CommitConflict, OutcomeUnknown, and the errors of `require_leadership` and the store.
+    Raises CommitConflict, OutcomeUnknown, and the errors of `require_leads` and the store.
     """
     state, commits = known.opened()
-    require_leadership(tools, plan.files, plan.facts)
+    require_leads(plan.facts, tools.facts.confirm(plan.files))
     said = _what_is_said(state, known, plan, hole, commits.read)
     try:
         after = commits.append(said, writer_of(tools, plan.facts), state)
@@ -75,3 +60,8 @@ def _what_is_said(
 def _emit(tools: Tools, facts: PartitionFacts, said: list[Action]) -> None:
     for event in committed_events(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset):
         tools.emit(event)
+
+
+def writer_of(tools: Tools, facts: PartitionFacts) -> Writer:
+    """This process, as its commits name it."""
+    return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")

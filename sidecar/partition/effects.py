@@ -1,0 +1,140 @@
+"""What a copy task asks for. The executor answers each effect with one event of `sidecar.partition.events`, but for the quiet ones.
+
+A slot is the number of a segment in the task's plan. The executor has the open files and uploads of each slot; the task has
+only the number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sidecar.errors import SidecarError
+from sidecar.model import SegmentFiles
+from sidecar.partition.facts import PartitionFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something to be done outside of the core."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenArchive(Effect):
+    """Read what the archive has, as far as it is not known. Answer: ArchiveOpened."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettleAttempts(Effect):
+    """End every upload of an earlier task, or keep it to go on with. Answer: AttemptsSettled.
+
+    `segments`: those whose uploads may be gone on with.
+    """
+
+    segments: tuple[SegmentFiles, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContinuity(Effect):
+    """Prove that the local log continues the archive, and that no other lineage claims the topic. Answer: ContinuityShown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLoss(Effect):
+    """Commit that offsets `[from_offset, to_offset)` above the archive's end are lost. Answer: LossRecorded.
+
+    `segment`: the one of which nothing is left, None for offsets of which no file is left either.
+    """
+
+    from_offset: int
+    to_offset: int
+    segment: SegmentFiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindGroup(Effect):
+    """Ask how many segments from this slot on are to be committed together. Answer: GroupFound."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare(Effect):
+    """Read and check a segment, and keep its file open. Answer: SegmentPrepared."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeCopies(Effect):
+    """Put the compacted copies of a group in the place of its segments. Answer: CopiesTaken. If it fails, nothing is replaced."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload(Effect):
+    """Send the two objects of a segment, and prove that the store has them. Answer: UploadFinished or UploadFailed."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmLeadership(Effect):
+    """Look whether the files of these slots are unchanged, and ask the broker who leads. Answer: LeadershipConfirmed."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCommit(Effect):
+    """Commit these slots together. Answer: CommitWon, CommitLost, CommitRefused or CommitUnknown.
+
+    `facts`: what the broker has just confirmed.
+    """
+
+    slots: tuple[int, ...]
+    facts: PartitionFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon(Effect):
+    """Wait until the uploads of these slots have ended, and close their files. Answer: Abandoned.
+
+    `discards`: also remove what they left in the store. If not, the journal keeps it for a later task.
+    """
+
+    slots: tuple[int, ...]
+    discards: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardAttempt(Effect):
+    """Close the files of slots, and remove their objects, because it is proven that no commit names them. Quiet."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Effect):
+    """Close the files of slots. What the journal has of them stays there. Quiet."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Effect):
+    """Close the file of a slot whose segment waits for a transaction, and remember what it waits for. Quiet."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakUpGroup(Effect):
+    """Have all segments of a group archived as they are. Quiet.
+
+    `error`: why its copies cannot be committed, None where `detail` says that the group is not what it was.
+    """
+
+    slot: int
+    detail: str
+    error: SidecarError | None = None

@@ -1,0 +1,434 @@
+"""Explores a copy task: every order of answers, every error, and a stop at every moment, for a plan of a few segments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sidecar.archive.keys import Lineage
+from sidecar.archive.state import PartitionState, empty_state
+from sidecar.errors import (
+    BrokerUnavailable,
+    CorruptFile,
+    Fenced,
+    OutcomeUnknown,
+    PartitionError,
+    SidecarError,
+    StoreUnavailable,
+)
+from sidecar.model import (
+    ArchivedSegment,
+    FileIdentity,
+    ObjectKey,
+    PartitionFiles,
+    SegmentFiles,
+    SnapshotOrigin,
+    SnapshotProvenance,
+    TopicPartition,
+)
+from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, Step, begin, handle, transition_of
+from sidecar.partition.effects import (
+    Abandon,
+    AppendCommit,
+    Block,
+    BreakUpGroup,
+    CheckContinuity,
+    ConfirmLeadership,
+    DiscardAttempt,
+    Effect,
+    FindGroup,
+    OpenArchive,
+    Prepare,
+    RecordLoss,
+    Release,
+    SettleAttempts,
+    TakeCopies,
+    Upload,
+)
+from sidecar.partition.events import (
+    Abandoned,
+    ArchiveOpened,
+    AttemptsSettled,
+    CommitLost,
+    CommitRefused,
+    CommitUnknown,
+    CommitWon,
+    ContinuityShown,
+    CopiesTaken,
+    Event,
+    GroupFound,
+    LeadershipConfirmed,
+    LossRecorded,
+    SegmentPrepared,
+    StepFailed,
+    StopRequested,
+    UploadFailed,
+    UploadFinished,
+)
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.wait_reason import OpenTransaction
+
+PARTITION = TopicPartition("orders", 0)
+DIRECTORY = Path("logs/orders-0")
+SIZE = 10
+ARCHIVE = replace(empty_state(Lineage("cluster", PARTITION, "0")), end_offset=0)
+LATE_S, EARLY_S = 1e9, 0.0
+ERRORS: tuple[SidecarError, ...] = (
+    PartitionError("odd"),
+    CorruptFile("damaged"),
+    BrokerUnavailable("away"),
+    StoreUnavailable("away"),
+    Fenced("another"),
+    OutcomeUnknown("lost"),
+)
+
+
+class Broken(AssertionError):
+    """A rule of the copy task does not hold."""
+
+
+def a_segment(slot: int) -> SegmentFiles:
+    """Segment number `slot` of the plan."""
+    log = FileIdentity(DIRECTORY, f"{slot * SIZE:020d}.log", slot, 100, 1)
+    return SegmentFiles(PARTITION, DIRECTORY.parent, slot * SIZE, (slot + 1) * SIZE, log, None, None, None, None)
+
+
+def an_entry(slot: int) -> ArchivedSegment:
+    """What a commit says of it."""
+    key = ObjectKey(f"segments/{slot}")
+    provenance = SnapshotProvenance(SnapshotOrigin.REBUILT, exact=True)
+    return ArchivedSegment(str(slot), slot * SIZE, (slot + 1) * SIZE, key, key, (), (), 0, 0, 1, provenance)
+
+
+SEGMENTS = tuple(map(a_segment, range(6)))
+ENTRIES = tuple(map(an_entry, range(6)))
+LEADS = PartitionFacts(PARTITION, None, True, 5, 1000, 0)
+FACTS = {
+    "leads": LEADS,
+    "deposed": replace(LEADS, leads=False),
+    "later epoch": replace(LEADS, leader_epoch=6),
+    "truncated": replace(LEADS, stable_end_offset=0),
+    "deleted": replace(LEADS, cluster_start_offset=999),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is explored. `groups`: sizes of groups by their first slot."""
+
+    segments: int
+    uploads_ahead: int = 1
+    groups: tuple[tuple[int, int], ...] = ()
+    hole: bool = False
+    errors: tuple[SidecarError, ...] = ERRORS[:1]
+    facts: tuple[str, ...] = ("leads", "deposed")
+    losses: bool = True
+    stops: bool = True
+    time_runs_out: bool = False
+
+    @property
+    def plan(self) -> PartitionPlan:
+        """Its plan."""
+        segments = SEGMENTS[: self.segments]
+        files = PartitionFiles(PARTITION, DIRECTORY.parent, DIRECTORY, None, segments, 1000, (), False)
+        return PartitionPlan(files, LEADS, segments, (), hole=(-5, 0) if self.hole else None)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the executor would have. `open`: slots with an open file. `sent`, `begun`: uploads begun, and not ended.
+
+    `fate`: of slots whose commit was sent, by the answer. `gone`: slots whose objects were discarded. `confirmed`: the facts that
+    were confirmed last, until a commit uses them.
+    """
+
+    open: frozenset[int] = frozenset()
+    begun: frozenset[int] = frozenset()
+    sent: frozenset[int] = frozenset()
+    fate: tuple[tuple[int, str], ...] = ()
+    gone: frozenset[int] = frozenset()
+    committed: tuple[tuple[int, ...], ...] = ()
+    confirmed: tuple[int, ...] = ()
+    broken_up: bool = False
+
+
+@dataclass(slots=True)
+class Explored:
+    """Figures of an exploration."""
+
+    states: int = 0
+    steps: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    transitions: set[tuple[Phase, type[Event], type[Effect] | None, Phase]] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A task, the effects that are not answered yet, and the world."""
+
+    task: CopyTask
+    waiting: tuple[Effect, ...]
+    world: World
+
+
+def explore(case: Case) -> Explored:
+    """Visit every state that can be reached. Raises Broken with the events that lead there."""
+    found, seen = Explored(), set[object]()
+    first = _taken(case, begin(case.plan, _limits(case)), (), World())
+    stack: list[tuple[Node, tuple[Event, ...]]] = [(first, ())]
+    while stack:
+        node, trace = stack.pop()
+        if (key := _key(node)) in seen:
+            continue
+        seen.add(key)
+        found.states += 1
+        try:
+            _check(case, node)
+            if node.task.phase is Phase.ENDED:
+                found.ends[type(node.task.error).__name__] += 1
+                continue
+            for answered, event, now_s in _possible(case, node):
+                found.steps += 1
+                world = _happened(node.world, event, answered)
+                step = handle(node.task, event, now_s)
+                _note_transition(found, node.task.phase, event, step[0].phase)
+                left = list(node.waiting)
+                if answered is not None:
+                    left.remove(answered)
+                if isinstance(answered, Abandon):
+                    ended = set(map(Upload, answered.slots))
+                    left = [effect for effect in left if effect not in ended]
+                stack.append((_taken(case, step, tuple(left), world), (*trace, event)))
+        except (Broken, KeyError, IndexError) as error:
+            raise Broken(f"{error!r} after {[str(event) for event in trace]}") from error
+    return found
+
+
+def _limits(case: Case) -> CopyLimits:
+    return CopyLimits(case.uploads_ahead, LATE_S / 2, bool(case.groups))
+
+
+def _note_transition(found: Explored, before: Phase, event: Event, after: Phase) -> None:
+    if isinstance(event, StopRequested):
+        return
+    row = transition_of(before, event)
+    if after not in row.to:
+        raise Broken(f"{before} leads to {after} on {type(event).__name__}, which the table does not have")
+    found.transitions.add((row.phase, row.event, row.effect, after))
+
+
+def _taken(case: Case, step: Step, waiting: tuple[Effect, ...], world: World) -> Node:
+    """The node behind a step: quiet effects take hold at once."""
+    task, effects = step
+    left = list(waiting)
+    for effect in effects:
+        world = _started(case, world, effect, task)
+        if not isinstance(effect, Release | DiscardAttempt | Block | BreakUpGroup):
+            left.append(effect)
+    return Node(task, tuple(left), world)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise Broken(what)
+
+
+def _started(case: Case, world: World, effect: Effect, task: CopyTask) -> World:
+    match effect:
+        case Release(slots):
+            _require(world.open.issuperset(slots), f"{effect} closes what is not open")
+            _require(world.begun.isdisjoint(slots), f"{effect} closes a file that is being uploaded")
+            return replace(world, open=world.open.difference(slots))
+        case Block(slot):
+            _require(slot in world.open, f"{effect} closes what is not open")
+            return replace(world, open=world.open - {slot})
+        case DiscardAttempt(slots):
+            _require_discardable(world, slots)
+            return replace(world, open=world.open.difference(slots), gone=world.gone.union(slots))
+        case Abandon(slots, discards):
+            _require(world.open.issuperset(slots), f"{effect} closes what is not open")
+            if discards:
+                _require_discardable(world, slots)
+                return replace(world, gone=world.gone.union(slots))
+            return world
+        case BreakUpGroup():
+            return replace(world, broken_up=True)
+        case Upload(slot):
+            _require(
+                slot in world.open and slot not in world.sent, f"{effect} of what is not prepared, or sent already"
+            )
+            _require(not task.is_stopping, f"{effect} is begun though the process stops")
+            _require(
+                len(world.begun) < max(case.uploads_ahead, 1), f"{effect} is more than {case.uploads_ahead} at once"
+            )
+            return replace(world, begun=world.begun | {slot}, sent=world.sent | {slot})
+        case Prepare(slot):
+            _require(not task.is_stopping, f"{effect} is begun though the process stops")
+            _require(slot not in world.open, f"{effect} opens a file twice")
+            return world
+        case AppendCommit(slots):
+            _require(world.confirmed == slots, f"{effect} without a confirmed leadership")
+            _require(
+                world.open.issuperset(slots) and world.begun.isdisjoint(slots), f"{effect} of what is not uploaded"
+            )
+            return replace(world, confirmed=())
+        case RecordLoss():
+            _require(not world.open and not world.begun, f"{effect} while segments are under way")
+            return world
+        case _:
+            return world
+
+
+def _require_discardable(world: World, slots: tuple[int, ...]) -> None:
+    """The rule of the archive: objects are removed only where it is proven that no commit names them."""
+    for slot, fate in world.fate:
+        _require(slot not in slots or fate == "refused", f"slot {slot} is discarded, and its commit is {fate}")
+
+
+def _happened(world: World, event: Event, answered: Effect | None) -> World:
+    match event:
+        case SegmentPrepared(slot):
+            return replace(world, open=world.open | {slot})
+        case UploadFinished(slot) | UploadFailed(slot):
+            return replace(world, begun=world.begun - {slot})
+        case LeadershipConfirmed() if isinstance(answered, ConfirmLeadership):
+            return replace(world, confirmed=answered.slots)
+        case CommitWon() if isinstance(answered, AppendCommit):
+            world = replace(
+                world, committed=(*world.committed, answered.slots), open=world.open.difference(answered.slots)
+            )
+            return _with_fate(world, answered.slots, "stored")
+        case CommitLost() if isinstance(answered, AppendCommit):
+            return _with_fate(world, answered.slots, "another's")
+        case CommitUnknown() if isinstance(answered, AppendCommit):
+            return _with_fate(world, answered.slots, "unknown")
+        case CommitRefused() if isinstance(answered, AppendCommit):
+            return _with_fate(world, answered.slots, "refused")
+        case Abandoned() if isinstance(answered, Abandon):
+            return replace(
+                world, open=world.open.difference(answered.slots), begun=world.begun.difference(answered.slots)
+            )
+        case _:
+            return world
+
+
+def _with_fate(world: World, slots: tuple[int, ...], fate: str) -> World:
+    return replace(world, fate=(*world.fate, *((slot, fate) for slot in slots)))
+
+
+def _check(case: Case, node: Node) -> None:
+    task, world = node.task, node.world
+    slots = [slot for unit in world.committed for slot in unit]
+    _require(slots == sorted(set(slots)), f"commits are not in the order of offsets: {world.committed}")
+    for first, size in case.groups:
+        group = tuple(range(first, first + size))
+        touched = [unit for unit in world.committed if set(unit) & set(group)]
+        _require(world.broken_up or touched in ([], [group]), f"a group was committed in parts: {world.committed}")
+    kinds = Counter(type(effect).__name__ for effect in node.waiting)
+    commits = kinds["ConfirmLeadership"] + kinds["AppendCommit"] + kinds["RecordLoss"]
+    asked = kinds["Prepare"] + kinds["FindGroup"] + kinds["TakeCopies"]
+    _require(commits <= 1 and asked <= 1, f"two of a kind at once: {node.waiting}")
+    if task.phase is not Phase.ENDED:
+        _require(bool(node.waiting), "nothing is under way, and the task has not ended")
+        return
+    _require(not node.waiting, f"it has ended, and {node.waiting} is under way")
+    _require(not world.open and not world.begun, f"it has ended with open files: {world.open}, uploads: {world.begun}")
+    is_whole = task.error is None and not task.is_stopping and task.reason is None
+    if is_whole and not task.left:
+        lost = {slot for slot in range(case.segments) if slot not in world.sent}
+        _require(
+            set(slots) | lost == set(range(case.segments)) and (case.losses or not lost),
+            f"it has ended well without slots {set(range(case.segments)) - set(slots)}",
+        )
+
+
+def _possible(case: Case, node: Node) -> Iterator[tuple[Effect | None, Event, float]]:
+    if case.stops and not node.task.is_stopping:
+        yield None, StopRequested(), EARLY_S
+    for effect in node.waiting:
+        for event in _answers(case, effect, node.task):
+            yield effect, event, EARLY_S
+            if case.time_runs_out:
+                yield effect, event, LATE_S
+
+
+def _answers(case: Case, effect: Effect, task: CopyTask) -> Iterator[Event]:
+    archive: PartitionState = task.archive or ARCHIVE
+    match effect:
+        case OpenArchive():
+            yield ArchiveOpened(ARCHIVE)
+            yield ArchiveOpened(replace(ARCHIVE, highest_leader_epoch=9))
+        case SettleAttempts():
+            yield AttemptsSettled()
+        case CheckContinuity():
+            yield ContinuityShown()
+        case RecordLoss():
+            yield LossRecorded(archive)
+        case FindGroup(slot):
+            yield GroupFound(dict(case.groups).get(slot, 0))
+        case Prepare(slot):
+            yield SegmentPrepared(slot)
+            if case.losses:
+                segment = SEGMENTS[slot]
+                yield SegmentPrepared(slot, lost=(segment.base_offset, segment.end_offset))
+                yield SegmentPrepared(slot, lost=(segment.base_offset + 1, segment.end_offset))
+                yield SegmentPrepared(slot, blocked=OpenTransaction(segment.base_offset, 1, segment.base_offset, 1000))
+        case TakeCopies(slots):
+            yield CopiesTaken(frozenset(slots))
+            yield CopiesTaken(frozenset(slots[:1]))
+        case Upload(slot):
+            yield UploadFinished(slot, ENTRIES[slot])
+            for error in case.errors:
+                yield UploadFailed(slot, error)
+            return
+        case ConfirmLeadership():
+            yield from (LeadershipConfirmed(FACTS[name]) for name in case.facts)
+        case AppendCommit():
+            yield CommitWon(archive)
+            for error in case.errors:
+                yield from (CommitLost(error), CommitRefused(error), CommitUnknown(error))
+            return
+        case Abandon():
+            yield Abandoned()
+            return
+        case _:
+            raise Broken(f"{effect} has no answer")
+    if not isinstance(effect, FindGroup):
+        yield from (StepFailed(effect, error) for error in case.errors)
+
+
+def _key(node: Node) -> object:
+    task, world = node.task, node.world
+    window = tuple(
+        (
+            unit.slots,
+            unit.is_group,
+            unit.queued,
+            unit.uploading,
+            tuple(slot for slot, _ in unit.entries),
+            id(unit.failed),
+        )
+        for unit in task.window
+    )
+    return (
+        task.phase,
+        task.next_slot,
+        task.asking,
+        task.prepared,
+        task.group_size,
+        task.copies,
+        window,
+        _name(task.committing),
+        task.loss,
+        (task.is_closed, task.is_stopping, len(task.left), task.look_again_ms),
+        (task.reason, id(task.error), id(task.unprepared)),
+        tuple(sorted(map(_name, node.waiting))),
+        world,
+    )
+
+
+def _name(effect: Effect | None) -> str:
+    return "" if effect is None else str(effect)

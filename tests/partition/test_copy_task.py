@@ -1,0 +1,111 @@
+"""A copy task keeps its rules in every order of answers, with every error at every step, and if it is stopped at any moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sidecar.errors import PartitionError
+from sidecar.partition import copy_task
+from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, CopyTask, Phase, Step
+from sidecar.partition.effects import DiscardAttempt, Effect, Upload
+from sidecar.partition.events import CommitUnknown
+from tests.partition.exploring import ERRORS, FACTS, Broken, Case, explore
+
+CASES = {
+    "one segment, every error": Case(1, errors=ERRORS, facts=tuple(FACTS), time_runs_out=True),
+    "a hole below": Case(2, hole=True, time_runs_out=True),
+    "nothing but a hole": Case(0, hole=True),
+    "three one by one": Case(3),
+    "three at once": Case(3, uploads_ahead=3, losses=False),
+    "three, two at once, with losses": Case(3, uploads_ahead=2, stops=False),
+    "a group of two": Case(2, groups=((0, 2),), errors=ERRORS[:3], facts=("leads", "deleted")),
+    "a group of one": Case(2, uploads_ahead=2, groups=((0, 1),), facts=("leads",)),
+    "a segment, then a group": Case(3, uploads_ahead=2, groups=((1, 2),), facts=("leads",), losses=False),
+    "a group, then a segment": Case(3, 2, ((0, 2),), errors=ERRORS[:4], time_runs_out=True),
+    "four, three at once, above a hole": Case(4, 3, hole=True, errors=ERRORS[:2]),
+    "a group of three among five": Case(5, 2, ((1, 3),), errors=ERRORS[:2], facts=tuple(FACTS)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_order_of_answers_keeps_the_rules(name: str) -> None:
+    found = explore(CASES[name])
+    assert found.states > 10
+    assert found.ends["NoneType"] > 0
+    assert len(found.ends) > 1
+
+
+def test_the_table_has_the_transitions_that_happen_and_no_others() -> None:
+    taken = set().union(*(explore(case).transitions for case in CASES.values()))
+    assert taken == {(row.phase, row.event, row.effect, phase) for row in TRANSITIONS for phase in row.to}
+    assert set(MEANINGS) == set(Phase) == {row.phase for row in TRANSITIONS} | {Phase.ENDED}
+
+
+def test_an_attempt_whose_commit_is_unknown_must_not_be_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug that two reviews found: an error behind the put was taken for proof that nothing is committed."""
+
+    def discards(task: CopyTask, event: CommitUnknown, _now_s: float) -> Step:
+        return copy_task._abandon(task, event.error, DiscardAttempt(task.window[0].slots))
+
+    _swap(monkeypatch, CommitUnknown, discards)
+    with pytest.raises(Broken, match="its commit is unknown"):
+        explore(CASES["three one by one"])
+
+
+def test_a_commit_without_a_confirmed_leadership_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(task: CopyTask, _now_s: float) -> Step:
+        task, effects = commit(task, 0.0)
+        if task.committing is None or task.phase is not Phase.ARCHIVING or not effects:
+            return task, effects
+        append = copy_task.AppendCommit(task.window[0].slots, FACTS["leads"])
+        return replace(task, committing=append), (append,)
+
+    commit = copy_task._start_commit
+    monkeypatch.setattr(copy_task, "_start_commit", at_once)
+    with pytest.raises(Broken, match="without a confirmed leadership"):
+        explore(CASES["three one by one"])
+
+
+def test_a_group_in_parts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_by_one(task: CopyTask, now_s: float) -> Step:
+        return uploads(replace(task, group_size=0 if task.copies is not None else task.group_size), now_s)
+
+    uploads = copy_task._start_uploads
+    monkeypatch.setattr(copy_task, "_start_uploads", one_by_one)
+    with pytest.raises(Broken, match="a group was committed in parts"):
+        explore(Case(2, groups=((0, 2),), facts=("leads",), losses=False, stops=False))
+
+
+def test_an_open_file_at_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets(task: CopyTask) -> tuple[CopyTask, tuple[Effect, ...]]:
+        task, _ = finished(task)
+        return task, ()
+
+    finished = copy_task._finished
+    monkeypatch.setattr(copy_task, "_finished", forgets)
+    with pytest.raises(Broken, match=r"open files|nothing is under way"):
+        explore(CASES["a group of two"])
+
+
+def test_more_uploads_at_once_than_allowed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def eager(task: CopyTask, now_s: float) -> Step:
+        return uploads(replace(task, limits=replace(task.limits, uploads_ahead=3)), now_s)
+
+    uploads = copy_task._start_uploads
+    monkeypatch.setattr(copy_task, "_start_uploads", eager)
+    with pytest.raises(Broken, match="more than 1 at once"):
+        explore(Case(2, groups=((0, 2),), facts=("leads",), losses=False, stops=False))
+
+
+def test_an_answer_that_the_phase_does_not_have_is_an_error() -> None:
+    task, _ = copy_task.begin(Case(1).plan, copy_task.CopyLimits(1, 1.0, has_groups=False))
+    with pytest.raises(KeyError):
+        copy_task.handle(task, CommitUnknown(PartitionError("odd")), 0.0)
+    assert Upload(1) == Upload(1)
+
+
+def _swap(monkeypatch: pytest.MonkeyPatch, event: type[CommitUnknown], handler: object) -> None:
+    key = Phase.ARCHIVING, event, None
+    monkeypatch.setitem(copy_task._BY_KEY, key, replace(copy_task._BY_KEY[key], handler=handler))  # type: ignore[arg-type]
