@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from sidecar.archive.keys import is_id
 from sidecar.archive.segment_json import segment_from_json, segment_to_json
@@ -20,6 +20,40 @@ class Add:
     segment: ArchivedSegment
 
 
+_COMPACTED_BY: Final = "compacted by "
+_UNDONE: Final = "compaction undone"
+"""Stored: these texts must not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedBy:
+    """A compaction by this strategy replaced the segment."""
+
+    strategy: str
+
+    def __str__(self) -> str:
+        return f"{_COMPACTED_BY}{self.strategy}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionUndone:
+    """An undo removed the segment, which a compaction had written."""
+
+    def __str__(self) -> str:
+        return _UNDONE
+
+
+RemovalReason: TypeAlias = CompactedBy | CompactionUndone | str
+"""Why a segment was removed. `str`: in the words of another release."""
+
+
+def read_removal_reason(text: str) -> RemovalReason:
+    """The reason that a commit or a checkpoint records as this text. `str` is the inverse."""
+    if text == _UNDONE:
+        return CompactionUndone()
+    return CompactedBy(text.removeprefix(_COMPACTED_BY)) if text.startswith(_COMPACTED_BY) else text
+
+
 @dataclass(frozen=True, slots=True)
 class Remove:
     """The segment is no longer part of the archive; its objects may be deleted after the grace period and `keep_ms`."""
@@ -27,7 +61,7 @@ class Remove:
     segment_id: str
     base_offset: int
     end_offset: int
-    reason: str
+    reason: RemovalReason
     keep_ms: int = 0
 
 
@@ -105,7 +139,7 @@ def action_to_json(action: Action) -> Json:
         case Remove(segment_id, base_offset, end_offset, reason, keep_ms):
             span: dict[str, Json] = {"base_offset": base_offset, "end_offset": end_offset}
             kept: dict[str, Json] = {"keep_ms": keep_ms} if keep_ms else {}
-            return {"type": "remove", "segment_id": segment_id, "reason": reason, **span, **kept}
+            return {"type": "remove", "segment_id": segment_id, "reason": str(reason), **span, **kept}
         case Reinstate(segment):
             return {"type": "reinstate", "segment": segment_to_json(segment)}
         case AdoptTopicId(topic_id):
@@ -142,14 +176,15 @@ def action_from_json(found: JsonObject) -> Action:
         case "add":
             return Add(segment_from_json(found.nested("segment")))
         case "remove":
-            return Remove(read_id(found, "segment_id"), *read_span(found), found.text("reason"), read_keep_ms(found))
+            reason = read_removal_reason(found.text("reason"))
+            return Remove(read_id(found, "segment_id"), *read_span(found), reason, read_keep_ms(found))
         case "reinstate":
             return Reinstate(segment_from_json(found.nested("segment")))
         case "adopt_topic_id":
             return AdoptTopicId(read_id(found, "topic_id"))
         case "lost":
-            reason = found.text("reason")
-            return Lost(*read_span(found), next((known for known in LossReason if known == reason), reason))
+            text = found.text("reason")
+            return Lost(*read_span(found), next((known for known in LossReason if known == text), text))
         case "purge":
             ids = found.items("segment_ids")
             if not all(type(name) is str and is_id(name) for name in ids):

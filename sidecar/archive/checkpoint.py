@@ -5,7 +5,15 @@ It is a convenience, never the truth: a damaged one is passed over.
 
 from __future__ import annotations
 
-from sidecar.archive.actions import clean_from_json, clean_to_json, read_id, read_keep_ms, read_optional_id, read_span
+from sidecar.archive.actions import (
+    clean_from_json,
+    clean_to_json,
+    read_id,
+    read_keep_ms,
+    read_optional_id,
+    read_removal_reason,
+    read_span,
+)
 from sidecar.archive.commit import SHA256_DIGITS
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
@@ -51,7 +59,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
                     "base_offset": removed.base_offset,
                     "end_offset": removed.end_offset,
                     "removed_at_ms": removed.removed_at_ms,
-                    "reason": removed.reason,
+                    "reason": str(removed.reason),
                     **({"keep_ms": removed.keep_ms} if removed.keep_ms else {}),
                     "removed_by_commit": removed.removed_by_commit,
                 }
@@ -108,7 +116,7 @@ def _removed_from_json(found: JsonObject, number: int) -> RemovedSegment:
         read_id(found, "segment_id"),
         *read_span(found),
         found.integer("removed_at_ms"),
-        found.text("reason"),
+        read_removal_reason(found.text("reason")),
         read_keep_ms(found),
         # Earlier releases do not say. None of these commits is later than the checkpoint's own: that errs on the safe side.
         number if removed_by_commit is None else removed_by_commit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 
-from sidecar.archive.actions import Clean
+from sidecar.archive.actions import Clean, RemovalReason
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.model import ArchivedSegment
@@ -23,7 +23,7 @@ class RemovedSegment:
     base_offset: int
     end_offset: int
     removed_at_ms: int
-    reason: str
+    reason: RemovalReason
     keep_ms: int = 0
     removed_by_commit: int = field(default=0, compare=False)
 

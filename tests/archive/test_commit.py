@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from sidecar.archive.actions import (
     Add,
     AdoptTopicId,
+    CompactedBy,
+    CompactionUndone,
     DeleteRecords,
     LossReason,
     Lost,
     Purge,
+    RemovalReason,
     Remove,
     action_from_json,
     action_to_json,
@@ -109,6 +112,25 @@ def test_the_reasons_of_losses_are_stored_as_they_always_were_and_read_as_values
         found = action_from_json(JsonObject(dict(plain), KEY, ""))
         assert isinstance(found, Lost)
         assert (found.reason, isinstance(found.reason, LossReason)) == (reason, reason != "other words")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("compacted by offset", CompactedBy("offset")),
+        ("compacted by ", CompactedBy("")),
+        ("compaction undone", CompactionUndone()),
+        ("compaction undone by hand", "compaction undone by hand"),
+        ("Compacted by offset", "Compacted by offset"),
+    ],
+)
+def test_the_reasons_of_removals_are_stored_as_they_always_were_and_read_as_values(
+    text: str, reason: RemovalReason
+) -> None:
+    plain = {"type": "remove", "segment_id": an_id("a"), "reason": text, "base_offset": 1, "end_offset": 2}
+    found = action_from_json(JsonObject(dict(plain), KEY, ""))
+    assert found == Remove(an_id("a"), 1, 2, reason)
+    assert json.dumps(action_to_json(found)) == json.dumps(plain)
 
 
 def test_the_form_is_canonical() -> None:

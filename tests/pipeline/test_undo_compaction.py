@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 
-from sidecar.archive.actions import Add, Clean, DeleteRecords, Lost, Purge, Reinstate, Remove
+from sidecar.archive.actions import (
+    Add,
+    Clean,
+    CompactedBy,
+    CompactionUndone,
+    DeleteRecords,
+    Lost,
+    Purge,
+    Reinstate,
+    Remove,
+)
 from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import below, commit_key
 from sidecar.archive.replacement import (
-    COMPACTED_BY,
     UNDO_SEGMENTS_MAX,
-    UNDONE,
     NoUndo,
     Obstacle,
     newest_replacement,
@@ -94,7 +102,7 @@ def test_an_undo_makes_the_segments_live_again_that_were_replaced(
     assert {key for key in store.objects if "/segments/" in key} == {key for key in objects if "/segments/" in key}
     gone = {segment.segment_id for segment in after.segments} - {segment.segment_id for segment in before.segments}
     assert {removed.segment_id for removed in state.removed} == gone
-    assert {removed.reason for removed in state.removed} == {UNDONE}
+    assert {removed.reason for removed in state.removed} == {CompactionUndone()}
     assert is_sound(store)
     assert collect(store).removed == len(gone)
     assert is_sound(store)
@@ -412,7 +420,7 @@ def made_of(base_offset: int, end_offset: int, name: str, *, generation: int) ->
 
 
 def removal(old: ArchivedSegment) -> Remove:
-    return Remove(old.segment_id, old.base_offset, old.end_offset, f"{COMPACTED_BY}offset")
+    return Remove(old.segment_id, old.base_offset, old.end_offset, CompactedBy("offset"))
 
 
 def test_an_undo_does_not_call_clean_what_was_archived_since(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sidecar.archive.actions import Action, Add, Clean, Remove
+from sidecar.archive.actions import Action, Add, Clean, CompactedBy, Remove
 from sidecar.archive.commit import Writer
 from sidecar.archive.newest_strategy import newest_strategy
-from sidecar.archive.replacement import COMPACTED_BY
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
@@ -65,7 +64,7 @@ def _actions(
     added: Sequence[ArchivedSegment],
 ) -> list[Action]:
     strategy = request.rules.effective_strategy
-    reason = f"{COMPACTED_BY}{strategy}"
+    reason = CompactedBy(strategy)
     removes = [
         Remove(
             old.segment_id,
