@@ -31,6 +31,7 @@ SidecarError                    exit 1
 
 from __future__ import annotations
 
+from enum import Flag, auto
 from typing import ClassVar, Final
 
 
@@ -149,10 +150,26 @@ class VerificationMismatch(SidecarError):
     exit_code = 4
 
 
+class BrokerTrouble(Flag):
+    """Why a broker does not answer, by what a person has to change. Several servers may have several troubles."""
+
+    NO_ANSWER = auto()
+    WRONG_LISTENER = auto()
+    BROKER_CERTIFICATE = auto()
+    IDENTITY_REFUSED = auto()
+    SECRET_UNREADABLE = auto()
+    NOT_A_MEMBER = auto()
+    OTHER = auto()
+
+
 class BrokerUnavailable(SidecarError):
     """The broker beside which we run does not answer, or does not answer us: what it leads cannot be known now."""
 
     retryable = True
+
+    def __init__(self, what: str, trouble: BrokerTrouble = BrokerTrouble.NO_ANSWER) -> None:
+        super().__init__(what)
+        self.trouble = trouble
 
 
 class Fenced(SidecarError):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.rights import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, problem_words
 from sidecar.broker.topic_policy import ConfigValue
-from sidecar.errors import BrokerUnavailable
+from sidecar.errors import BrokerTrouble, BrokerUnavailable
 from sidecar.model import TopicPartition
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -194,4 +194,5 @@ def require_broker(view: ClusterView, broker_id: int) -> None:
     """Raise BrokerUnavailable unless this broker is one of the cluster's live ones."""
     if broker_id not in view.broker_ids:
         live = ", ".join(map(str, sorted(view.broker_ids))) or "none"
-        raise BrokerUnavailable(f"broker {broker_id} is none of the live brokers of its cluster ({live})")
+        what = f"broker {broker_id} is none of the live brokers of its cluster ({live})"
+        raise BrokerUnavailable(what, BrokerTrouble.NOT_A_MEMBER)

@@ -6,13 +6,14 @@ Imports kafka-python only when a broker is asked for the first time.
 from __future__ import annotations
 
 import threading
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from sidecar import __version__
 from sidecar.broker.client import Client, failures
 from sidecar.broker.first_contact import require_contact
-from sidecar.broker.refusals import words
+from sidecar.broker.refusals import unavailable
 from sidecar.broker.secret_files import Fingerprint, fingerprint, secret_of
 from sidecar.broker.tls import tls_context
 from sidecar.clock import Clock, SystemClock
@@ -61,7 +62,7 @@ class BrokerConnection:
         self._opening = threading.Lock()
         """Of who opens a client, which may take long."""
         self._openings = 0
-        self._refused = ""
+        self._refused: BrokerUnavailable | None = None
 
     def send(self, request: Any, node_id: int | None = None, *, spare: bool = False) -> Any:
         """The answer to a request of `kafka.protocol`.
@@ -109,7 +110,7 @@ class BrokerConnection:
         except IncompatibleBrokerVersion as error:
             raise IncompatibleRequest(str(error)) from error
         except failures() as error:
-            raise BrokerUnavailable(words(error, self._settings)) from error
+            raise unavailable(error, self._settings) from error
 
     def close(self) -> None:
         """End all connections and the requests on them; the next request opens them again."""
@@ -133,18 +134,15 @@ class BrokerConnection:
             if not alone and (found := self._usable()) is not None:
                 return found
             if self._refused and self._openings > asked_at:
-                raise BrokerUnavailable(self._refused)
+                raise copy(self._refused)
             self._openings += 1
             closings = self._closings
             try:
                 client, secrets = self._new_client()
             except BrokerUnavailable as error:
-                self._refused = str(error)
+                self._refused = copy(error)
                 raise
-            except failures() as error:
-                self._refused = words(error, self._settings)
-                raise BrokerUnavailable(self._refused) from error
-            self._refused = ""
+            self._refused = None
             return self._registered(_Opened(client, secrets, requests=1), closings, alone=alone)
 
     def _usable(self) -> _Opened | None:
@@ -160,13 +158,16 @@ class BrokerConnection:
         return None
 
     def _new_client(self) -> tuple[Client, Fingerprint]:
-        """Raises BrokerUnavailable, and what kafka-python raises."""
+        """Raises BrokerUnavailable."""
         settings = self._settings
         secrets = fingerprint(settings.secret_files)
-        context = tls_context(settings) if settings.uses_tls else None
-        arguments = {**_arguments(settings), "ssl_context": context}
-        require_contact(settings, context)
-        return Client(arguments, self._clock), secrets
+        try:
+            context = tls_context(settings) if settings.uses_tls else None
+            arguments = {**_arguments(settings), "ssl_context": context}
+            require_contact(settings, context)
+            return Client(arguments, self._clock), secrets
+        except failures() as error:
+            raise unavailable(error, settings) from error
 
     def _registered(self, opened: _Opened, closings: int, *, alone: bool) -> _Opened:
         with self._lock:

@@ -5,13 +5,16 @@ The client itself tries for as long as it may, and then says only that it could 
 
 from __future__ import annotations
 
+import operator
 import socket
 import ssl
 import struct
 from contextlib import closing
+from functools import reduce
 
-from sidecar.broker.tls import handshake_trouble
+from sidecar.broker.tls import handshake_failure
 from sidecar.config.broker_connection import BrokerConnectionSettings
+from sidecar.errors import BrokerTrouble, BrokerUnavailable
 
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """An ApiVersions request of version 0 without a client id: it is answered before we have said who we are."""
@@ -20,66 +23,69 @@ _ANSWER_BYTES_MAX = 1024 * 1024
 
 
 def require_contact(settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> None:
-    """Raise ConnectionError, with a line for each of the bootstrap servers, unless one of them answers.
+    """Raise BrokerUnavailable, with a line for each of the bootstrap servers, unless one of them answers.
 
     Args:
         context: for listeners with TLS, else None.
     """
-    refused = []
+    refused: dict[str, BrokerUnavailable] = {}
     for server in settings.bootstrap_servers:
-        trouble = _trouble_with(server, settings, context)
-        if not trouble:
-            return
-        refused.append(f"{server}: {trouble}")
-    raise ConnectionError("; ".join(refused))
+        try:
+            return _require_answer(server, settings, context)
+        except BrokerUnavailable as error:
+            refused[server] = error
+    what = "; ".join(f"{server}: {error}" for server, error in refused.items())
+    raise BrokerUnavailable(what, reduce(operator.or_, (error.trouble for error in refused.values())))
 
 
-def _trouble_with(server: str, settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> str:
-    """Why this server is of no use, "" if it answers."""
+def _require_answer(server: str, settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> None:
+    """Raise BrokerUnavailable unless this server answers."""
     host, _, port = server.rpartition(":")
     host = host.strip("[]")
     timeout_s = settings.request_timeout_s
     try:
         with closing(socket.create_connection((host, int(port)), timeout_s)) as plain:
             if context is None:
-                return _asked(plain, settings)
+                return _ask(plain, settings)
             with context.wrap_socket(plain, server_hostname=host) as secured:
-                return _asked(secured, settings)
+                return _ask(secured, settings)
     except ssl.SSLError as error:
-        return handshake_trouble(error, host, settings)
-    except TimeoutError:
-        return f"no answer within {timeout_s:g} s"
+        raise handshake_failure(error, host, settings) from error
+    except TimeoutError as error:
+        raise BrokerUnavailable(f"no answer within {timeout_s:g} s") from error
     except OSError as error:
-        return str(error.strerror or error)
+        raise BrokerUnavailable(str(error.strerror or error)) from error
 
 
-def _asked(connection: socket.socket, settings: BrokerConnectionSettings) -> str:
+def _ask(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
     """With TLS 1.3 a broker refuses our certificate only after the handshake: where the answer should be."""
     if _answer_to(connection, _API_VERSIONS) is None:
-        return (
+        raise BrokerUnavailable(
             f"no Kafka listener with security_protocol {settings.security_protocol} "
-            f"(it closes the connection, or speaks another protocol): correct the port or security_protocol"
+            f"(it closes the connection, or speaks another protocol): correct the port or security_protocol",
+            BrokerTrouble.WRONG_LISTENER,
         )
-    return _mechanism_trouble(connection, settings)
+    _require_mechanism(connection, settings)
 
 
-def _mechanism_trouble(connection: socket.socket, settings: BrokerConnectionSettings) -> str:
+def _require_mechanism(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
     """Whether the listener wants SASL, and offers what we mean to use. A listener without SASL tells with an error."""
     mechanism = ("" if settings.sasl_mechanism is None else settings.sasl_mechanism.value).encode()
     body = struct.pack(">hhihh", 17, 1, 1, -1, len(mechanism)) + mechanism
     answer = _answer_to(connection, struct.pack(">i", len(body)) + body) or b""
     if len(answer) < 2:
-        return ""  # A listener without SASL may also just end the connection: the client will tell.
+        return  # A listener without SASL may also just end the connection: the client will tell.
     (code,) = struct.unpack_from(">h", answer)
     offered = ", ".join(_strings(answer[2:])) or "none"
     if mechanism and code != _NONE:
-        return (
+        raise BrokerUnavailable(
             f"the listener does not offer sasl_mechanism {settings.sasl_mechanism}, but {offered}: "
-            f"correct sasl_mechanism, security_protocol or the port"
+            f"correct sasl_mechanism, security_protocol or the port",
+            BrokerTrouble.WRONG_LISTENER,
         )
     if not mechanism and code in (_NONE, _UNSUPPORTED_MECHANISM):
-        return f"the listener wants SASL ({offered}): set security_protocol, sasl_mechanism and what goes with it"
-    return ""
+        what = f"the listener wants SASL ({offered}): set security_protocol, sasl_mechanism and what goes with it"
+        raise BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
 
 
 def _answer_to(connection: socket.socket, request: bytes) -> bytes | None:

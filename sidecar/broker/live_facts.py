@@ -134,8 +134,8 @@ class LiveBrokerFacts:
             self._state = replace(self._state, away=WrongCluster(str(error)), refused=error)
             raise
         except BrokerUnavailable as error:
-            self._absence.goes_on(str(error))
-            self._state = replace(self._state, away=BrokerAway(str(error)))
+            self._absence.goes_on(error)
+            self._state = replace(self._state, away=BrokerAway(str(error), error.trouble))
             return
         self._absence.is_over()
         problems = self._look.cluster.problems

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sidecar.broker.client import EndedWhileGreeting
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
-from sidecar.errors import BrokerUnavailable
+from sidecar.errors import BrokerTrouble, BrokerUnavailable
 
 
-def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
-    """What went wrong, where, and what to do. Names users and files, never what is in them.
+def unavailable(error: BaseException, settings: BrokerConnectionSettings) -> BrokerUnavailable:
+    """What kafka-python could not do, where, and what to do. Names users and files, never what is in them.
 
     Raises BrokerUnavailable where the token's file is gone meanwhile.
     """
@@ -21,27 +21,32 @@ def words(error: BaseException, settings: BrokerConnectionSettings) -> str:
         UnsupportedSaslMechanismError,
     )
 
-    servers = ",".join(settings.bootstrap_servers)
+    def found(what: str, trouble: BrokerTrouble) -> BrokerUnavailable:
+        return BrokerUnavailable(f"{','.join(settings.bootstrap_servers)}: {what}", trouble)
+
     told = str(error.args[0]) if error.args else ""
     if isinstance(error, SaslAuthenticationFailedError):
-        return f"{servers}: {_refused(settings)} (the broker says: {told})"
+        return found(f"{_refused(settings)} (the broker says: {told})", BrokerTrouble.IDENTITY_REFUSED)
     if isinstance(error, EndedWhileGreeting) and settings.sasl_mechanism is not None:
-        return f"{servers}: the broker ended the connection while we said who we are; most often {_refused(settings)}"
+        what = f"the broker ended the connection while we said who we are; most often {_refused(settings)}"
+        return found(what, BrokerTrouble.IDENTITY_REFUSED)
     if isinstance(error, UnsupportedSaslMechanismError | IllegalSaslStateError):
-        return (
-            f"{servers}: the listener does not offer sasl_mechanism {settings.sasl_mechanism}"
-            f"{f' ({told})' if told else ''}: correct sasl_mechanism, security_protocol or the port"
+        return found(
+            f"the listener does not offer sasl_mechanism {settings.sasl_mechanism}{f' ({told})' if told else ''}: "
+            f"correct sasl_mechanism, security_protocol or the port",
+            BrokerTrouble.WRONG_LISTENER,
         )
     if isinstance(error, RequestTimedOutError | KafkaTimeoutError):
-        return f"{servers}: no answer within {settings.request_timeout_s:g} s"
+        return found(f"no answer within {settings.request_timeout_s:g} s", BrokerTrouble.NO_ANSWER)
     if isinstance(error, NodeNotReadyError) and told.startswith("Node paused"):
-        return f"{servers}: held back for {settings.request_timeout_s:g} s, most often by a request quota of the broker"
+        what = f"held back for {settings.request_timeout_s:g} s, most often by a request quota of the broker"
+        return found(what, BrokerTrouble.NO_ANSWER)
     if isinstance(error, NodeNotReadyError):
         # Only a number names a broker: where none was asked for, kafka-python speaks of its own arguments.
-        return f"{servers}: there is no connection to {f'broker {told}' if told.isdecimal() else 'any broker'}"
-    if isinstance(error, ConnectionError | BrokerUnavailable) and told:
-        return told
-    return f"{servers}: {type(error).__name__}: {told}" if told else f"{servers}: {type(error).__name__}"
+        node = f"broker {told}" if told.isdecimal() else "any broker"
+        return found(f"there is no connection to {node}", BrokerTrouble.NO_ANSWER)
+    kind = type(error).__name__
+    return found(f"{kind}: {told}" if told else kind, BrokerTrouble.OTHER)
 
 
 def _refused(settings: BrokerConnectionSettings) -> str:

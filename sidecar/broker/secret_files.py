@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from sidecar.errors import BrokerUnavailable
+from sidecar.errors import BrokerTrouble, BrokerUnavailable
 
 SECRET_BYTES_MAX = 64 * 1024
 
@@ -37,17 +37,24 @@ def read_secret(setting: str, file: Path) -> str:
         with file.open(encoding="utf-8") as opened:
             text = opened.read(SECRET_BYTES_MAX + 1)
     except OSError as error:
-        raise BrokerUnavailable(unreadable(setting, file, error)) from error
+        raise unreadable(setting, file, error) from error
     except UnicodeDecodeError as error:
-        raise BrokerUnavailable(f"broker.connection.{setting}: {file} is no UTF-8 text") from error
+        raise secret_refused(f"{setting}: {file} is no UTF-8 text") from error
     if not text.strip() or len(text) > SECRET_BYTES_MAX:
-        raise BrokerUnavailable(f"broker.connection.{setting}: {file} is empty, or too long to be a secret")
+        raise secret_refused(f"{setting}: {file} is empty, or too long to be a secret")
     return text.strip()
 
 
-def unreadable(setting: str, file: Path, error: OSError) -> str:
-    """A file that cannot be opened, for a person."""
-    return f"broker.connection.{setting}: {file} cannot be read: {error.strerror or error}; mount it, or correct the setting"
+def unreadable(setting: str, file: Path, error: OSError) -> BrokerUnavailable:
+    """A file cannot be opened."""
+    return secret_refused(
+        f"{setting}: {file} cannot be read: {error.strerror or error}; mount it, or correct the setting"
+    )
+
+
+def secret_refused(what: str) -> BrokerUnavailable:
+    """A file that a setting of the connection names is of no use. `what`: begins with the setting."""
+    return BrokerUnavailable(f"broker.connection.{what}", BrokerTrouble.SECRET_UNREADABLE)
 
 
 def secret_of(setting: str, value: SecretStr | None, file: Path | None) -> str | None:

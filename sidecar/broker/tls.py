@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from sidecar.broker.secret_files import secret_of, unreadable
+from sidecar.broker.secret_files import secret_of, secret_refused, unreadable
 from sidecar.config.broker_connection import BrokerConnectionSettings
-from sidecar.errors import BrokerUnavailable
+from sidecar.errors import BrokerTrouble, BrokerUnavailable
 
 _HOSTNAME_MISMATCH = 62
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; 64 is the same for addresses."""
@@ -35,9 +35,9 @@ def _load_authorities(context: ssl.SSLContext, file: Path) -> None:
     try:
         context.load_verify_locations(file)
     except ssl.SSLError as error:
-        raise BrokerUnavailable(f"broker.connection.ssl_ca_file: {file} holds no certificates in PEM form") from error
+        raise secret_refused(f"ssl_ca_file: {file} holds no certificates in PEM form") from error
     except OSError as error:
-        raise BrokerUnavailable(unreadable("ssl_ca_file", file, error)) from error
+        raise unreadable("ssl_ca_file", file, error) from error
 
 
 def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, password: str | None) -> None:
@@ -45,36 +45,43 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, password: s
         try:
             file.open("rb").close()
         except OSError as error:
-            raise BrokerUnavailable(unreadable(setting, file, error)) from error
+            raise unreadable(setting, file, error) from error
     try:
         # Without any password OpenSSL would ask the terminal for that of an encrypted key.
         context.load_cert_chain(certificate, key, password or "")
     except ssl.SSLError as error:
         raise BrokerUnavailable(
             f"broker.connection: certificate {certificate} and key {key} cannot be used ({error.reason or 'no PEM'}): they must "
-            f"belong together, and an encrypted key needs ssl_key_password_file"
+            f"belong together, and an encrypted key needs ssl_key_password_file",
+            BrokerTrouble.SECRET_UNREADABLE,
         ) from error
 
 
-def handshake_trouble(error: ssl.SSLError, host: str, settings: BrokerConnectionSettings) -> str:
+def handshake_failure(error: ssl.SSLError, host: str, settings: BrokerConnectionSettings) -> BrokerUnavailable:
     """What a failed handshake means, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in (_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH):
-            return (
-                f"the broker's certificate is not for {host}: name it in bootstrap_servers and advertised.listeners as its "
-                f"certificate does, or give it a certificate for {host}"
-            )
-        if error.verify_code == _EXPIRED:
-            return "the broker's certificate has expired: it needs a new one"
-        authorities = "the system's authorities" if settings.ssl_ca_file is None else str(settings.ssl_ca_file)
-        return f"the broker's certificate is not signed by {authorities} ({error.verify_message}): correct ssl_ca_file"
+        return BrokerUnavailable(_certificate_refused(error, host, settings), BrokerTrouble.BROKER_CERTIFICATE)
     reason = error.reason or str(error)
     if reason in _NOT_OF_TLS:
-        return f"the listener does not speak TLS ({reason}): correct security_protocol {settings.security_protocol}, or the port"
+        what = f"the listener does not speak TLS ({reason}): correct security_protocol {settings.security_protocol}, or the port"
+        return BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
     if "ALERT" in reason:
         own = "none is configured" if settings.ssl_certificate_file is None else str(settings.ssl_certificate_file)
-        return (
+        return BrokerUnavailable(
             f"the broker refuses our certificate ({reason}; {own}): it wants one that its own truststore knows, "
-            f"as ssl_certificate_file and ssl_key_file"
+            f"as ssl_certificate_file and ssl_key_file",
+            BrokerTrouble.IDENTITY_REFUSED,
         )
-    return f"the TLS handshake failed: {reason}"
+    return BrokerUnavailable(f"the TLS handshake failed: {reason}", BrokerTrouble.OTHER)
+
+
+def _certificate_refused(error: ssl.SSLCertVerificationError, host: str, settings: BrokerConnectionSettings) -> str:
+    if error.verify_code in (_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH):
+        return (
+            f"the broker's certificate is not for {host}: name it in bootstrap_servers and advertised.listeners as its "
+            f"certificate does, or give it a certificate for {host}"
+        )
+    if error.verify_code == _EXPIRED:
+        return "the broker's certificate has expired: it needs a new one"
+    authorities = "the system's authorities" if settings.ssl_ca_file is None else str(settings.ssl_ca_file)
+    return f"the broker's certificate is not signed by {authorities} ({error.verify_message}): correct ssl_ca_file"

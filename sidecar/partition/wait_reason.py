@@ -1,7 +1,7 @@
 """Why a partition waits: values to decide on. `render` turns one into text, where a person reads it.
 
-Two reasons are equal if they are the same wait. What may change while it lasts is not compared: figures, and which of several
-transactions holds a segment.
+Two reasons are equal if they are the same wait. What may change while it lasts is not compared: figures, the text of an error, and
+which of several transactions holds a segment.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias, assert_never
+
+from sidecar.errors import BrokerTrouble
 
 
 class Wait(Enum):
@@ -62,7 +64,8 @@ class StrayDirectory:
 class BrokerAway:
     """The broker does not answer."""
 
-    problem: str
+    problem: str = field(compare=False)
+    trouble: BrokerTrouble = BrokerTrouble.NO_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class NotCheckpointed:
 class LineageUndecided:
     """The local log does not continue the archived one, and no segment has rolled: the next one may show that it does."""
 
-    problem: str
+    problem: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

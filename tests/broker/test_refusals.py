@@ -9,33 +9,61 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.errors import KafkaTimeoutError, NodeNotReadyError, RequestTimedOutError
+from kafka.errors import (
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
 
+from sidecar.broker.client import EndedWhileGreeting
 from sidecar.broker.first_contact import _strings
 from sidecar.broker.oauth_token import lifetime_words
-from sidecar.broker.refusals import words
+from sidecar.broker.refusals import unavailable
 from sidecar.broker.rights import DESCRIBE, missing_right, problem_words
 from sidecar.broker.secret_files import fingerprint, read_secret
 from sidecar.config.broker_connection import BrokerConnectionSettings
-from sidecar.errors import BrokerUnavailable
+from sidecar.errors import BrokerTrouble, BrokerUnavailable
 from tests.servers.secure_kafka import unsecured_token
 
 
 def test_no_connection_is_told_in_our_words() -> None:
     settings = BrokerConnectionSettings(bootstrap_servers=("one:9092", "two:9092"))
-    assert words(NodeNotReadyError(3), settings) == "one:9092,two:9092: there is no connection to broker 3"
+    assert str(unavailable(NodeNotReadyError(3), settings)) == "one:9092,two:9092: there is no connection to broker 3"
     for told in ("No node_id provided", "bootstrap-0", "metadata"):
-        found = words(NodeNotReadyError(told), settings)
-        assert found == "one:9092,two:9092: there is no connection to any broker"
+        found = unavailable(NodeNotReadyError(told), settings)
+        assert str(found) == "one:9092,two:9092: there is no connection to any broker"
 
 
 def test_what_takes_too_long_is_told_without_a_time_that_differs_each_time() -> None:
     settings = BrokerConnectionSettings(bootstrap_servers=("one:9092",), request_timeout_s=2)
     for late in (RequestTimedOutError("Request timed out after 1999 ms"), KafkaTimeoutError()):
-        assert words(late, settings) == "one:9092: no answer within 2 s"
-    found = words(NodeNotReadyError("Node paused: {'throttle'}"), settings)
-    assert found == "one:9092: held back for 2 s, most often by a request quota of the broker"
-    assert words(BrokerUnavailable("the token is gone"), settings) == "the token is gone"
+        assert str(unavailable(late, settings)) == "one:9092: no answer within 2 s"
+    found = unavailable(NodeNotReadyError("Node paused: {'throttle'}"), settings)
+    assert str(found) == "one:9092: held back for 2 s, most often by a request quota of the broker"
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (SaslAuthenticationFailedError("no"), BrokerTrouble.IDENTITY_REFUSED),
+        (EndedWhileGreeting("closed"), BrokerTrouble.IDENTITY_REFUSED),
+        (UnsupportedSaslMechanismError(), BrokerTrouble.WRONG_LISTENER),
+        (NodeNotReadyError(3), BrokerTrouble.NO_ANSWER),
+        (RequestTimedOutError(), BrokerTrouble.NO_ANSWER),
+        (ValueError("answer of 10 bytes"), BrokerTrouble.OTHER),
+    ],
+)
+def test_what_a_person_has_to_change_is_a_value(error: Exception, trouble: BrokerTrouble) -> None:
+    settings = BrokerConnectionSettings(
+        bootstrap_servers=("one:9092",),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="us",
+        sasl_password="secret",
+    )
+    assert unavailable(error, settings).trouble is trouble
 
 
 @given(st.binary(max_size=64))
@@ -68,8 +96,9 @@ def test_a_secret_that_cannot_be_read_is_told_with_its_setting_and_never_with_it
     path = tmp_path / "password"
     for content, problem in ((b"", "is empty"), (b"\xff\xfe", "no UTF-8"), (b"x" * 70_000, "too long")):
         path.write_bytes(content)
-        with pytest.raises(BrokerUnavailable, match=rf"sasl_password_file: .*{problem}"):
+        with pytest.raises(BrokerUnavailable, match=rf"sasl_password_file: .*{problem}") as refused:
             read_secret("sasl_password_file", path)
+        assert refused.value.trouble is BrokerTrouble.SECRET_UNREADABLE
     path.unlink()
     with pytest.raises(BrokerUnavailable, match="cannot be read: No such file"):
         read_secret("sasl_password_file", path)

@@ -8,10 +8,11 @@ from typing import get_args
 
 import pytest
 
+from sidecar.errors import BrokerTrouble
 from sidecar.partition.wait_reason import Wait, WaitReason, render
 
 KINDS = [kind for kind in get_args(WaitReason) if kind is not Wait]
-VALUES = {"int": 4711, "str": "some words", "int | None": 4711, "bool": True}
+VALUES = {"int": 4711, "str": "some words", "int | None": 4711, "bool": True, "BrokerTrouble": BrokerTrouble.NO_ANSWER}
 
 
 def made(kind: type) -> WaitReason:
@@ -47,5 +48,6 @@ def test_nothing_that_waits_has_no_words() -> None:
 def test_only_moving_figures_leave_a_reason_the_same(kind: type) -> None:
     reason = made(kind)
     for field in fields(kind):
-        other = {"int": 4712, "str": "other words", "int | None": None, "bool": False}[str(field.type)]
+        others = {"int": 4712, "str": "other words", "int | None": None, "bool": False}
+        other = {**others, "BrokerTrouble": BrokerTrouble.OTHER}[str(field.type)]
         assert (replace(reason, **{field.name: other}) == reason) == (not field.compare)
