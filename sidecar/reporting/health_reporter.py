@@ -67,7 +67,7 @@ class HealthReporter:
         self._cleaner_stalled = False
         self._silence = ""
         self._is_store_usable = False
-        self._no_topic = ""
+        self._topics_slip: bool | None = None
 
     def about(self, archive: str, instance: str) -> None:
         """Where the archive is, without credentials, and which process this is."""
@@ -84,7 +84,7 @@ class HealthReporter:
         self._status.failed("memory", SettingsError.__name__, reason)
 
     def no_topic(self, reason: str, *, is_slip: bool) -> None:
-        """No topic is chosen; "" if one is, or may be. Logs each reason once.
+        """No topic is chosen; "" if one is, or may be. Logs it once, and again if it becomes a slip or ceases to be one.
 
         Args:
             is_slip: the patterns match no topic of the cluster. Only that keeps the process from being ready: a broker without
@@ -95,10 +95,11 @@ class HealthReporter:
             self.health.unmet("topics", reason)
         else:
             self.health.met("topics")
-        is_new, self._no_topic = reason != self._no_topic, reason
-        if not (reason and is_new):
+        slip = is_slip if reason else None
+        is_known, self._topics_slip = slip is self._topics_slip, slip
+        if is_known or slip is None:
             return
-        if is_slip:
+        if slip:
             _log.error("no_topic_is_chosen", reason=reason)
             self._status.failed("topics", SettingsError.__name__, reason)
         else:

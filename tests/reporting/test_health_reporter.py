@@ -159,9 +159,9 @@ def test_that_no_topic_is_chosen_is_logged_once_and_only_a_slip_keeps_from_being
     with capture_logs() as logs:
         for reason, is_slip in (
             ("no replica", False),
-            ("no replica", False),
+            ("not known: answer of 11 bytes", False),
             ("no match", True),
-            ("no match", True),
+            ("no match of 12 topics", True),
             ("", False),
         ):
             reporter.no_topic(reason, is_slip=is_slip)
