@@ -431,10 +431,9 @@ class CopyExecutor:
 
     def _discard(self, slots: Sequence[int]) -> None:
         for slot in slots:
-            attempt, segment = self._pieces[slot].prepared.attempt, self._pieces[slot].prepared.segment
+            attempt = self._pieces[slot].prepared.attempt
             self._close((slot,))
-            if not discard_quietly(self._tools, attempt):
-                _log.info("attempt_not_discarded", segment=str(segment), effect="a later task discards it")
+            discard_quietly(self._tools, attempt)
 
     def _close(self, slots: Sequence[int]) -> None:
         for slot in slots:

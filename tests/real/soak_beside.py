@@ -76,7 +76,6 @@ FATAL_EVENTS = {
     "transfer_crashed",
     "offsets_lost",
     "producer_snapshot_mismatch",
-    "attempt_not_discarded",
     "round_failed",
 }
 """Log events that none of these happenings may cause."""
