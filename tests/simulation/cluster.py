@@ -1,0 +1,270 @@
+"""Brokers and their replicas: who leads, what is committed, and what followers fetch. Pure model, no product code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from sidecar.archive.keys import id_of
+from sidecar.model import TopicPartition
+from tests.simulation.batches import Batch
+from tests.simulation.clocks import VirtualTime
+from tests.simulation.replica import Place, Replica
+from tests.simulation.truth import Truth
+
+CLUSTER_ID: Final = "SimulationCluster00000"
+TOPIC: Final = "t"
+LOG_DIRS: Final = 2
+KEYS: Final = 5
+PRODUCERS: Final = 3
+SPREAD_MS: Final = 600_000
+
+
+@dataclass(slots=True)
+class Broker:
+    """`unlistable`: numbers of log dirs that cannot be listed now. `free_share`: of its disks."""
+
+    number: int
+    is_alive: bool = True
+    unlistable: set[int] = field(default_factory=set)
+    free_share: float = 1.0
+
+    def log_dir(self, number: int) -> Path:
+        """One of its log dirs."""
+        return _LOG_DIRS[self.number][number]
+
+
+_LOG_DIRS: Final = [[Path(f"/sim/b{broker}/d{number}") for number in range(LOG_DIRS)] for broker in range(4)]
+
+
+@dataclass(frozen=True, slots=True)
+class LogShape:
+    """What producers write, and how replicas roll. `roll_batches`: by broker."""
+
+    roll_batches: tuple[int, ...] = (3, 3)
+    transactions: bool = True
+    idempotent: bool = True
+
+
+class Partition:
+    """One incarnation of a partition: its replicas by broker, its leader, and the truth."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: str | None,
+        brokers: list[Broker],
+        shape: LogShape,
+        time: VirtualTime,
+        numbers: Iterator[int],
+        *,
+        leader: int = 0,
+        leader_epoch: int = 0,
+        inodes: dict[int, int] | None = None,
+    ) -> None:
+        """Create it on all brokers. `inodes`: of the directories, by broker, where an earlier one is used again."""
+        self.topic_partition, self.topic_id = topic_partition, topic_id
+        self._brokers, self._shape, self._time, self._numbers = brokers, shape, time, numbers
+        self.truth = Truth(next(numbers))
+        self.replicas = {
+            broker.number: self._new_replica(broker.number, 0, (inodes or {}).get(broker.number)) for broker in brokers
+        }
+        self.isr = {broker.number for broker in brokers}
+        self.leader: int | None = leader
+        self.leader_epoch = leader_epoch
+        self.replicas[leader].epochs = self.replicas[leader].epochs.assign(leader_epoch, 0)
+        self.epoch_start_offset = 0
+
+    def _new_replica(self, broker: int, log_dir: int, inode: int | None = None) -> Replica:
+        place = Place(
+            self.topic_partition,
+            self._brokers[broker].log_dir(log_dir),
+            10 * broker + log_dir,
+            self._shape.roll_batches[broker],
+        )
+        return Replica(place, self.topic_id, self._numbers.__next__, self._time.now_ms, inode=inode)
+
+    @property
+    def led(self) -> Replica | None:
+        """The leader's replica, None where there is no leader that is alive."""
+        leader = self.leader
+        return None if leader is None or not self._brokers[leader].is_alive else self.replicas[leader]
+
+    @property
+    def stable_end_offset(self) -> int:
+        """The leader's last stable offset."""
+        log = self.led
+        if log is None:
+            return 0
+        first_open = log.open_transaction_offset
+        return log.high_watermark if first_open is None else min(log.high_watermark, first_open)
+
+    # What producers and followers do.
+
+    def append(self, random: Random, batches: int, *, lagging: frozenset[int] = frozenset()) -> None:
+        """Producers write so many batches. Brokers that do not lag fetch them."""
+        log = self.led
+        if log is None:
+            return
+        for _ in range(batches):
+            log.append(self._batch(random, log))
+        self.replicate(lagging)
+
+    def _batch(self, random: Random, log: Replica) -> Batch:
+        base_offset, now_ms = log.end_offset, self._time.now_ms()
+        pending = sorted(number for number, found in log.producers.items() if found.current_txn_first_offset is not None)
+        if pending and random.random() < 0.4:
+            return self.marker(log, random.choice(pending), commits=random.random() < 0.6)
+        end_offset = base_offset + random.choice((1, 1, 2, 3))
+        timestamp_ms = now_ms - random.randrange(SPREAD_MS)
+        content, key = next(self._numbers), random.randrange(KEYS)
+        if not self._shape.idempotent or random.random() < 0.4:
+            return Batch(base_offset, end_offset, self.leader_epoch, content, timestamp_ms, key)
+        producer_id = random.randrange(PRODUCERS)
+        known = log.producers.get(producer_id)
+        epoch = max(0, -1 if known is None else known.producer_epoch)
+        sequence = 0 if known is None else known.last_sequence + 1
+        transaction = -1
+        if known is not None and known.current_txn_first_offset is not None:
+            transaction = self._transaction_of(log, producer_id)
+        elif self._shape.transactions and random.random() < 0.5:
+            transaction = next(self._numbers)
+        return Batch(
+            base_offset,
+            end_offset,
+            self.leader_epoch,
+            content,
+            timestamp_ms,
+            key,
+            producer_id,
+            epoch,
+            sequence,
+            transaction,
+        )
+
+    def marker(self, log: Replica, producer_id: int, *, commits: bool) -> Batch:
+        """What ends a producer's open transaction."""
+        offset = log.end_offset
+        return Batch(
+            offset,
+            offset + 1,
+            self.leader_epoch,
+            next(self._numbers),
+            self._time.now_ms(),
+            producer_id=producer_id,
+            producer_epoch=log.producers[producer_id].producer_epoch,
+            transaction=self._transaction_of(log, producer_id),
+            commits=commits,
+        )
+
+    @staticmethod
+    def _transaction_of(log: Replica, producer_id: int) -> int:
+        found = (batch for batch in reversed(log.history) if batch.producer_id == producer_id)
+        return next(found).transaction
+
+    def end_transactions(self) -> None:
+        """All that are open are committed."""
+        log = self.led
+        if log is None:
+            return
+        for producer_id, found in sorted(log.producers.items()):
+            if found.current_txn_first_offset is not None:
+                log.append(self.marker(log, producer_id, commits=True))
+        self.replicate()
+
+    def replicate(self, lagging: frozenset[int] = frozenset()) -> None:
+        """Every broker that is alive fetches, but for those that lag."""
+        for broker in self._brokers:
+            if broker.number not in lagging:
+                self.fetch(broker.number)
+        self.advance()
+
+    def fetch(self, broker: int) -> None:
+        """A follower truncates what the leader does not have, and copies the rest. Source: ReplicaFetcherThread."""
+        led, mine = self.led, self.replicas[broker]
+        if led is None or led is mine or not self._brokers[broker].is_alive:
+            return
+        kept = mine.end_offset
+        for batch in reversed(mine.history):
+            if batch.content in led.contents:
+                break
+            kept = batch.base_offset
+        mine.truncate(kept)
+        if mine.end_offset < led.log_start_offset or mine.end_offset > led.end_offset:
+            # A batch comes whole. Source: Partition.appendRecordsToFollowerOrFutureReplica, UnexpectedAppendOffsetException.
+            remaining = (batch.base_offset for batch in led.batches() if batch.end_offset > led.log_start_offset)
+            mine.restart_at(min(led.log_start_offset, next(remaining, led.log_start_offset)), led.history)
+        end_offset = mine.end_offset
+        for batch in led.batches():
+            if batch.base_offset >= end_offset:
+                mine.append(batch)
+        mine.raise_start(min(led.log_start_offset, mine.end_offset))
+        mine.high_watermark = max(mine.high_watermark, min(led.high_watermark, mine.end_offset))
+        self.isr.add(broker)
+
+    def advance(self) -> None:
+        """The high watermark rises to what all in-sync replicas have."""
+        log = self.led
+        if log is None:
+            return
+        log.high_watermark = max(log.high_watermark, min(self.replicas[broker].end_offset for broker in self.isr))
+        end_offset = self.truth.end_offset
+        for batch in log.history:
+            if batch.base_offset >= end_offset and batch.end_offset <= log.high_watermark:
+                self.truth.commit(batch)
+        self.truth.start_offset = max(self.truth.start_offset, log.log_start_offset)
+
+    # What controllers do.
+
+    def elect(self, broker: int, *, unclean: bool = False) -> bool:
+        """Have a broker lead; whether it may. Source: PartitionChangeBuilder."""
+        if not self._brokers[broker].is_alive or not (unclean or broker in self.isr):
+            return False
+        log = self.replicas[broker]
+        self.leader, self.leader_epoch = broker, self.leader_epoch + 1
+        if broker not in self.isr:
+            self.truth.diverge(log.end_offset)
+            self.isr = {broker}
+        log.epochs = log.epochs.assign(self.leader_epoch, log.end_offset)
+        self.epoch_start_offset = log.end_offset
+        self.isr = {number for number in self.isr if self._brokers[number].is_alive}
+        log.changed()
+        return True
+
+    def shrink(self, broker: int) -> None:
+        """The leader drops a follower from the in-sync replicas."""
+        if broker != self.leader:
+            self.isr.discard(broker)
+            self.advance()
+
+    def lost_broker(self, broker: int) -> None:
+        """A broker is gone: another in-sync replica leads, or none does."""
+        if self.leader == broker:
+            others = sorted(number for number in self.isr - {broker} if self._brokers[number].is_alive)
+            if others:
+                self.elect(others[0])
+            else:
+                self.isr = {broker}
+        self.shrink(broker)
+
+    def found_broker(self, broker: int) -> None:
+        """A broker is back. It leads again where it was the last in-sync replica."""
+        if self.led is None or self.leader == broker:
+            self.elect(broker)
+
+    # What else happens to a log.
+
+    def delete_records(self, share: float) -> None:
+        """DeleteRecords up to such a share of what is below the high watermark."""
+        log = self.led
+        if log is None:
+            return
+        offset = log.log_start_offset + round((log.high_watermark - log.log_start_offset) * share)
+        if offset > log.log_start_offset:
+            log.raise_start(offset)
+            self.truth.deleted_before_offset = max(self.truth.deleted_before_offset, offset)
+            self.truth.start_offset = max(self.truth.start_offset, offset)

@@ -1,0 +1,226 @@
+"""A broker's disk as one process sees it: symbolic replicas behind the core's port, and the descriptors of that process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from producer_state.exactness import is_exact, knows_beginning
+from producer_state.table import ProducerTable
+from sidecar.errors import SegmentChanged
+from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.logformat.leader_epochs import LeaderEpochs
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped
+from sidecar.segment.open_transactions import OpenTransactions
+from sidecar.segment.producer_snapshot import KnownState
+from tests.simulation.batches import BATCH_BYTES, Batch, encode
+from tests.simulation.replica import NS_PER_MS, LogFile, Replica
+
+FIRST_DESCRIPTOR: Final = 1_000_000
+"""No descriptor of the operating system: using one as such fails."""
+
+
+@dataclass(slots=True)
+class SimSource:
+    """Implements `UploadSource` for an open file."""
+
+    file: LogFile
+    size_bytes: int
+    name: str
+    start_position: int
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """See `UploadSource`."""
+        begin = self.start_position + position
+        content = encode(self.file.batches)[begin : begin + size_bytes]
+        if len(content) != size_bytes:
+            raise SegmentChanged(f"{self.name}: has become shorter")
+        return content
+
+
+class SimDisk:
+    """Implements `sidecar.segment.log_disk.LogDisk`. `opened`: files by descriptor; they go with the process.
+
+    There is one directory, and it is never another one. Nothing was ever cleaned.
+    """
+
+    def __init__(self, replica: Replica, now_ms: Callable[[], int]) -> None:
+        """Args: now_ms: real time, not that of the process."""
+        self._replica, self._now_ms = replica, now_ms
+        self._next_descriptor = FIRST_DESCRIPTOR
+        self.opened: dict[int, tuple[FileIdentity, LogFile]] = {}
+
+    # Open files.
+
+    def _descriptor(self, file: FileIdentity, found: LogFile) -> int:
+        self._next_descriptor += 1
+        self.opened[self._next_descriptor] = file, found
+        return self._next_descriptor
+
+    def _named(self, file: FileIdentity) -> LogFile | None:
+        return self._replica.file_at(int(file.name.removesuffix(".log")))
+
+    def open(self, file: FileIdentity) -> int:
+        """See `OpenFiles`."""
+        found = self._named(file)
+        if found is None or self._replica.identity(found) != file:
+            raise SegmentChanged(f"{file.path}: is not what was listed")
+        return self._descriptor(file, found)
+
+    def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
+        """See `OpenFiles`."""
+        found = self.opened[descriptor][1]
+        return FileIdentity(file.directory, file.name, found.inode, found.size_bytes, found.written_ms * NS_PER_MS)
+
+    def duplicate(self, descriptor: int) -> int:
+        """See `OpenFiles`."""
+        return self._descriptor(*self.opened[descriptor])
+
+    def close(self, descriptor: int) -> None:
+        """See `OpenFiles`."""
+        del self.opened[descriptor]
+
+    def is_unlinked(self, descriptor: int) -> bool:
+        """See `OpenFiles`."""
+        return self.opened[descriptor][1].is_unlinked(self._now_ms())
+
+    def has_its_name(self, file: FileIdentity) -> bool:
+        """See `OpenFiles`."""
+        found = self._named(file)
+        return found is not None and found.inode == file.inode
+
+    def free_share(self, descriptor: int) -> float:
+        """See `OpenFiles`."""
+        assert descriptor in self.opened
+        return 1.0
+
+    def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> SimSource:
+        """See `OpenFiles`."""
+        return SimSource(self.opened[descriptor][1], size_bytes, name, start_position)
+
+    # The directory.
+
+    def listed_again(self, files: PartitionFiles) -> PartitionFiles:
+        """See `LogDisk`."""
+        return replace(self._replica.files(), topic_id=files.topic_id)
+
+    def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
+        """See `LogDisk`."""
+        assert listed.directory == self._replica.directory
+        bases = [file.base_offset for file in self._replica.segments]
+        found, base_offset = self._named(segment.log), int(segment.log.name.removesuffix(".log"))
+        if found is not None and self._replica.identity(found) != segment.log:
+            raise SegmentChanged(f"{segment}: another file, or it has grown or shrunk")
+        for offset in (base_offset, segment.end_offset):
+            if offset not in bases and bases[0] <= offset:
+                raise SegmentChanged(f"{segment}: no segment begins at {offset} any more, the log has {bases}")
+        if any(base_offset < base < segment.end_offset for base in bases):
+            raise SegmentChanged(f"{segment}: a segment begins inside of it, the log has {bases}")
+
+    def fingerprint(self, files: PartitionFiles) -> SourceMark:
+        """See `LogDisk`."""
+        active = files.active_log
+        name, inode = ("", 0) if active is None else (active.name, active.inode)
+        return SourceMark(files.directory, self._replica.inode, self._replica.birth, name, inode)
+
+    def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
+        """See `LogDisk`. The core reads snapshots as files, of which there are none here."""
+        assert segment.directory == files.directory
+        return segment
+
+    def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
+        """See `LogDisk`."""
+        assert files.directory == self._replica.directory
+        return self._replica.epochs
+
+    def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
+        """See `LogDisk`."""
+        assert self._replica.directory == log_dir / str(topic_partition)
+        return False
+
+    def dropped_producers(self, directory: Path) -> Dropped:
+        """See `LogDisk`."""
+        assert directory == self._replica.directory
+        return NOTHING_DROPPED
+
+    def producers_at(self, files: PartitionFiles, base_offset: int) -> KnownState:
+        """See `LogDisk`."""
+        assert files.directory == self._replica.directory
+        entries = self._replica.snapshots.get(base_offset, ()) if base_offset else ()
+        table = ProducerTable.from_entries(base_offset, entries)
+        return KnownState(table, base_offset, is_exact(beginning_known=knows_beginning(table), cleaned=False))
+
+    # Batches.
+
+    def _batches(self, log: FileIdentity, start_position: int = 0) -> list[Batch]:
+        found = self._named(log)
+        if found is None or found.inode != log.inode:
+            raise SegmentChanged(f"{log.path}: vanished, or is another file")
+        return found.batches[start_position // BATCH_BYTES :]
+
+    def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
+        """See `LogDisk`."""
+        try:
+            found = self._batches(segment.log)
+        except SegmentChanged:
+            found = []
+        return max((batch.timestamp_ms for batch in found), default=segment.log.mtime_ns // NS_PER_MS)
+
+    def first_timestamp_ms(self, active: FileIdentity, base_offset: int) -> int:
+        """See `LogDisk`."""
+        found = self._named(active)
+        assert found is None or found.base_offset == base_offset
+        return found.batches[0].timestamp_ms if found is not None and found.batches else -1
+
+    def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
+        """See `LogDisk`."""
+        found = self._batches(active)
+        return max((batch.timestamp_ms for batch in found), default=-1), self.log_end_offset(active, base_offset)
+
+    def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
+        """See `LogDisk`."""
+        found = self._batches(active)
+        return found[-1].end_offset if found else base_offset
+
+    def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+        """See `LogDisk`."""
+        found = [batch for batch in self._batches(segment.log) if base_offset <= batch.last_offset < end_offset]
+        return found[-1 if last else 0].content if found else None
+
+    def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
+        """See `LogDisk`."""
+        assert log.name == f"{segment_base:020d}.log"
+        reaching = (found for found in self._batches(log) if found.end_offset > base_offset)
+        return next((found.base_offset for found in reaching if found.base_offset < end_offset), None)
+
+    def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
+        """See `LogDisk`."""
+        found = [batch.leader_epoch for batch in self._batches(segment.log) if batch.base_offset < offset]
+        return found[-1] if found else None
+
+    def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+        """See `LogDisk`."""
+        batches = self._batches(segment.log)
+        number = next((number for number, batch in enumerate(batches) if batch.end_offset > base_offset), len(batches))
+        if number < len(batches) and batches[number].base_offset < base_offset:
+            return None
+        return replace(segment, base_offset=base_offset, start_position=number * BATCH_BYTES)
+
+    def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
+        """See `LogDisk`."""
+        assert self.opened[descriptor][0] == segment.log
+        return False
+
+    def look_ahead(
+        self,
+        files: PartitionFiles,
+        waiting: OpenTransactions,
+        stable_end_offset: int,
+        beat: Callable[[], None],
+        taken: Callable[[int], None],
+    ) -> OpenTransactions | None:
+        """See `LogDisk`. Brokers are always asked here, so nobody calls it."""
+        raise NotImplementedError(f"{files.topic_partition}: {waiting} below {stable_end_offset}, {beat}, {taken}")

@@ -1,0 +1,11 @@
+"""What a schedule found: a broken invariant."""
+
+from __future__ import annotations
+
+
+class Finding(Exception):  # noqa: N818 - named after what it is
+    """`rule`: the name of the invariant. The minimiser keeps it while it shortens a schedule. `detail`: for people."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule, self.detail = rule, detail

@@ -1,0 +1,157 @@
+"""What must hold after every step. Every rule that can be broken has a name, see `Finding`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from producer_state.snapshot import read_snapshot
+from sidecar.archive.actions import Lost
+from sidecar.archive.bundle import cut_parts
+from sidecar.archive.commit import Commit, decode_commit
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState, empty_state
+from sidecar.commits.commit_log import CommitLog
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from tests.fakes.memory_store import MemoryStore
+from tests.simulation.batches import decode, replayed
+from tests.simulation.clocks import VirtualTime
+from tests.simulation.cluster import Partition
+from tests.simulation.findings import Finding
+from tests.simulation.processes import Sidecar
+
+
+@dataclass(slots=True)
+class Checker:
+    """Follows the archive past all faults. `state`: as of the last check, None while nothing is archived."""
+
+    store: MemoryStore
+    cluster: Partition
+    root: ObjectKey | None = None
+    state: PartitionState | None = None
+    _commits: dict[str, bytes] = field(default_factory=dict)
+    _epoch: int = -1
+    _sound: dict[str, bytes] = field(default_factory=dict)
+    _covered_to: int = 0
+
+    def check(self, sidecars: tuple[Sidecar, ...]) -> None:
+        """Raises Finding."""
+        self._check_descriptors(sidecars)
+        for key, body in self._commits.items():
+            if self.store.objects.get(key) is not body:
+                raise Finding("commit-changed", f"{key} is gone or another")
+        new = {key: body for key, body in self.store.objects.items() if "/commits/" in key and key not in self._commits}
+        for key, body in sorted(new.items()):
+            self._check_commit(key, decode_commit(body))
+        self._commits |= new
+        if self.root is None:
+            return
+        if new:
+            log = CommitLog(self.store, self.root, VirtualTime())
+            self.state = log.refresh(self.state or empty_state(log.lineage))
+        assert self.state is not None
+        for segment in self.state.segments:
+            self._check_objects(segment)
+        if new:
+            self._check_coverage(self.state)
+
+    @staticmethod
+    def _check_descriptors(sidecars: tuple[Sidecar, ...]) -> None:
+        for sidecar in sidecars:
+            left = sidecar.disk.opened.keys() - set(sidecar.held._held.values())
+            if left:
+                raise Finding("descriptor-leak", f"sidecar {sidecar.number}: {[sidecar.disk.opened[n] for n in left]}")
+
+    def _check_commit(self, key: str, commit: Commit) -> None:
+        root, _, name = key.partition("/commits/")
+        if self.root is None:
+            self.root = ObjectKey(root)
+        if root != self.root:
+            raise Finding("second-lineage", f"{root} beside {self.root}")
+        if int(name.removesuffix(".json")) != len(self._commits) + self._new_before(key):
+            raise Finding("commit-skipped", f"{key} after {len(self._commits)} others")
+        if commit.writer.leader_epoch < self._epoch:
+            raise Finding("epoch-fell", f"{key}: {commit.writer.leader_epoch} after {self._epoch}")
+        self._epoch = commit.writer.leader_epoch
+        log = self.cluster.replicas[commit.writer.broker_id]
+        for lost in commit.actions:
+            if isinstance(lost, Lost) and lost.end_offset > max(log.segments[0].base_offset, log.log_start_offset):
+                raise Finding("false-loss", f"{key}: {lost}, broker {commit.writer.broker_id} has it")
+
+    def _new_before(self, key: str) -> int:
+        return sum("/commits/" in found and found not in self._commits and found < key for found in self.store.objects)
+
+    def _check_objects(self, segment: ArchivedSegment) -> None:
+        """They exist, with size and checksums, and what they hold was checked when they were new."""
+        assert self.root is not None
+        log_key, indexes_key = below(self.root, segment.log_key), below(self.root, segment.indexes_key)
+        for key in (log_key, indexes_key):
+            body = self.store.objects.get(key)
+            if body is None:
+                raise Finding("live-object-missing", f"{segment}: {key}")
+            if self._sound.get(key) is not body:
+                parts = [part for part in segment.parts if (part.name is PartName.LOG) == (key == log_key)]
+                if sum(part.size_bytes for part in parts) != len(body):
+                    raise Finding("live-object-damaged", f"{segment}: {key} has {len(body)} bytes")
+                for part in parts:
+                    if crc32c(body[part.position : part.position + part.size_bytes]) != part.crc32c:
+                        raise Finding("live-object-damaged", f"{segment}: checksum of {part.name}")
+                if key == log_key:
+                    self._check_content(segment, body)
+                self._sound[key] = body
+
+    def _check_content(self, segment: ArchivedSegment, body: bytes) -> None:
+        """Only what was below the last stable offset of a leader, and all of that."""
+        truth, found = self.cluster.truth, list(decode(body))
+        if segment.end_offset > truth.end_offset:
+            raise Finding("uncommitted", f"{segment}: committed is up to {truth.end_offset}")
+        expected = list(truth.between(segment.base_offset, segment.end_offset))
+        if found != expected:
+            raise Finding("other-content", f"{segment}: {found}, should be {expected}")
+        at = segment.base_offset
+        for batch in found:
+            if batch.base_offset != at:
+                raise Finding("other-content", f"{segment}: nothing at {at}")
+            at = batch.end_offset
+        if at != segment.end_offset:
+            raise Finding("other-content", f"{segment}: its batches end at {at}")
+        self._check_transactions(segment)
+
+    def _check_transactions(self, segment: ArchivedSegment) -> None:
+        """None that it has begun is open in all that is committed now."""
+        truth = self.cluster.truth
+        for batch in truth.between(segment.base_offset, segment.end_offset):
+            if batch.transaction >= 0 and batch.transaction not in truth.ends:
+                raise Finding("undecided", f"{segment}: transaction {batch.transaction} of {batch}")
+
+    def _check_coverage(self, state: PartitionState) -> None:
+        at = state.start_offset or 0
+        spans = [(found.base_offset, found.end_offset) for found in state.segments]
+        spans += [(found.base_offset, found.end_offset) for found in state.holes if found.end_offset > at]
+        for begin, end in sorted(spans):
+            if begin != at:
+                raise Finding("coverage", f"[{begin}, {end}) begins where {at} was expected")
+            at = end
+        if at != (state.end_offset or 0):
+            raise Finding("coverage", f"ends at {at}, the state says {state.end_offset}")
+        if at < self._covered_to:
+            raise Finding("coverage-shrank", f"ends at {at}, before at {self._covered_to}")
+        self._covered_to = at
+        if state.deleted_before_offset > self.cluster.truth.deleted_before_offset:
+            was = self.cluster.truth.deleted_before_offset
+            raise Finding("false-deletion", f"{state.deleted_before_offset} is said to be deleted, up to {was} was")
+        if not state.holes and state.start_offset == 0 and state.segments:
+            self._check_producers(state.segments[-1])
+
+    def _check_producers(self, segment: ArchivedSegment) -> None:
+        """What is known of producers at the archive's end is what a replay of all of it gives."""
+        assert self.root is not None
+        parts = cut_parts(self.store.objects[below(self.root, segment.indexes_key)], segment)
+        found: Mapping[int, object] = {
+            entry.producer_id: entry for entry in read_snapshot(parts[PartName.PRODUCER_SNAPSHOT])
+        }
+        expected = replayed(self.cluster.truth.between(0, segment.end_offset))
+        if found != expected:
+            raise Finding("producer-state", f"{segment}: {found}, should be {expected}")

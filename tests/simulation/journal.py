@@ -1,0 +1,61 @@
+"""A sidecar's journal in memory: SQLite takes longer than all else in a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sidecar.host.journal import Attempt, Journal
+from sidecar.host.log_dir_fingerprint import SourceMark
+
+
+class MemoryJournal(Journal):
+    """As `Journal`. It outlives its process where the sidecar's volume does."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._attempts: dict[str, Attempt] = {}
+        self._sources: dict[str, SourceMark] = {}
+
+    def begin(self, attempt: Attempt) -> None:
+        """See `Journal`."""
+        if attempt.segment_id in self._attempts:
+            raise ValueError(f"{attempt.segment_id} was begun before")
+        self._attempts[attempt.segment_id] = attempt
+
+    def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
+        """See `Journal`."""
+        if segment_id in self._attempts:
+            self._attempts[segment_id] = replace(self._attempts[segment_id], log_crc32c=log_crc32c)
+
+    def committing(self, segment_id: str, commit_number: int) -> None:
+        """See `Journal`."""
+        if segment_id in self._attempts:
+            self._attempts[segment_id] = replace(self._attempts[segment_id], commit_number=commit_number)
+
+    def end(self, segment_id: str) -> None:
+        """See `Journal`."""
+        self._attempts.pop(segment_id, None)
+
+    def attempts(self, root: str) -> tuple[Attempt, ...]:
+        """See `Journal`."""
+        found = (attempt for attempt in self._attempts.values() if attempt.root == root)
+        return tuple(sorted(found, key=lambda attempt: (attempt.begun_ms, attempt.base_offset)))
+
+    def roots(self) -> frozenset[str]:
+        """See `Journal`."""
+        return frozenset(attempt.root for attempt in self._attempts.values())
+
+    def archived_from(self, root: str, mark: SourceMark) -> None:
+        """See `Journal`."""
+        self._sources[root] = mark
+
+    def source_of(self, root: str) -> SourceMark | None:
+        """See `Journal`."""
+        return self._sources.get(root)
+
+    def count(self) -> int:
+        """See `Journal`."""
+        return len(self._attempts)
+
+    def close(self) -> None:
+        """See `Journal`."""

@@ -1,0 +1,90 @@
+"""Reads a symbolic segment: in the place of `sidecar.segment.reading.read_segment`, with what that finds out but for indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from producer_state.table import ProducerTable
+from sidecar.errors import CorruptFile, SegmentChanged
+from sidecar.logformat.indexes.rebuild import BuiltIndexes
+from sidecar.logformat.leader_epochs import LeaderEpochs, complete, epochs_of
+from sidecar.model import SegmentFiles
+from sidecar.segment.reading import SegmentReading
+from tests.simulation.batches import BATCH_BYTES, Batch, apply
+from tests.simulation.disk import SimDisk
+
+
+def after_batches(table: ProducerTable, batches: Iterable[Batch], end_offset: int) -> ProducerTable:
+    """The producers after these batches."""
+    producers = {entry.producer_id: entry for entry in table.entries()}
+    begun = dict(producers)
+    for batch in batches:
+        apply(producers, batch)
+    if producers == begun:
+        return replace(table, end_offset=end_offset)
+    return ProducerTable.from_entries(end_offset, (entry for _, entry in sorted(producers.items())))
+
+
+def built_from(batches: list[Batch]) -> BuiltIndexes:
+    """What the batches of a segment say. It has no indexes: nobody in the core looks into them."""
+    return BuiltIndexes(
+        offset_index=b"",
+        time_index=b"",
+        transaction_index=b"",
+        leader_epochs=epochs_of((batch.leader_epoch, batch.base_offset) for batch in batches),
+        epochs_unknown=False,
+        max_timestamp_ms=max((batch.timestamp_ms for batch in batches), default=-1),
+        last_offset=batches[-1].last_offset if batches else None,
+        batch_count=len(batches),
+        size_bytes=len(batches) * BATCH_BYTES,
+        first_batch_crc=batches[0].content if batches else None,
+        last_batch_crc=batches[-1].content if batches else None,
+        first_leader_epoch=batches[0].leader_epoch if batches else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SimReader:
+    """Implements `ReadSegment` for the files of a disk."""
+
+    disk: SimDisk
+
+    def __call__(
+        self,
+        segment: SegmentFiles,
+        descriptor: int,
+        state_at_base: ProducerTable,
+        checkpoint: LeaderEpochs | None,
+        *,
+        log_start_offset: int,
+        index_interval_bytes: int,
+        taken: Callable[[int], None] = lambda _bytes: None,
+    ) -> SegmentReading:
+        """See `read_segment`."""
+        assert log_start_offset >= 0
+        assert index_interval_bytes
+        taken(segment.size_bytes)
+        file = self.disk.opened[descriptor][1]
+        begin, count = segment.start_position // BATCH_BYTES, segment.size_bytes // BATCH_BYTES
+        batches = file.batches[begin : begin + count]
+        if len(batches) < count:
+            raise SegmentChanged(f"{segment}: has become shorter")
+        expected_offset = segment.base_offset
+        for batch in batches:
+            if batch.base_offset != expected_offset or batch.end_offset > segment.end_offset:
+                raise CorruptFile(f"{batch} at {expected_offset} of {segment}", file=segment.log_name)
+            expected_offset = batch.end_offset
+        built = built_from(batches)
+        return SegmentReading(
+            built=built,
+            offset_index=b"",
+            time_index=b"",
+            transaction_index=None,
+            replaced_indexes=(),
+            leader_epochs=complete(checkpoint, built.epochs_from_base, segment.base_offset),
+            state=after_batches(state_at_base, batches, segment.end_offset),
+            completed=(),
+            looks_cleaned=expected_offset < segment.end_offset,
+            missing_tail=(expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None,
+        )

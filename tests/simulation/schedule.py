@@ -1,0 +1,256 @@
+"""Schedules: what brokers, sidecars, `gc` and time do, step by step, all from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, TypeAlias
+
+from tests.histories.faults import CRASH, ERRORS, Fault
+from tests.simulation.cluster import LogShape
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Producers write so many batches. `lags`: followers do not fetch them."""
+
+    seed: int
+    batches: int = 1
+    lags: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """A broker rolls its active segment."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A broker deletes so many of its oldest segments."""
+
+    broker: int
+    segments: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecords:
+    """Up to such a share of what is below the high watermark."""
+
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """The follower leaves the in-sync replicas. It is back with its next fetch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Followers copy all that the leader has, and truncate what it does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLeader:
+    """The other broker leads, if it is in sync. `fetches`: whether the old leader follows at once."""
+
+    fetches: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Time passes."""
+
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The wall clock of a sidecar is moved."""
+
+    broker: int
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Of a sidecar. `forgets`: its volume is gone."""
+
+    broker: int
+    forgets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    """These steps happen when a process makes its next store call after so many."""
+
+    call: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A sidecar looks at its disk and archives. `is_asleep`: its broker says what it said at its last round."""
+
+    broker: int
+    faults: tuple[Fault, ...] = ()
+    is_stale: bool = False
+    is_asleep: bool = False
+    meanwhile: Meanwhile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """`gc` beside a broker."""
+
+    broker: int
+    faults: tuple[Fault, ...] = ()
+    is_stale: bool = False
+    meanwhile: Meanwhile | None = None
+
+
+Step: TypeAlias = (
+    Append
+    | Roll
+    | Retention
+    | DeleteRecords
+    | Shrink
+    | Fetch
+    | NewLeader
+    | Wait
+    | Jump
+    | Restart
+    | Round
+    | Collect
+)
+Process: TypeAlias = Round | Collect
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`shape`: of the log. `has_topic_id`: whether the broker's directory has one. `seed`: of random ids."""
+
+    seed: int
+    steps: tuple[Step, ...]
+    shape: LogShape = LogShape()
+    has_topic_id: bool = True
+    uploads_ahead: int = 1
+    grace_period_ms: int = HOUR_MS
+
+
+def random_schedule(seed: int) -> Schedule:
+    """The schedule of this seed."""
+    random = Random(f"simulation {seed}")
+    shape = LogShape(
+        roll_batches=(random.choice((1, 2, 3)), random.choice((1, 2, 3))),
+        transactions=random.random() < 0.5,
+        idempotent=random.random() < 0.7,
+    )
+    steps: list[Step] = [_append(random) for _ in range(random.randint(1, 3))]
+    steps += (_step(random) for _ in range(random.randint(6, 22)))
+    return Schedule(
+        seed,
+        tuple(steps),
+        shape,
+        has_topic_id=random.random() < 0.8,
+        uploads_ahead=random.choice((1, 1, 2, 3)),
+        grace_period_ms=random.choice((0, HOUR_MS)),
+    )
+
+
+def _step(random: Random) -> Step:
+    draw = random.random()
+    if draw < 0.38:
+        return _round(random)
+    if draw < 0.46:
+        return _collect(random)
+    return _event(random)
+
+
+def _event(random: Random) -> Step:
+    """What no sidecar does."""
+    (make,) = random.choices(_EVENTS, _WEIGHTS)
+    return make(random)
+
+
+def _append(random: Random) -> Step:
+    return Append(random.randrange(2**32), random.randint(1, 5), random.random() < 0.2)
+
+
+def _wait(random: Random) -> Step:
+    times_ms = (SECOND_MS, MINUTE_MS, 11 * MINUTE_MS, 3 * HOUR_MS, 13 * HOUR_MS, 30 * HOUR_MS)
+    return Wait(random.choice(times_ms))
+
+
+def _retention(random: Random) -> Step:
+    return Retention(random.randrange(2), random.choice((1, 1, 2, 9)))
+
+
+def _jump(random: Random) -> Step:
+    return Jump(random.randrange(2), random.choice((-48, -1, 1, 48)) * HOUR_MS)
+
+
+_EVENTS: Final[tuple[Callable[[Random], Step], ...]] = (
+    _append,
+    lambda random: Roll(random.randrange(2)),
+    _retention,
+    lambda random: DeleteRecords(random.choice((0.1, 0.3, 0.6, 1.0))),
+    lambda _random: Shrink(),
+    lambda _random: Fetch(),
+    lambda random: NewLeader(random.random() < 0.7),
+    _wait,
+    _jump,
+    lambda random: Restart(random.randrange(2), random.random() < 0.4),
+)
+_WEIGHTS: Final = (30, 12, 8, 5, 3, 6, 14, 14, 2, 6)
+
+
+def _round(random: Random) -> Round:
+    return Round(
+        random.randrange(2), _faults(random), random.random() < 0.1, random.random() < 0.15, _meanwhile(random)
+    )
+
+
+def _collect(random: Random) -> Collect:
+    return Collect(random.randrange(2), _faults(random), random.random() < 0.25, _meanwhile(random))
+
+
+def _meanwhile(random: Random) -> Meanwhile | None:
+    if random.random() > 0.25:
+        return None
+    call = random.choice((random.randrange(4), random.randrange(12), random.randrange(40)))
+    steps = list[Step]()
+    for _ in range(random.choice((1, 1, 2, 3))):
+        draw = random.random()
+        if draw < 0.35:
+            steps.append(Round(random.randrange(2), _faults(random) if random.random() < 0.3 else ()))
+        elif draw < 0.5:
+            steps.append(Collect(random.randrange(2), is_stale=random.random() < 0.2))
+        else:
+            steps.append(_event(random))
+    return Meanwhile(call, tuple(steps))
+
+
+def _faults(random: Random) -> tuple[Fault, ...]:
+    return tuple(_fault(random) for _ in range(random.choice((0, 0, 1, 1, 2))))
+
+
+def _fault(random: Random) -> Fault:
+    error = random.choice((*ERRORS, CRASH, CRASH, CRASH))
+    after, calls = random.random() < 0.5, random.choice((1, 1, 2, 8))
+    draw = random.random()
+    if draw < 0.2:
+        return Fault(error, "put_if_absent", "/commits/", random.randrange(3), calls, after)
+    if draw < 0.4:  # Around a commit: whether it stands is what matters most.
+        return Fault(error, random.choice(("", "read")), "", random.randrange(3), calls, after, after_commit_put=True)
+    if draw < 0.65:
+        operations = ("upload", "read", "head", "list", "delete", "put_if_absent", "unfinished_uploads")
+        return Fault(error, random.choice(operations), "", random.randrange(4), calls, after)
+    first = random.choice((random.randrange(4), random.randrange(12), random.randrange(40)))
+    return Fault(error, "", "", first, random.choice((1, 1, 4, 50)), after)

@@ -1,0 +1,286 @@
+"""Runs a schedule: each step, each check, and at the end whether everything comes right once faults have stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from random import Random
+from typing import Final
+
+import structlog
+
+from sidecar.archive.keys import id_of
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.errors import SidecarError
+from sidecar.model import ObjectKey, TopicPartition
+from sidecar.partition.domain_events import DomainEvent
+from sidecar.pipeline.compaction.clearing_up import ClearingUp
+from sidecar.randomness import SeededRandomness
+from tests.fakes.memory_store import MemoryStore
+from tests.histories.faults import Crash, Link
+from tests.histories.one_thread import in_one_thread
+from tests.simulation.clocks import SimClock, VirtualTime
+from tests.simulation.cluster import TOPIC, Broker, Partition
+from tests.simulation.findings import Finding
+from tests.simulation.invariants import Checker
+from tests.simulation.processes import Sidecar
+from tests.simulation.schedule import (
+    HOUR_MS,
+    MINUTE_MS,
+    SECOND_MS,
+    Append,
+    Collect,
+    DeleteRecords,
+    Fetch,
+    Jump,
+    NewLeader,
+    Process,
+    Restart,
+    Retention,
+    Roll,
+    Round,
+    Schedule,
+    Shrink,
+    Step,
+    Wait,
+)
+
+PARTITION: Final = TopicPartition(TOPIC, 0)
+TOPIC_ID: Final = id_of((7).to_bytes(16, "big"))
+ROUNDS_UNTIL_ARCHIVED: Final = 6
+"""After faults stop: rounds of the leader's sidecar within which all that is rolled is archived."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one schedule or of many. `errors`: what processes reported, by class. `trace`: of one schedule, hash of all that happened."""
+
+    steps: Counter[str] = field(default_factory=Counter)
+    faults: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    commits: int = 0
+    segments: int = 0
+    trace: str = ""
+
+    def add(self, other: Figures) -> None:
+        """Take in those of another schedule."""
+        self.steps += other.steps
+        self.faults += other.faults
+        self.errors += other.errors
+        self.commits += other.commits
+        self.segments += other.segments
+
+
+class World:
+    """Two brokers with a replica each, the store, a sidecar beside each broker, and the invariants."""
+
+    def __init__(self, schedule: Schedule, logs: list[structlog.typing.EventDict]) -> None:
+        self.schedule, self.figures, self._logs = schedule, Figures(), logs
+        self._trace = hashlib.sha256()
+        self.time = VirtualTime()
+        self.store = MemoryStore(self.time)
+        brokers = [Broker(number) for number in range(len(schedule.shape.roll_batches))]
+        topic_id = TOPIC_ID if schedule.has_topic_id else None
+        self.cluster = Partition(PARTITION, topic_id, brokers, schedule.shape, self.time, count(1))
+        self._events: list[DomainEvent] = []
+        self._randomness = SeededRandomness(schedule.seed)
+        self.sidecars = tuple(
+            Sidecar(
+                broker.number,
+                self._link(),
+                self.cluster,
+                SimClock(self.time),
+                self._randomness,
+                schedule.uploads_ahead,
+                self._events,
+            )
+            for broker in brokers
+        )
+        self.checker = Checker(self.store, self.cluster)
+
+    def _link(self) -> Link:
+        return Link(self.store, self.figures.faults, self._trace.update)
+
+    def do(self, step: Step) -> None:
+        """One step, and what is to be checked behind it. Raises Finding."""
+        self.time.advance_ms(3 * SECOND_MS)
+        self._logs.clear()
+        self._events.clear()
+        self._act(step)
+        for event in self._events:
+            self._trace.update(type(event).__name__.encode())
+        for line in self._logs:
+            if line["log_level"] == "critical":
+                raise Finding("untyped-error", str(line))
+        self.checker.check(tuple(sidecar for sidecar in self.sidecars if not sidecar.is_busy))
+
+    def _act(self, step: Step) -> None:
+        self.figures.steps[type(step).__name__] += 1
+        self._trace.update(f"{type(step).__name__} at {self.time.elapsed_ms}\n".encode())
+        cluster = self.cluster
+        match step:
+            case Append(seed, batches, lags):
+                followers = frozenset(number for number in cluster.replicas if number != cluster.leader)
+                cluster.append(Random(seed), batches, lagging=followers if lags else frozenset())
+            case Roll(broker):
+                cluster.replicas[broker].roll()
+            case Retention(broker, segments):
+                cluster.replicas[broker].delete_oldest(segments)
+            case DeleteRecords(share):
+                cluster.delete_records(share)
+            case Shrink():
+                cluster.shrink(1 - (cluster.leader or 0))
+            case Fetch():
+                cluster.replicate()
+            case NewLeader(fetches):
+                if cluster.elect(1 - (cluster.leader or 0)) and fetches:
+                    cluster.replicate()
+            case Wait(milliseconds):
+                self.time.advance_ms(milliseconds)
+            case Jump(broker, milliseconds):
+                self.sidecars[broker].clock.skew_ms += milliseconds
+            case Restart(broker, forgets):
+                self._restart(self.sidecars[broker], forgets=forgets)
+            case Round():
+                self._round(step)
+            case Collect():
+                self._collect(step)
+
+    def _restart(self, sidecar: Sidecar, *, forgets: bool = False) -> None:
+        if not sidecar.is_busy:
+            sidecar.end(forgets=forgets)
+            sidecar.begin()
+
+    @contextmanager
+    def _typed_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except SidecarError as error:
+            self._note(error)
+        except Finding:
+            raise
+        except Exception as error:
+            raise Finding("untyped-error", f"{what}: {error!r}") from error
+
+    def _note(self, error: BaseException) -> None:
+        self.figures.errors[type(error).__name__] += 1
+        self._trace.update(type(error).__name__.encode())
+
+    def _arm(self, link: Link, step: Process) -> None:
+        link.arm(step.faults, is_stale=step.is_stale)
+        meanwhile = step.meanwhile
+        if meanwhile is not None:
+            link.interrupt_at, link.interrupt = meanwhile.call, lambda: self._meanwhile(meanwhile.steps, step)
+
+    def _meanwhile(self, steps: tuple[Step, ...], outer: Process) -> None:
+        self.figures.steps[f"meanwhile in {type(outer).__name__}"] += 1
+        for step in steps:
+            self.time.advance_ms(1)
+            self._act(step)
+
+    def _round(self, step: Round) -> None:
+        sidecar = self.sidecars[step.broker]
+        if sidecar.is_busy:
+            return  # A sidecar has no two rounds at once.
+        sidecar.is_busy, sidecar.facts.is_asleep = True, step.is_asleep
+        self._arm(sidecar.link, step)
+        has_crashed = False
+        try:
+            with self._typed_errors("Round"):
+                for error in sidecar.round().errors:
+                    self._note(error)
+        except Crash as error:
+            has_crashed = True
+            self._note(error)
+        finally:
+            sidecar.is_busy = sidecar.facts.is_asleep = False
+            sidecar.link.arm()
+        if has_crashed:
+            self._restart(sidecar)
+
+    def _collect(self, step: Collect) -> None:
+        """Beside a sidecar that believes to lead: with its journal and its clock, and its own way to the store."""
+        sidecar, root = self.sidecars[step.broker], self._root()
+        known = sidecar.facts.known
+        if root is None or known is None or not known.leads:
+            return
+        link = self._link()
+        self._arm(link, step)
+        collector = ClearingUp(replace(sidecar.tools, store=link), self.schedule.grace_period_ms)
+        collector.offer([LedPartition(PARTITION, root, known.leader_epoch, 0)])
+        try:
+            with self._typed_errors("Collect"):
+                collector()
+        except Crash as error:
+            self._note(error)
+
+    def _root(self) -> ObjectKey | None:
+        key = next((key for key in self.store.objects if "/commits/" in key), None)
+        return None if key is None else ObjectKey(key.partition("/commits/")[0])
+
+    # The end.
+
+    def settle(self) -> None:
+        """Faults have stopped: all that is rolled is archived, and nothing else is left. Raises Finding."""
+        cluster = self.cluster
+        for sidecar in self.sidecars:
+            sidecar.clock.skew_ms = 0
+        cluster.replicate()
+        cluster.end_transactions()
+        led = cluster.led
+        assert led is not None
+        led.roll()
+        for _ in range(ROUNDS_UNTIL_ARCHIVED):
+            self.do(Wait(11 * MINUTE_MS))
+            self.do(Round(led.place.device // 10))
+            if self._is_archived():
+                break
+        else:
+            raise Finding("not-archived", f"up to {self._end_offset} of {led.segments[-1].base_offset}, {self._logs[-3:]}")
+        self._collect_all(led.place.device // 10)
+        if self.checker.state is not None:
+            self.figures.commits = self.checker.state.next_number
+            self.figures.segments = len(self.checker.state.segments)
+        self.figures.trace = self._trace.hexdigest()
+
+    @property
+    def _end_offset(self) -> int | None:
+        return None if self.checker.state is None else self.checker.state.end_offset
+
+    def _is_archived(self) -> bool:
+        led = self.cluster.led
+        assert led is not None
+        if self.checker.state is None:
+            return len(led.segments) == 1
+        return self._end_offset == led.segments[-1].base_offset
+
+    def _collect_all(self, leader: int) -> None:
+        for _ in range(2):
+            self.do(Wait(100 * HOUR_MS))
+            self.do(Collect(leader))
+        state, root = self.checker.state, self._root()
+        if state is None or root is None:
+            return
+        live = {f"{root}/{key}" for found in state.segments for key in (found.log_key, found.indexes_key)}
+        journal = self.sidecars[leader].volume.journal
+        kept = {attempt.segment_id for attempt in journal.attempts(root)}
+        left = {key for key in self.store.objects if "/segments/" in key} - live
+        left = {key for key in left if not any(segment_id in key for segment_id in kept)}
+        if left:
+            raise Finding("garbage-left", f"{sorted(left)[:4]}")
+
+
+def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> Figures:
+    """Run it. Raises Finding."""
+    opened: list[Link] = []
+    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: opened[-1]):
+        world = World(schedule, logs)
+        for step in schedule.steps:
+            observe(step)
+            world.do(step)
+        world.settle()
+    return world.figures
