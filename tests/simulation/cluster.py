@@ -96,12 +96,22 @@ class Partition:
 
     @property
     def stable_end_offset(self) -> int:
-        """The leader's last stable offset."""
+        """The leader's last stable offset. A transaction is open until its marker is below the high watermark.
+
+        Source: ProducerStateManager.firstUnstableOffset, unreplicatedTxns.
+        """
         log = self.led
         if log is None:
             return 0
-        first_open = log.open_transaction_offset
-        return log.high_watermark if first_open is None else min(log.high_watermark, first_open)
+        begun: dict[int, int] = {}
+        for batch in log.history:
+            if batch.end_offset > log.high_watermark:
+                break
+            if batch.is_marker:
+                begun.pop(batch.transaction, None)
+            elif batch.transaction >= 0:
+                begun.setdefault(batch.transaction, batch.base_offset)
+        return min(begun.values(), default=log.high_watermark)
 
     # What producers and followers do.
 

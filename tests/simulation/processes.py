@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from sidecar.discovery.scan import ScanResult
 from sidecar.host.archive_cache import ArchiveCache
@@ -20,7 +21,7 @@ from sidecar.runner.round_report import RoundReport
 from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
 from tests.histories.faults import Link
-from tests.simulation.clocks import SimClock
+from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import CLUSTER_ID, Partition
 from tests.simulation.disk import SimDisk
 from tests.simulation.journal import MemoryJournal
@@ -95,6 +96,12 @@ class Volume:
     memory: ArchiveCache = field(default_factory=ArchiveCache)
 
 
+@cache
+def _metrics() -> Metrics:
+    """Nobody reads them, and to make them takes as long as some rounds."""
+    return Metrics(VirtualTime())
+
+
 class Sidecar:
     """One `run` beside one broker. `begin` after `end` is its restart."""
 
@@ -115,7 +122,6 @@ class Sidecar:
         self.is_busy = False
         self._cluster, self._randomness = cluster, randomness
         self._uploads_ahead, self._events = uploads_ahead, events
-        self._metrics = Metrics(clock)
         self.begin()
 
     def begin(self) -> None:
@@ -128,7 +134,7 @@ class Sidecar:
             store=self.link,
             facts=self.facts,
             clock=self.clock,
-            metrics=self._metrics,
+            metrics=_metrics(),
             journal=self.volume.journal,
             policy=Policy(
                 settling=Settling(0, 0),

@@ -142,12 +142,6 @@ class Replica:
         """All that its files hold."""
         return [batch for file in self.segments for batch in file.batches]
 
-    @property
-    def open_transaction_offset(self) -> int | None:
-        """First offset of the earliest open transaction."""
-        offsets = (found.current_txn_first_offset for found in self.producers.values())
-        return min((offset for offset in offsets if offset is not None), default=None)
-
     # What its broker does.
 
     def append(self, batch: Batch) -> None:

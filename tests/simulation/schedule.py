@@ -96,9 +96,12 @@ class Meanwhile:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A sidecar looks at its disk and archives. `is_asleep`: its broker says what it said at its last round."""
+    """A sidecar looks at its disk and archives. `broker`: None for the leader.
 
-    broker: int
+    `is_asleep`: its broker says what it said at the last round, perhaps that it leads.
+    """
+
+    broker: int | None = None
     faults: tuple[Fault, ...] = ()
     is_stale: bool = False
     is_asleep: bool = False
@@ -107,9 +110,9 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """`gc` beside a broker."""
+    """`gc` beside a broker, None for the leader."""
 
-    broker: int
+    broker: int | None = None
     faults: tuple[Fault, ...] = ()
     is_stale: bool = False
     meanwhile: Meanwhile | None = None
@@ -153,7 +156,8 @@ def random_schedule(seed: int) -> Schedule:
         idempotent=random.random() < 0.7,
     )
     steps: list[Step] = [_append(random) for _ in range(random.randint(1, 3))]
-    steps += (_step(random) for _ in range(random.randint(6, 22)))
+    for _ in range(random.randint(6, 20)):
+        steps += _next(random)
     return Schedule(
         seed,
         tuple(steps),
@@ -164,13 +168,15 @@ def random_schedule(seed: int) -> Schedule:
     )
 
 
-def _step(random: Random) -> Step:
+def _next(random: Random) -> list[Step]:
     draw = random.random()
-    if draw < 0.38:
-        return _round(random)
-    if draw < 0.46:
-        return _collect(random)
-    return _event(random)
+    if draw < 0.3:
+        return [_append(random), _round(random)]
+    if draw < 0.45:
+        return [_round(random)]
+    if draw < 0.53:
+        return [_collect(random)]
+    return [_event(random)]
 
 
 def _event(random: Random) -> Step:
@@ -180,7 +186,7 @@ def _event(random: Random) -> Step:
 
 
 def _append(random: Random) -> Step:
-    return Append(random.randrange(2**32), random.randint(1, 5), random.random() < 0.2)
+    return Append(random.randrange(2**32), random.randint(1, 5), random.random() < 0.15)
 
 
 def _wait(random: Random) -> Step:
@@ -208,37 +214,41 @@ _EVENTS: Final[tuple[Callable[[Random], Step], ...]] = (
     _jump,
     lambda random: Restart(random.randrange(2), random.random() < 0.4),
 )
-_WEIGHTS: Final = (30, 12, 8, 5, 3, 6, 14, 14, 2, 6)
+_WEIGHTS: Final = (20, 12, 8, 5, 3, 6, 14, 14, 2, 8)
+
+
+def _broker(random: Random) -> int | None:
+    return random.choice((None, None, None, 0, 1))
 
 
 def _round(random: Random) -> Round:
-    return Round(
-        random.randrange(2), _faults(random), random.random() < 0.1, random.random() < 0.15, _meanwhile(random)
-    )
+    broker, is_asleep = _broker(random), random.random() < 0.15
+    return Round(broker, _faults(random), random.random() < 0.1, is_asleep, _meanwhile(random))
 
 
 def _collect(random: Random) -> Collect:
-    return Collect(random.randrange(2), _faults(random), random.random() < 0.25, _meanwhile(random))
+    return Collect(_broker(random), _faults(random), random.random() < 0.25, _meanwhile(random))
 
 
 def _meanwhile(random: Random) -> Meanwhile | None:
-    if random.random() > 0.25:
+    if random.random() > 0.3:
         return None
-    call = random.choice((random.randrange(4), random.randrange(12), random.randrange(40)))
+    call = random.choice((random.randrange(4), random.randrange(8), random.randrange(20)))
     steps = list[Step]()
     for _ in range(random.choice((1, 1, 2, 3))):
         draw = random.random()
         if draw < 0.35:
-            steps.append(Round(random.randrange(2), _faults(random) if random.random() < 0.3 else ()))
+            faults = _faults(random) if random.random() < 0.3 else ()
+            steps.append(Round(_broker(random), faults, is_asleep=random.random() < 0.3))
         elif draw < 0.5:
-            steps.append(Collect(random.randrange(2), is_stale=random.random() < 0.2))
+            steps.append(Collect(_broker(random), is_stale=random.random() < 0.2))
         else:
             steps.append(_event(random))
     return Meanwhile(call, tuple(steps))
 
 
 def _faults(random: Random) -> tuple[Fault, ...]:
-    return tuple(_fault(random) for _ in range(random.choice((0, 0, 1, 1, 2))))
+    return tuple(_fault(random) for _ in range(random.choice((0, 1, 1, 2))))
 
 
 def _fault(random: Random) -> Fault:
@@ -252,5 +262,5 @@ def _fault(random: Random) -> Fault:
     if draw < 0.65:
         operations = ("upload", "read", "head", "list", "delete", "put_if_absent", "unfinished_uploads")
         return Fault(error, random.choice(operations), "", random.randrange(4), calls, after)
-    first = random.choice((random.randrange(4), random.randrange(12), random.randrange(40)))
+    first = random.choice((random.randrange(4), random.randrange(8), random.randrange(20)))
     return Fault(error, "", "", first, random.choice((1, 1, 4, 50)), after)
