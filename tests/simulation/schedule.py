@@ -118,6 +118,17 @@ class Collect:
     meanwhile: Meanwhile | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Hide:
+    """The store lacks a commit that can be missed, while sidecars have rounds. Nothing may be committed meanwhile.
+
+    `forgets`: all sidecars begin without memory, and a checkpoint tells of the commit; else the leader's sidecar knows it.
+    """
+
+    steps: tuple[Round, ...]
+    forgets: bool = False
+
+
 Step: TypeAlias = (
     Append
     | Roll
@@ -131,6 +142,7 @@ Step: TypeAlias = (
     | Restart
     | Round
     | Collect
+    | Hide
 )
 Process: TypeAlias = Round | Collect
 
@@ -176,6 +188,8 @@ def _next(random: Random) -> list[Step]:
         return [_round(random)]
     if draw < 0.53:
         return [_collect(random)]
+    if draw < 0.55:
+        return [_append(random), _hide(random)]
     return [_event(random)]
 
 
@@ -228,6 +242,13 @@ def _round(random: Random) -> Round:
 
 def _collect(random: Random) -> Collect:
     return Collect(_broker(random), _faults(random), random.random() < 0.25, _meanwhile(random))
+
+
+def _hide(random: Random) -> Hide:
+    forgets = random.random() < 0.5
+    # Where nobody remembers anything, only the listing of checkpoints tells.
+    rounds = (Round(_broker(random) if forgets else None, _faults(random)) for _ in range(random.randint(1, 2)))
+    return Hide(tuple(rounds), forgets)
 
 
 def _meanwhile(random: Random) -> Meanwhile | None:

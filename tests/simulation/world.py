@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from sidecar.archive.keys import id_of
+from sidecar.archive.keys import checkpoint_key, commit_key, id_of
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey, TopicPartition
@@ -36,6 +36,7 @@ from tests.simulation.schedule import (
     Collect,
     DeleteRecords,
     Fetch,
+    Hide,
     Jump,
     NewLeader,
     Process,
@@ -149,6 +150,8 @@ class World:
                 self._round(step)
             case Collect():
                 self._collect(step)
+            case Hide(steps, forgets):
+                self._hide(steps, forgets=forgets)
 
     def _restart(self, sidecar: Sidecar, *, forgets: bool = False) -> None:
         if not sidecar.is_busy:
@@ -217,6 +220,37 @@ class World:
                 collector()
         except Crash as error:
             self._note(error)
+
+    def _hide(self, steps: tuple[Round, ...], *, forgets: bool) -> None:
+        root, key = self._root(), self._missed_commit(forgets=forgets)
+        if root is None or key is None:
+            return
+        for sidecar in self.sidecars if forgets else ():
+            self._restart(sidecar, forgets=True)
+        body, modified_ms = self.store.objects.pop(key), self.store.modified_ms.pop(key)
+        objects = set(self.store.objects)
+        for step in steps:
+            self.time.advance_ms(3 * SECOND_MS)
+            self._act(step)
+        appended = [found for found in self.store.objects if "/commits/" in found and found not in objects]
+        if appended:
+            raise Finding("history-forked", f"{key} was missing, and {appended} came on top")
+        self.store.objects[key], self.store.modified_ms[key] = body, modified_ms
+
+    def _missed_commit(self, *, forgets: bool) -> str | None:
+        """The newest commit that a checkpoint tells of, or that the leader's sidecar knows; None where it is another."""
+        root, state = self._root(), self.checker.state
+        if root is None or state is None:
+            return None
+        if forgets:
+            numbers = (number for number in reversed(range(state.next_number)))
+            known = (number for number in numbers if f"{root}/{checkpoint_key(number)}" in self.store.objects)
+            number = next(known, None)
+            return None if number is None else f"{root}/{commit_key(number)}"
+        remembered = self._beside(None).volume.memory.recall(PARTITION)
+        if remembered is None or remembered.state.next_number != state.next_number:
+            return None
+        return f"{root}/{commit_key(state.next_number - 1)}"
 
     def _beside(self, broker: int | None) -> Sidecar:
         return self.sidecars[(self.cluster.leader or 0) if broker is None else broker]
