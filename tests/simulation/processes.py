@@ -20,11 +20,11 @@ from sidecar.randomness import Randomness
 from sidecar.runner.round_report import RoundReport
 from sidecar.runner.rounds import Rounds
 from sidecar.topic_policy import TopicPolicy
-from tests.histories.faults import Link
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import CLUSTER_ID, Partition
 from tests.simulation.disk import SimDisk
 from tests.simulation.journal import MemoryJournal
+from tests.simulation.link import SimLink
 from tests.simulation.reading import SimReader
 
 
@@ -108,7 +108,7 @@ class Sidecar:
     def __init__(
         self,
         number: int,
-        link: Link,
+        link: SimLink,
         cluster: Partition,
         clock: SimClock,
         randomness: Randomness,
@@ -128,6 +128,7 @@ class Sidecar:
         """Start the process."""
         self.link.is_dead = False
         self.link.arm()
+        self.link.is_late = False
         self.disk = SimDisk(self._cluster.replicas[self.number], self.clock.time.now_ms)
         self.held = PinnedFiles(limit=64, emit=self._events.append, files=self.disk)
         self.tools = Tools(

@@ -87,6 +87,11 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class Land:
+    """Puts that failed, and are still on their way, take hold now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Meanwhile:
     """These steps happen when a process makes its next store call after so many."""
 
@@ -98,7 +103,7 @@ class Meanwhile:
 class Round:
     """A sidecar looks at its disk and archives. `broker`: None for the leader.
 
-    `is_asleep`: its broker says what it said at the last round, perhaps that it leads.
+    `is_asleep`: its broker says what it said at the last round, perhaps that it leads. `is_late`: see `SimLink`.
     """
 
     broker: int | None = None
@@ -106,16 +111,19 @@ class Round:
     is_stale: bool = False
     is_asleep: bool = False
     meanwhile: Meanwhile | None = None
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """`gc` beside a broker, None for the leader."""
+    """`gc` beside a broker, None for the leader. `is_by_hand`: a process of its own, which knows of no upload that goes on."""
 
     broker: int | None = None
     faults: tuple[Fault, ...] = ()
     is_stale: bool = False
     meanwhile: Meanwhile | None = None
+    is_by_hand: bool = False
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,7 @@ Step: TypeAlias = (
     | Wait
     | Jump
     | Restart
+    | Land
     | Round
     | Collect
     | Hide
@@ -227,8 +236,9 @@ _EVENTS: Final[tuple[Callable[[Random], Step], ...]] = (
     _wait,
     _jump,
     lambda random: Restart(random.randrange(2), random.random() < 0.4),
+    lambda _random: Land(),
 )
-_WEIGHTS: Final = (20, 12, 8, 5, 3, 6, 14, 14, 2, 8)
+_WEIGHTS: Final = (20, 12, 8, 5, 3, 6, 14, 14, 2, 8, 3)
 
 
 def _broker(random: Random) -> int | None:
@@ -237,11 +247,13 @@ def _broker(random: Random) -> int | None:
 
 def _round(random: Random) -> Round:
     broker, is_asleep = _broker(random), random.random() < 0.15
-    return Round(broker, _faults(random), random.random() < 0.1, is_asleep, _meanwhile(random))
+    faults, is_late = _faults(random), random.random() < 0.3
+    return Round(broker, faults, random.random() < 0.1, is_asleep, _meanwhile(random), is_late)
 
 
 def _collect(random: Random) -> Collect:
-    return Collect(_broker(random), _faults(random), random.random() < 0.25, _meanwhile(random))
+    is_by_hand = random.random() < 0.3
+    return Collect(_broker(random), _faults(random), random.random() < 0.25, _meanwhile(random), is_by_hand)
 
 
 def _hide(random: Random) -> Hide:
@@ -262,7 +274,9 @@ def _meanwhile(random: Random) -> Meanwhile | None:
             faults = _faults(random) if random.random() < 0.3 else ()
             steps.append(Round(_broker(random), faults, is_asleep=random.random() < 0.3))
         elif draw < 0.5:
-            steps.append(Collect(_broker(random), is_stale=random.random() < 0.2))
+            if random.random() < 0.4:
+                steps.append(Wait(30 * HOUR_MS))
+            steps.append(Collect(_broker(random), is_stale=random.random() < 0.2, is_by_hand=random.random() < 0.5))
         else:
             steps.append(_event(random))
     return Meanwhile(call, tuple(steps))

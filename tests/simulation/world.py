@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from functools import lru_cache
 from random import Random
 from typing import Final
+from unittest.mock import patch
 
 import structlog
 
+from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import checkpoint_key, commit_key, id_of
+from sidecar.commits import stored_commits
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey, TopicPartition
@@ -21,12 +25,14 @@ from sidecar.partition.domain_events import DomainEvent
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.randomness import SeededRandomness
 from tests.fakes.memory_store import MemoryStore
-from tests.histories.faults import Crash, Link
+from tests.histories.faults import Crash
 from tests.histories.one_thread import in_one_thread
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import TOPIC, Broker, Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
+from tests.simulation.journal import MemoryJournal
+from tests.simulation.link import Late, SimLink
 from tests.simulation.processes import Sidecar
 from tests.simulation.schedule import (
     HOUR_MS,
@@ -38,6 +44,7 @@ from tests.simulation.schedule import (
     Fetch,
     Hide,
     Jump,
+    Land,
     NewLeader,
     Process,
     Restart,
@@ -52,6 +59,8 @@ from tests.simulation.schedule import (
 
 PARTITION: Final = TopicPartition(TOPIC, 0)
 TOPIC_ID: Final = id_of((7).to_bytes(16, "big"))
+LATE_MS: Final = 10 * MINUTE_MS
+"""No request is on its way for longer."""
 ROUNDS_UNTIL_ARCHIVED: Final = 6
 """After faults stop: rounds of the leader's sidecar within which all that is rolled is archived."""
 
@@ -82,6 +91,7 @@ class World:
     def __init__(self, schedule: Schedule, logs: list[structlog.typing.EventDict]) -> None:
         self.schedule, self.figures, self._logs = schedule, Figures(), logs
         self._trace = hashlib.sha256()
+        self._late: Late = []
         self.time = VirtualTime()
         self.store = MemoryStore(self.time)
         brokers = [Broker(number) for number in range(len(schedule.shape.roll_batches))]
@@ -103,8 +113,8 @@ class World:
         )
         self.checker = Checker(self.store, self.cluster)
 
-    def _link(self) -> Link:
-        return Link(self.store, self.figures.faults, self._trace.update)
+    def _link(self) -> SimLink:
+        return SimLink(self.store, self.figures.faults, self._trace.update, late=self._late)
 
     def do(self, step: Step) -> None:
         """One step, and what is to be checked behind it. Raises Finding."""
@@ -140,7 +150,11 @@ class World:
             case NewLeader(fetches):
                 if cluster.elect(1 - (cluster.leader or 0)) and fetches:
                     cluster.replicate()
+            case Land():
+                self._land()
             case Wait(milliseconds):
+                if milliseconds > LATE_MS:
+                    self._land()
                 self.time.advance_ms(milliseconds)
             case Jump(broker, milliseconds):
                 self.sidecars[broker].clock.skew_ms += milliseconds
@@ -152,6 +166,11 @@ class World:
                 self._collect(step)
             case Hide(steps, forgets):
                 self._hide(steps, forgets=forgets)
+
+    def _land(self) -> None:
+        late, self._late[:] = list(self._late), []
+        for put in late:
+            put()
 
     def _restart(self, sidecar: Sidecar, *, forgets: bool = False) -> None:
         if not sidecar.is_busy:
@@ -173,8 +192,9 @@ class World:
         self.figures.errors[type(error).__name__] += 1
         self._trace.update(type(error).__name__.encode())
 
-    def _arm(self, link: Link, step: Process) -> None:
+    def _arm(self, link: SimLink, step: Process) -> None:
         link.arm(step.faults, is_stale=step.is_stale)
+        link.is_late = step.is_late
         meanwhile = step.meanwhile
         if meanwhile is not None:
             link.interrupt_at, link.interrupt = meanwhile.call, lambda: self._meanwhile(meanwhile.steps, step)
@@ -206,14 +226,17 @@ class World:
             self._restart(sidecar)
 
     def _collect(self, step: Collect) -> None:
-        """Beside a sidecar that believes to lead: with its journal and its clock, and its own way to the store."""
+        """Beside a sidecar that believes to lead, with its journal and clock, or by hand; with its own way to the store."""
         sidecar, root = self._beside(step.broker), self._root()
         known = sidecar.facts.known
-        if root is None or known is None or not known.leads:
+        if root is None or known is None or not (known.leads or step.is_by_hand):
             return
         link = self._link()
         self._arm(link, step)
-        collector = ClearingUp(replace(sidecar.tools, store=link), self.schedule.grace_period_ms)
+        tools = replace(sidecar.tools, store=link)
+        if step.is_by_hand:
+            tools = replace(tools, journal=MemoryJournal(), instance="by-hand")
+        collector = ClearingUp(tools, self.schedule.grace_period_ms)
         collector.offer([LedPartition(PARTITION, root, known.leader_epoch, 0)])
         try:
             with self._typed_errors("Collect"):
@@ -314,10 +337,17 @@ class World:
             raise Finding("garbage-left", f"{sorted(left)[:4]}")
 
 
+@contextmanager
+def _decoding_once() -> Iterator[None]:
+    """Commits are pure functions of their bytes. To decode the same again and again would take a fifth of the time."""
+    with patch.object(stored_commits, "decode_commit", lru_cache(256)(decode_commit)):
+        yield
+
+
 def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> Figures:
     """Run it. Raises Finding."""
-    opened: list[Link] = []
-    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: opened[-1]):
+    opened: list[SimLink] = []
+    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: opened[-1]), _decoding_once():
         world = World(schedule, logs)
         for step in schedule.steps:
             observe(step)

@@ -1,0 +1,58 @@
+"""A process's way to the store, on which requests also take hold late, and uploads that were aborted meanwhile fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from sidecar.errors import ObjectExists, OutcomeUnknown, StoreMissing, StoreUnavailable
+from sidecar.model import ObjectKey
+from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
+from tests.histories.faults import Link
+
+Late = list[Callable[[], None]]
+"""Requests that are still on their way, though their senders heard of errors."""
+
+
+@dataclass(slots=True)
+class SimLink(Link):
+    """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can."""
+
+    late: Late = field(default_factory=list)
+    is_late: bool = False
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        """See `ObjectStore`."""
+        is_sent = False
+
+        def put() -> None:
+            nonlocal is_sent
+            is_sent = True
+            self.store.put_if_absent(key, body)
+
+        try:
+            self._call("put_if_absent", key, put)
+        except (OutcomeUnknown, StoreUnavailable):
+            if self.is_late and not is_sent:
+                self.late.append(partial(self._land, key, body))
+            raise
+
+    def _land(self, key: ObjectKey, body: bytes) -> None:
+        with suppress(ObjectExists):
+            self.store.put_if_absent(key, body)
+
+    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+        """See `ObjectStore`. One that fails before it takes hold leaves its parts behind."""
+        unfinished = self.store.unfinished
+        unfinished.append(begun := UnfinishedUpload(key, str(self.calls), self.store.clock.now_ms()))
+
+        def complete() -> UploadReceipt:
+            if begun not in unfinished:
+                raise StoreMissing(f"{key}: the upload was aborted")
+            receipt = self.store.upload(key, source)
+            unfinished.remove(begun)
+            return receipt
+
+        return self._call("upload", key, complete)
