@@ -89,13 +89,9 @@ def apply(producers: MutableMapping[int, ProducerEntry], batch: Batch) -> None:
         return
     known = producers.get(batch.producer_id) or ProducerEntry(batch.producer_id)
     if known.producer_epoch != batch.producer_epoch:
-        known = replace(
-            known, producer_epoch=batch.producer_epoch, last_sequence=-1, last_offset=-1, offset_delta=0
-        )
+        known = replace(known, producer_epoch=batch.producer_epoch, last_sequence=-1, last_offset=-1, offset_delta=0)
     if batch.is_marker:
-        known = replace(
-            known, last_timestamp_ms=batch.timestamp_ms, coordinator_epoch=0, current_txn_first_offset=None
-        )
+        known = replace(known, last_timestamp_ms=batch.timestamp_ms, coordinator_epoch=0, current_txn_first_offset=None)
     else:
         first_offset = known.current_txn_first_offset
         if batch.transaction >= 0 and first_offset is None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from sidecar.archive.keys import id_of
 from sidecar.model import TopicPartition
 from tests.simulation.batches import Batch
 from tests.simulation.clocks import VirtualTime
@@ -126,7 +124,9 @@ class Partition:
 
     def _batch(self, random: Random, log: Replica) -> Batch:
         base_offset, now_ms = log.end_offset, self._time.now_ms()
-        pending = sorted(number for number, found in log.producers.items() if found.current_txn_first_offset is not None)
+        pending = sorted(
+            number for number, found in log.producers.items() if found.current_txn_first_offset is not None
+        )
         if pending and random.random() < 0.4:
             return self.marker(log, random.choice(pending), commits=random.random() < 0.6)
         end_offset = base_offset + random.choice((1, 1, 2, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Finding(Exception):  # noqa: N818 - named after what it is
+class Finding(Exception):
     """`rule`: the name of the invariant. The minimiser keeps it while it shortens a schedule. `detail`: for people."""
 
     def __init__(self, rule: str, detail: str) -> None:

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 from unittest import mock
 
+from sidecar.archive import fold
+from sidecar.archive.commit import Commit
 from sidecar.clock import Clock
 from sidecar.commits import commit_log
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.archive.commit import Commit
 from sidecar.errors import ObjectExists
-from sidecar.pipeline import copying, garbage, recovery
+from sidecar.partition import copy_task
+from sidecar.pipeline import copying, garbage
 from sidecar.pipeline.bundle import PreparedSegment
-from sidecar.pipeline.compaction import clearing_up
-from sidecar.segment import producer_snapshot
+from tests.simulation.journal import MemoryJournal
 
-Patch: TypeAlias = Callable[[], "mock._patch[object]"]
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """`replaced`: holder, name and what stands there instead. `rule`: which it breaks.
+
+    `schedules`: within so many it is found. `first_seed`: of a run that finds it sooner, for the gate.
+    """
+
+    rule: str
+    replaced: tuple[tuple[Any, str, Any], ...]
+    schedules: int
+    first_seed: int = 1
+
+    @contextmanager
+    def patch(self) -> Iterator[None]:
+        """The product has it, while this lasts."""
+        with ExitStack() as stack:
+            for holder, name, value in self.replaced:
+                stack.enter_context(mock.patch.object(holder, name, value))
+            yield
+
+
+def _nothing(*_given: object, **_options: object) -> None:
+    """In the place of a check."""
 
 
 def _put_without_proof(stored: StoredCommits, _clock: Clock, commit: Commit, body: bytes, _settle_s: float) -> bool:
@@ -30,15 +56,29 @@ def _put_without_proof(stored: StoredCommits, _clock: Clock, commit: Commit, bod
     return True
 
 
-KNOWN_BUGS: Final[dict[str, Patch]] = {
-    # An error after the put was sent was taken for a commit that failed: its objects were deleted.
-    "commit-discard": lambda: mock.patch.object(copying, "proves_not_committed", lambda _error: True),
+KNOWN_BUGS: Final[dict[str, Bug]] = {
+    # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
+    "commit-discard": Bug("live-object-missing", ((copying, "proves_not_committed", lambda _error: True),), 100),
     # A checkpoint was believed whose commit the store had lost.
-    "checkpoint-without-its-commit": lambda: mock.patch.object(CommitLog, "require_commit", lambda *_: None),
-    "commit-of-expired-upload": lambda: mock.patch.object(CommitWindow, "require_open", lambda *_: None),
-    "orphans-without-grace": lambda: mock.patch.object(clearing_up, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),
-    "put-taken-for-ours": lambda: mock.patch.object(commit_log, "put_once", _put_without_proof),
-    "descriptor-kept": lambda: mock.patch.object(PreparedSegment, "close", lambda _self: None),
-    "resumed-unseen": lambda: mock.patch.object(recovery, "resumable", lambda attempt, _ages: attempt.log_crc32c is not None),
-    "gc-names-nothing": lambda: mock.patch.object(garbage, "_named", lambda _state: frozenset()),
+    "checkpoint-without-its-commit": Bug("history-forked", ((CommitLog, "require_commit", _nothing),), 100),
+    # The journal forgot under which number a commit was sent that may still arrive.
+    "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 1000),
+    # An upload was committed that gc had every right to delete.
+    "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 1000),
+    # gc did not wait until an upload may have been given up.
+    "orphans-without-grace": Bug(
+        "live-object-missing", ((garbage, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 1000
+    ),
+    # gc took what is named for garbage.
+    "gc-names-nothing": Bug("live-object-missing", ((garbage, "_named", lambda _state: frozenset()),), 20),
+    # A put that was refused because the number was taken was taken for ours.
+    "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 100),
+    # A leader of the past could commit.
+    "not-fenced": Bug(
+        "epoch-fell",
+        ((copy_task, "require_not_fenced", _nothing), (fold._Draft, "_check_succession", _nothing)),
+        400,
+    ),
+    # A descriptor was kept for each segment.
+    "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

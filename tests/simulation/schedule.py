@@ -137,6 +137,8 @@ class Hide:
     forgets: bool = False
 
 
+PLAIN: Final = LogShape()
+
 Step: TypeAlias = (
     Append
     | Roll
@@ -162,7 +164,7 @@ class Schedule:
 
     seed: int
     steps: tuple[Step, ...]
-    shape: LogShape = LogShape()
+    shape: LogShape = PLAIN
     has_topic_id: bool = True
     uploads_ahead: int = 1
     grace_period_ms: int = HOUR_MS

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 from functools import lru_cache
+from itertools import count
 from random import Random
 from typing import Final
 from unittest.mock import patch
@@ -67,7 +67,10 @@ ROUNDS_UNTIL_ARCHIVED: Final = 6
 
 @dataclass(slots=True)
 class Figures:
-    """Of one schedule or of many. `errors`: what processes reported, by class. `trace`: of one schedule, hash of all that happened."""
+    """Of one schedule or of many. `errors`: what processes reported, by class.
+
+    `trace`: of one schedule, hash of all that happened.
+    """
 
     steps: Counter[str] = field(default_factory=Counter)
     faults: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
@@ -300,7 +303,9 @@ class World:
             if self._is_archived():
                 break
         else:
-            raise Finding("not-archived", f"up to {self._end_offset} of {led.segments[-1].base_offset}, {self._logs[-3:]}")
+            raise Finding(
+                "not-archived", f"up to {self._end_offset} of {led.segments[-1].base_offset}, {self._logs[-3:]}"
+            )
         self._collect_all()
         if self.checker.state is not None:
             self.figures.commits = self.checker.state.next_number

@@ -1,0 +1,64 @@
+"""A sample of schedules, that the same seed does the same, and that known bugs are found."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.findings import Finding
+from tests.simulation.known_bugs import KNOWN_BUGS, Bug
+from tests.simulation.minimise import finding_of, minimised
+from tests.simulation.schedule import Append, Round, Schedule, random_schedule
+from tests.simulation.world import run
+
+SAMPLE = int(os.environ.get("SCHEDULES", "150"))
+AT_ONCE = 50
+
+
+@pytest.mark.parametrize("first", range(1, SAMPLE + 1, AT_ONCE))
+def test_random_schedules_break_no_rule(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        found = finding_of(random_schedule(seed))
+        assert found is None, f"seed {seed}: {found}; make simulate SEED={seed} SCHEDULES=1 minimises it"
+
+
+def test_a_schedule_runs_the_same_way_each_time() -> None:
+    for seed in range(1, 6):
+        first, second = (run(random_schedule(seed)) for _ in "ab")
+        assert first == second
+        assert first.trace
+
+
+def test_another_seed_runs_another_way() -> None:
+    assert len({run(random_schedule(seed)).trace for seed in range(1, 6)}) == 5
+
+
+def test_what_is_rolled_is_archived() -> None:
+    figures = run(Schedule(1, (Append(1, 9), Round())))
+    assert figures.segments >= 3
+    assert figures.commits >= figures.segments
+
+
+@pytest.mark.parametrize("name", KNOWN_BUGS)
+def test_a_known_bug_is_found(name: str) -> None:
+    bug = KNOWN_BUGS[name]
+    with bug.patch():
+        found = _first_finding(bug)
+    assert found is not None, f"not within {bug.schedules} schedules from seed {bug.first_seed} on"
+    assert found.rule == bug.rule
+
+
+def _first_finding(bug: Bug) -> Finding | None:
+    seeds = range(bug.first_seed, bug.first_seed + bug.schedules)
+    return next((found for seed in seeds if (found := finding_of(random_schedule(seed))) is not None), None)
+
+
+def test_a_schedule_that_finds_something_is_made_short() -> None:
+    bug = KNOWN_BUGS["descriptor-kept"]
+    with bug.patch():
+        short = minimised(random_schedule(bug.first_seed), bug.rule, tries=60)
+        found = finding_of(short)
+    assert found is not None
+    assert found.rule == bug.rule
+    assert len(short.steps) <= 2
