@@ -79,8 +79,21 @@ def decode(content: bytes) -> tuple[Batch, ...]:
 
 def _decoded(content: bytes) -> Iterator[Batch]:
     for row in _LAYOUT.iter_unpack(content):
-        *fields, kind = row
-        yield Batch(*fields, commits=None if kind == _DATA else kind == _COMMIT)
+        base_offset, end_offset, leader_epoch, content, timestamp_ms, key, *producer, kind = row
+        producer_id, producer_epoch, base_sequence, transaction = producer
+        yield Batch(
+            base_offset,
+            end_offset,
+            leader_epoch,
+            content,
+            timestamp_ms,
+            key,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            transaction,
+            commits=None if kind == _DATA else kind == _COMMIT,
+        )
 
 
 def apply(producers: MutableMapping[int, ProducerEntry], batch: Batch) -> None:

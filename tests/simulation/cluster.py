@@ -72,6 +72,9 @@ class Partition:
             broker.number: self._new_replica(broker.number, 0, (inodes or {}).get(broker.number)) for broker in brokers
         }
         self.isr = {broker.number for broker in brokers}
+        self._fetched: dict[
+            int, int
+        ] = {}  # By follower, as the leader of this epoch knows. Source: Replica.resetReplicaState.
         self.leader: int | None = leader
         self.leader_epoch = leader_epoch
         self.replicas[leader].epochs = self.replicas[leader].epochs.assign(leader_epoch, 0)
@@ -214,14 +217,16 @@ class Partition:
                 mine.append(batch)
         mine.raise_start(min(led.log_start_offset, mine.end_offset))
         mine.high_watermark = max(mine.high_watermark, min(led.high_watermark, mine.end_offset))
+        self._fetched[broker] = mine.end_offset
         self.isr.add(broker)
 
     def advance(self) -> None:
-        """The high watermark rises to what all in-sync replicas have."""
+        """The high watermark rises to what all in-sync replicas have, as far as they have told the leader of this epoch."""
         log = self.led
         if log is None:
             return
-        log.high_watermark = max(log.high_watermark, min(self.replicas[broker].end_offset for broker in self.isr))
+        in_sync = (log.end_offset if broker == self.leader else self._fetched.get(broker, 0) for broker in self.isr)
+        log.high_watermark = max(log.high_watermark, min(in_sync))
         end_offset = self.truth.end_offset
         for batch in log.history:
             if batch.base_offset >= end_offset and batch.end_offset <= log.high_watermark:
@@ -236,6 +241,7 @@ class Partition:
             return False
         log = self.replicas[broker]
         self.leader, self.leader_epoch = broker, self.leader_epoch + 1
+        self._fetched.clear()
         if broker not in self.isr:
             self.truth.diverge(log.end_offset)
             self.isr = {broker}

@@ -10,7 +10,7 @@ from functools import partial
 from sidecar.errors import ObjectExists, OutcomeUnknown, StoreMissing, StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
-from tests.histories.faults import Link
+from tests.histories.faults import Answer, Link
 
 Late = list[Callable[[], None]]
 """Requests that are still on their way, though their senders heard of errors."""
@@ -18,10 +18,18 @@ Late = list[Callable[[], None]]
 
 @dataclass(slots=True)
 class SimLink(Link):
-    """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can."""
+    """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can.
+
+    `operation`: of the newest call.
+    """
 
     late: Late = field(default_factory=list)
     is_late: bool = False
+    operation: str = ""
+
+    def _call(self, operation: str, key: str, act: Callable[[], Answer]) -> Answer:
+        self.operation = operation
+        return Link._call(self, operation, key, act)  # A class with slots has no plain super().
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`."""

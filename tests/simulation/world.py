@@ -18,6 +18,7 @@ import structlog
 from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import checkpoint_key, commit_key, id_of
 from sidecar.commits import stored_commits
+from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey, TopicPartition
@@ -61,6 +62,8 @@ PARTITION: Final = TopicPartition(TOPIC, 0)
 TOPIC_ID: Final = id_of((7).to_bytes(16, "big"))
 LATE_MS: Final = 10 * MINUTE_MS
 """No request is on its way for longer."""
+PAUSE_MS: Final = COMMIT_WITHIN_MS - HOUR_MS
+"""A process sleeps no longer than this between the check of its upload's age and the commit: gc allows for no more."""
 ROUNDS_UNTIL_ARCHIVED: Final = 6
 """After faults stop: rounds of the leader's sidecar within which all that is rolled is archived."""
 
@@ -200,12 +203,15 @@ class World:
         link.is_late = step.is_late
         meanwhile = step.meanwhile
         if meanwhile is not None:
-            link.interrupt_at, link.interrupt = meanwhile.call, lambda: self._meanwhile(meanwhile.steps, step)
+            link.interrupt_at, link.interrupt = meanwhile.call, lambda: self._meanwhile(meanwhile.steps, step, link)
 
-    def _meanwhile(self, steps: tuple[Step, ...], outer: Process) -> None:
+    def _meanwhile(self, steps: tuple[Step, ...], outer: Process, link: SimLink) -> None:
         self.figures.steps[f"meanwhile in {type(outer).__name__}"] += 1
+        until_ms = self.time.elapsed_ms + PAUSE_MS
         for step in steps:
             self.time.advance_ms(1)
+            if isinstance(step, Wait) and isinstance(outer, Round) and link.operation != "upload":
+                step = Wait(min(step.milliseconds, max(0, until_ms - self.time.elapsed_ms)))
             self._act(step)
 
     def _round(self, step: Round) -> None:
