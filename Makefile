@@ -12,7 +12,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-fast test-apart check conformance histories format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
+.PHONY: setup demo test test-fast test-apart check conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
 
 setup: $(STAMP)
 
@@ -70,6 +70,12 @@ HISTORIES ?= 5000
 SEED ?= 1
 histories: setup
 	$(BIN)/python -m tests.histories --histories $(HISTORIES) --seed $(SEED) --jobs $(WORKERS)
+
+# The whole archiving process in virtual time, with segments that are offset ranges instead of bytes (tests/simulation). It prints
+# figures, and each finding as short as it can be. The gate runs the first few, and has it find known bugs.
+SCHEDULES ?= 10000
+simulate: setup
+	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --seed $(SEED) --jobs $(WORKERS)
 
 # Three brokers, three sidecars and one S3 store, of which leaders move, brokers and sidecars are killed, brokers sleep and the store
 # is away a minute at a time, for SOAK_SECONDS and by the dice of SOAK_SEED; at the end everything is compared. It prints its figures.

@@ -79,13 +79,13 @@ def decode(content: bytes) -> tuple[Batch, ...]:
 
 def _decoded(content: bytes) -> Iterator[Batch]:
     for row in _LAYOUT.iter_unpack(content):
-        base_offset, end_offset, leader_epoch, content, timestamp_ms, key, *producer, kind = row
+        base_offset, end_offset, leader_epoch, number, timestamp_ms, key, *producer, kind = row
         producer_id, producer_epoch, base_sequence, transaction = producer
         yield Batch(
             base_offset,
             end_offset,
             leader_epoch,
-            content,
+            number,
             timestamp_ms,
             key,
             producer_id,

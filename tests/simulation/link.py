@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from sidecar.archive.keys import LOG_SUFFIX
 from sidecar.errors import ObjectExists, OutcomeUnknown, StoreMissing, StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
@@ -52,15 +53,18 @@ class SimLink(Link):
             self.store.put_if_absent(key, body)
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
-        """See `ObjectStore`. One that fails before it takes hold leaves its parts behind."""
+        """See `ObjectStore`. What is small goes in one request; else a failure before it takes hold leaves parts behind."""
         unfinished = self.store.unfinished
-        unfinished.append(begun := UnfinishedUpload(key, str(self.calls), self.store.clock.now_ms()))
+        begun = UnfinishedUpload(key, str(self.calls), self.store.clock.now_ms())
+        if has_parts := key.endswith(LOG_SUFFIX):
+            unfinished.append(begun)
 
         def complete() -> UploadReceipt:
-            if begun not in unfinished:
+            if has_parts and begun not in unfinished:
                 raise StoreMissing(f"{key}: the upload was aborted")
             receipt = self.store.upload(key, source)
-            unfinished.remove(begun)
+            if has_parts:
+                unfinished.remove(begun)
             return receipt
 
         return self._call("upload", key, complete)

@@ -201,7 +201,17 @@ def _next(random: Random) -> list[Step]:
         return [_collect(random)]
     if draw < 0.55:
         return [_append(random), _hide(random)]
+    if draw < 0.58:
+        return _takeover(random)
     return [_event(random)]
+
+
+def _takeover(random: Random) -> list[Step]:
+    """Another broker leads, its sidecar archives the first segment, and so does one that slept through it."""
+    nothing, one = (Fault("StoreUnavailable", "upload", "", first, 50) for first in (0, 2))
+    steps: list[Step] = [Append(random.randrange(2**32), 7), Round(faults=(nothing,)), NewLeader(random.random() < 0.7)]
+    sleeper = Round(random.randrange(2), _faults(random), is_asleep=True)
+    return [*steps, _append(random), Round(faults=(one,)), sleeper]
 
 
 def _event(random: Random) -> Step:
@@ -269,6 +279,8 @@ def _meanwhile(random: Random) -> Meanwhile | None:
     if random.random() > 0.3:
         return None
     call = random.choice((random.randrange(4), random.randrange(8), random.randrange(20)))
+    if random.random() < 0.12:  # gc takes an upload that sleeps for an abandoned one.
+        return Meanwhile(call, (Wait(30 * HOUR_MS), Collect(is_by_hand=True)))
     steps = list[Step]()
     for _ in range(random.choice((1, 1, 2, 3))):
         draw = random.random()
