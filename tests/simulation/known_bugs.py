@@ -58,26 +58,27 @@ def _put_without_proof(stored: StoredCommits, _clock: Clock, commit: Commit, bod
 
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
-    "commit-discard": Bug("live-object-missing", ((copying, "proves_not_committed", lambda _error: True),), 100),
+    "commit-discard": Bug("live-object-missing", ((copying, "proves_not_committed", lambda _error: True),), 50, 12),
     # A checkpoint was believed whose commit the store had lost.
-    "checkpoint-without-its-commit": Bug("history-forked", ((CommitLog, "require_commit", _nothing),), 100),
+    "checkpoint-without-its-commit": Bug("history-forked", ((CommitLog, "require_commit", _nothing),), 30, 2),
     # The journal forgot under which number a commit was sent that may still arrive.
-    "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 1000),
+    "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 500, 191),
     # An upload was committed that gc had every right to delete.
-    "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 1000),
+    "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 300, 80),
     # gc did not wait until an upload may have been given up.
     "orphans-without-grace": Bug(
-        "live-object-missing", ((garbage, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 1000
+        "live-object-missing", ((garbage, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 100, 4
     ),
     # gc took what is named for garbage.
-    "gc-names-nothing": Bug("live-object-missing", ((garbage, "_named", lambda _state: frozenset()),), 20),
+    "gc-names-nothing": Bug("live-object-missing", ((garbage, "_named", lambda _state: frozenset()),), 5),
     # A put that was refused because the number was taken was taken for ours.
-    "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 100),
+    "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 50, 3),
     # A leader of the past could commit.
     "not-fenced": Bug(
         "epoch-fell",
         ((copy_task, "require_not_fenced", _nothing), (fold._Draft, "_check_succession", _nothing)),
-        400,
+        50,
+        3,
     ),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),

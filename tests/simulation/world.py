@@ -25,7 +25,7 @@ from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.randomness import SeededRandomness
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.memory_store import MemoryStore, unwatched
 from tests.histories.faults import Crash
 from tests.histories.one_thread import in_one_thread
 from tests.simulation.clocks import SimClock, VirtualTime
@@ -99,7 +99,8 @@ class World:
         self._trace = hashlib.sha256()
         self._late: Late = []
         self.time = VirtualTime()
-        self.store = MemoryStore(self.time)
+        with unwatched():  # What a symbolic segment holds is no log to anyone else.
+            self.store = MemoryStore(self.time)
         brokers = [Broker(number) for number in range(len(schedule.shape.roll_batches))]
         topic_id = TOPIC_ID if schedule.has_topic_id else None
         self.cluster = Partition(PARTITION, topic_id, brokers, schedule.shape, self.time, count(1))
