@@ -1,9 +1,9 @@
-"""Brokers and their replicas: who leads, what is committed, and what followers fetch. Pure model, no product code."""
+"""The replicas of a partition: who leads, what is committed, and what followers fetch. Pure model, no product code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -16,27 +16,9 @@ from tests.simulation.truth import Truth
 
 CLUSTER_ID: Final = "SimulationCluster00000"
 TOPIC: Final = "t"
-LOG_DIRS: Final = 2
 KEYS: Final = 5
 PRODUCERS: Final = 3
 SPREAD_MS: Final = 600_000
-
-
-@dataclass(slots=True)
-class Broker:
-    """`unlistable`: numbers of log dirs that cannot be listed now. `free_share`: of its disks."""
-
-    number: int
-    is_alive: bool = True
-    unlistable: set[int] = field(default_factory=set)
-    free_share: float = 1.0
-
-    def log_dir(self, number: int) -> Path:
-        """One of its log dirs."""
-        return _LOG_DIRS[self.number][number]
-
-
-_LOG_DIRS: Final = [[Path(f"/sim/b{broker}/d{number}") for number in range(LOG_DIRS)] for broker in range(4)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,51 +31,35 @@ class LogShape:
 
 
 class Partition:
-    """One incarnation of a partition: its replicas by broker, its leader, and the truth."""
+    """A partition: its replicas by broker, its leader, and the truth."""
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         topic_id: str | None,
-        brokers: list[Broker],
         shape: LogShape,
         time: VirtualTime,
         numbers: Iterator[int],
-        *,
-        leader: int = 0,
-        leader_epoch: int = 0,
-        inodes: dict[int, int] | None = None,
     ) -> None:
-        """Create it on all brokers. `inodes`: of the directories, by broker, where an earlier one is used again."""
+        """Create it on all brokers that the shape names; the first one leads. Args: numbers: no two are the same."""
         self.topic_partition, self.topic_id = topic_partition, topic_id
-        self._brokers, self._shape, self._time, self._numbers = brokers, shape, time, numbers
-        self.truth = Truth(next(numbers))
-        self.replicas = {
-            broker.number: self._new_replica(broker.number, 0, (inodes or {}).get(broker.number)) for broker in brokers
-        }
-        self.isr = {broker.number for broker in brokers}
-        self._fetched: dict[
-            int, int
-        ] = {}  # By follower, as the leader of this epoch knows. Source: Replica.resetReplicaState.
-        self.leader: int | None = leader
-        self.leader_epoch = leader_epoch
-        self.replicas[leader].epochs = self.replicas[leader].epochs.assign(leader_epoch, 0)
-        self.epoch_start_offset = 0
+        self._shape, self._time, self._numbers = shape, time, numbers
+        self.truth = Truth()
+        self.replicas = {broker: self._new_replica(broker) for broker in range(len(shape.roll_batches))}
+        self.isr = set(self.replicas)
+        self._fetched = dict[int, int]()
+        """By follower, as the leader of this epoch knows. Source: Replica.resetReplicaState."""
+        self.leader = self.leader_epoch = 0
+        self.led.epochs = self.led.epochs.assign(self.leader_epoch, 0)
 
-    def _new_replica(self, broker: int, log_dir: int, inode: int | None = None) -> Replica:
-        place = Place(
-            self.topic_partition,
-            self._brokers[broker].log_dir(log_dir),
-            10 * broker + log_dir,
-            self._shape.roll_batches[broker],
-        )
-        return Replica(place, self.topic_id, self._numbers.__next__, self._time.now_ms, inode=inode)
+    def _new_replica(self, broker: int) -> Replica:
+        place = Place(self.topic_partition, Path(f"/sim/b{broker}"), broker, self._shape.roll_batches[broker])
+        return Replica(place, self.topic_id, self._numbers.__next__, self._time.now_ms)
 
     @property
-    def led(self) -> Replica | None:
-        """The leader's replica, None where there is no leader that is alive."""
-        leader = self.leader
-        return None if leader is None or not self._brokers[leader].is_alive else self.replicas[leader]
+    def led(self) -> Replica:
+        """The leader's replica."""
+        return self.replicas[self.leader]
 
     @property
     def stable_end_offset(self) -> int:
@@ -102,8 +68,6 @@ class Partition:
         Source: ProducerStateManager.firstUnstableOffset, unreplicatedTxns.
         """
         log = self.led
-        if log is None:
-            return 0
         begun: dict[int, int] = {}
         for batch in log.history:
             if batch.end_offset > log.high_watermark:
@@ -119,8 +83,6 @@ class Partition:
     def append(self, random: Random, batches: int, *, lagging: frozenset[int] = frozenset()) -> None:
         """Producers write so many batches. Brokers that do not lag fetch them."""
         log = self.led
-        if log is None:
-            return
         for _ in range(batches):
             log.append(self._batch(random, log))
         self.replicate(lagging)
@@ -182,24 +144,22 @@ class Partition:
     def end_transactions(self) -> None:
         """All that are open are committed."""
         log = self.led
-        if log is None:
-            return
         for producer_id, found in sorted(log.producers.items()):
             if found.current_txn_first_offset is not None:
                 log.append(self.marker(log, producer_id, commits=True))
         self.replicate()
 
     def replicate(self, lagging: frozenset[int] = frozenset()) -> None:
-        """Every broker that is alive fetches, but for those that lag."""
-        for broker in self._brokers:
-            if broker.number not in lagging:
-                self.fetch(broker.number)
+        """Every follower fetches, but for those that lag."""
+        for broker in self.replicas:
+            if broker not in lagging:
+                self.fetch(broker)
         self.advance()
 
     def fetch(self, broker: int) -> None:
         """A follower truncates what the leader does not have, and copies the rest. Source: ReplicaFetcherThread."""
         led, mine = self.led, self.replicas[broker]
-        if led is None or led is mine or not self._brokers[broker].is_alive:
+        if led is mine:
             return
         kept = mine.end_offset
         for batch in reversed(mine.history):
@@ -223,31 +183,23 @@ class Partition:
     def advance(self) -> None:
         """The high watermark rises to what all in-sync replicas have, as far as they have told the leader of this epoch."""
         log = self.led
-        if log is None:
-            return
         in_sync = (log.end_offset if broker == self.leader else self._fetched.get(broker, 0) for broker in self.isr)
         log.high_watermark = max(log.high_watermark, min(in_sync))
         end_offset = self.truth.end_offset
         for batch in log.history:
             if batch.base_offset >= end_offset and batch.end_offset <= log.high_watermark:
                 self.truth.commit(batch)
-        self.truth.start_offset = max(self.truth.start_offset, log.log_start_offset)
 
     # What controllers do.
 
-    def elect(self, broker: int, *, unclean: bool = False) -> bool:
-        """Have a broker lead; whether it may. Source: PartitionChangeBuilder."""
-        if not self._brokers[broker].is_alive or not (unclean or broker in self.isr):
+    def elect(self, broker: int) -> bool:
+        """Have a broker lead; whether it may, which takes that it is in sync. Source: PartitionChangeBuilder."""
+        if broker not in self.isr:
             return False
         log = self.replicas[broker]
         self.leader, self.leader_epoch = broker, self.leader_epoch + 1
         self._fetched.clear()
-        if broker not in self.isr:
-            self.truth.diverge(log.end_offset)
-            self.isr = {broker}
         log.epochs = log.epochs.assign(self.leader_epoch, log.end_offset)
-        self.epoch_start_offset = log.end_offset
-        self.isr = {number for number in self.isr if self._brokers[number].is_alive}
         log.changed()
         return True
 
@@ -257,30 +209,12 @@ class Partition:
             self.isr.discard(broker)
             self.advance()
 
-    def lost_broker(self, broker: int) -> None:
-        """A broker is gone: another in-sync replica leads, or none does."""
-        if self.leader == broker:
-            others = sorted(number for number in self.isr - {broker} if self._brokers[number].is_alive)
-            if others:
-                self.elect(others[0])
-            else:
-                self.isr = {broker}
-        self.shrink(broker)
-
-    def found_broker(self, broker: int) -> None:
-        """A broker is back. It leads again where it was the last in-sync replica."""
-        if self.led is None or self.leader == broker:
-            self.elect(broker)
-
     # What else happens to a log.
 
     def delete_records(self, share: float) -> None:
         """DeleteRecords up to such a share of what is below the high watermark."""
         log = self.led
-        if log is None:
-            return
         offset = log.log_start_offset + round((log.high_watermark - log.log_start_offset) * share)
         if offset > log.log_start_offset:
             log.raise_start(offset)
             self.truth.deleted_before_offset = max(self.truth.deleted_before_offset, offset)
-            self.truth.start_offset = max(self.truth.start_offset, offset)

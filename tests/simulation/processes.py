@@ -62,7 +62,7 @@ class SimFacts:
             reason=None if leads else NotLeader(),
             transactions_decided=True,
             transaction_open=leads and stable_end_offset < log.high_watermark,
-            cluster_start_offset=None if cluster.led is None else cluster.led.log_start_offset,
+            cluster_start_offset=cluster.led.log_start_offset,
         )
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:

@@ -29,7 +29,7 @@ from tests.fakes.memory_store import MemoryStore, unwatched
 from tests.histories.faults import Crash
 from tests.histories.one_thread import in_one_thread
 from tests.simulation.clocks import SimClock, VirtualTime
-from tests.simulation.cluster import TOPIC, Broker, Partition
+from tests.simulation.cluster import TOPIC, Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
 from tests.simulation.journal import MemoryJournal
@@ -101,14 +101,13 @@ class World:
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = MemoryStore(self.time)
-        brokers = [Broker(number) for number in range(len(schedule.shape.roll_batches))]
         topic_id = TOPIC_ID if schedule.has_topic_id else None
-        self.cluster = Partition(PARTITION, topic_id, brokers, schedule.shape, self.time, count(1))
+        self.cluster = Partition(PARTITION, topic_id, schedule.shape, self.time, count(1))
         self._events: list[DomainEvent] = []
         self._randomness = SeededRandomness(schedule.seed)
         self.sidecars = tuple(
             Sidecar(
-                broker.number,
+                number,
                 self._link(),
                 self.cluster,
                 SimClock(self.time),
@@ -116,7 +115,7 @@ class World:
                 schedule.uploads_ahead,
                 self._events,
             )
-            for broker in brokers
+            for number in self.cluster.replicas
         )
         self.checker = Checker(self.store, self.cluster)
 
@@ -151,11 +150,11 @@ class World:
             case DeleteRecords(share):
                 cluster.delete_records(share)
             case Shrink():
-                cluster.shrink(1 - (cluster.leader or 0))
+                cluster.shrink(1 - cluster.leader)
             case Fetch():
                 cluster.replicate()
             case NewLeader(fetches):
-                if cluster.elect(1 - (cluster.leader or 0)) and fetches:
+                if cluster.elect(1 - cluster.leader) and fetches:
                     cluster.replicate()
             case Land():
                 self._land()
@@ -286,7 +285,7 @@ class World:
         return f"{root}/{commit_key(state.next_number - 1)}"
 
     def _beside(self, broker: int | None) -> Sidecar:
-        return self.sidecars[(self.cluster.leader or 0) if broker is None else broker]
+        return self.sidecars[self.cluster.leader if broker is None else broker]
 
     def _root(self) -> ObjectKey | None:
         key = next((key for key in self.store.objects if "/commits/" in key), None)
@@ -302,7 +301,6 @@ class World:
         cluster.replicate()
         cluster.end_transactions()
         led = cluster.led
-        assert led is not None
         led.roll()
         for _ in range(ROUNDS_UNTIL_ARCHIVED):
             self.do(Wait(11 * MINUTE_MS))
@@ -325,7 +323,6 @@ class World:
 
     def _is_archived(self) -> bool:
         led = self.cluster.led
-        assert led is not None
         if self.checker.state is None:
             return len(led.segments) == 1
         # Where no topic id and no archived batch is left to tell, nobody can know that this log continues the archived one.
