@@ -39,7 +39,8 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
     """
     cluster_id = tools.facts.cluster_id()
     if files.topic_id is not None:
-        named = CommitLog(tools.store, Lineage(cluster_id, files.topic_partition, files.topic_id).root, tools.clock)
+        root = Lineage(cluster_id, files.topic_partition, files.topic_id).root
+        named = CommitLog(tools.store, root, tools.clock, randomness=tools.randomness)
         state = named.read()
         if state.next_number:
             require_continuation(state, files.topic_id, judge_local_log(tools, files, state))
@@ -86,7 +87,7 @@ def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
     is_named = before.topic_id == files.topic_id and before.lineage.cluster_id == tools.facts.cluster_id()
     if not is_named or tools.journal.attempts(before.lineage.root):
         return None
-    commits = CommitLog(tools.store, before.lineage.root, tools.clock)
+    commits = CommitLog(tools.store, before.lineage.root, tools.clock, randomness=tools.randomness)
     try:
         state = commits.resume(before, remembered.newest_checkpoint, remembered.mark)
     except CorruptFile:

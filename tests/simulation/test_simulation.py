@@ -12,7 +12,7 @@ from tests.simulation.minimise import finding_of, minimised
 from tests.simulation.schedule import Append, Round, Schedule, random_schedule
 from tests.simulation.world import run
 
-SAMPLE = int(os.environ.get("SCHEDULES", "150"))
+SAMPLE = int(os.environ.get("SCHEDULES", "600"))
 AT_ONCE = 50
 
 
