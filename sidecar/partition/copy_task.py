@@ -50,6 +50,7 @@ from sidecar.partition.events import (
     GroupFound,
     LeadershipConfirmed,
     LossRecorded,
+    NotBegun,
     SegmentPrepared,
     StepFailed,
     StopRequested,
@@ -238,9 +239,17 @@ def _copies_taken(task: CopyTask, event: CopiesTaken, now_s: float) -> Step:
 
 def _copies_refused(task: CopyTask, event: StepFailed, now_s: float) -> Step:
     if not isinstance(event.error, PartitionError):
-        return _abandon(replace(task, asking=None), event.error)
+        return _not_asked(task, event, now_s)
     broken_up = BreakUpGroup(task.prepared[0], str(event.error), event.error)
     return _advance(replace(task, asking=None, group_size=0), now_s, [broken_up])
+
+
+def _not_asked(task: CopyTask, event: StepFailed, now_s: float) -> Step:
+    return _advance(replace(task, asking=None, is_closed=True, error=event.error), now_s)
+
+
+def _not_begun(task: CopyTask, _event: NotBegun, now_s: float) -> Step:
+    return _advance(replace(task, asking=None), now_s)
 
 
 def _uploaded(task: CopyTask, event: UploadFinished, now_s: float) -> Step:
@@ -428,7 +437,7 @@ def _start_preparation(task: CopyTask, now_s: float) -> Step:
     if task.asking is not None or task.loss is not None or task.is_stopping:
         return task, ()
     if task.prepared and len(task.prepared) == task.group_size:
-        return _ask(task, TakeCopies(task.prepared)) if task.copies is None else (task, ())
+        return _ask(task, TakeCopies(task.prepared)) if task.copies is None and not task.is_closed else (task, ())
     is_full = len(task.window) >= ahead or any(unit.is_group for unit in task.window)
     if task.is_closed or is_full or task.next_slot == len(segments):
         return task, ()
@@ -487,7 +496,10 @@ TRANSITIONS: Final = (
     ),
     Transition(_P.ARCHIVING, StepFailed, Prepare, _not_prepared, (_P.ARCHIVING, _P.ENDED)),
     Transition(_P.ARCHIVING, CopiesTaken, None, _copies_taken, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, StepFailed, TakeCopies, _copies_refused, (_P.ARCHIVING, _P.ABANDONING, _P.ENDED)),
+    Transition(_P.ARCHIVING, StepFailed, TakeCopies, _copies_refused, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, StepFailed, FindGroup, _not_asked, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, NotBegun, None, _not_begun, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, StepFailed, AppendCommit, _not_confirmed, (_P.ABANDONING,)),
     Transition(_P.ARCHIVING, UploadFinished, None, _uploaded, (_P.ARCHIVING,)),
     Transition(_P.ARCHIVING, UploadFailed, None, _not_uploaded, (_P.ARCHIVING, _P.ABANDONING)),
     Transition(_P.ARCHIVING, LeadershipConfirmed, None, _confirmed, (_P.ARCHIVING, _P.ABANDONING)),
@@ -504,6 +516,8 @@ TRANSITIONS: Final = (
     Transition(_P.ABANDONING, GroupFound, None, _too_late, (_P.ABANDONING, _P.ENDED)),
     Transition(_P.ABANDONING, CopiesTaken, None, _too_late, (_P.ABANDONING, _P.ENDED)),
     Transition(_P.ABANDONING, StepFailed, TakeCopies, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, StepFailed, FindGroup, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, NotBegun, None, _too_late, (_P.ABANDONING, _P.ENDED)),
     Transition(_P.ABANDONING, UploadFinished, None, _ignored, (_P.ABANDONING,)),
     Transition(_P.ABANDONING, UploadFailed, None, _ignored, (_P.ABANDONING,)),
     Transition(_P.CLEARING, AttemptsSettled, None, _cleared, (_P.ENDED,)),

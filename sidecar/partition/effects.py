@@ -87,7 +87,7 @@ class ConfirmLeadership(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AppendCommit(Effect):
-    """Commit these slots together. Answer: CommitWon, CommitLost, CommitRefused or CommitUnknown.
+    """Commit these slots together. Answer: CommitWon, CommitLost, CommitRefused or CommitUnknown; StepFailed before the put.
 
     `facts`: what the broker has just confirmed.
     """

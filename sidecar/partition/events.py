@@ -106,7 +106,7 @@ class CommitLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommitRefused(Event):
-    """It is proven that no commit names the slots: it was refused before the put, or another commit with its number was read."""
+    """`append` has proven that no commit names the slots."""
 
     error: SidecarError
 
@@ -125,10 +125,17 @@ class Abandoned(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepFailed(Event):
-    """Another effect than an upload or a commit could not be carried out."""
+    """Another effect than an upload could not be carried out. Of a commit: its put was not sent."""
 
     effect: Effect
     error: SidecarError
+
+
+@dataclass(frozen=True, slots=True)
+class NotBegun(Event):
+    """An effect of the preparation was not begun, because the process is to end."""
+
+    effect: Effect
 
 
 @dataclass(frozen=True, slots=True)

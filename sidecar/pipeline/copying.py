@@ -65,6 +65,7 @@ from sidecar.partition.events import (
     GroupFound,
     LeadershipConfirmed,
     LossRecorded,
+    NotBegun,
     SegmentPrepared,
     StepFailed,
     StopRequested,
@@ -157,7 +158,7 @@ class CopyExecutor:
     def _next_event(self) -> Event:
         """What has happened; if nothing has, the next thing to be done here is done first.
 
-        Trap: leadership must be confirmed right before its commit. So nothing that may last is done while an answer waits.
+        Trap: nothing that may last is done while an answer waits.
         """
         if not self._events:
             self._note_uploads(wait_s=0.0)
@@ -201,10 +202,15 @@ class CopyExecutor:
                 self._block(slot)
             case BreakUpGroup():
                 self._break_up(effect)
+            case AppendCommit():
+                self._later.appendleft(effect)  # Nothing comes between it and the leadership that was just confirmed.
             case _:
                 self._later.append(effect)
 
     def _answer(self, effect: Effect) -> None:
+        if self._is_told_to_stop and isinstance(effect, FindGroup | Prepare | TakeCopies):
+            self._events.append(NotBegun(effect))
+            return
         try:
             self._events.append(self._carried_out(effect))
         except SidecarError as error:
@@ -221,6 +227,8 @@ class CopyExecutor:
             case CheckContinuity():
                 known.require_alone(files)
                 require_seam(tools, files, known.opened()[0])
+                if self._plan.hole is None:
+                    self._find_position()
                 return ContinuityShown()
             case RecordLoss():
                 return LossRecorded(self._record_loss(effect))
@@ -239,7 +247,7 @@ class CopyExecutor:
                 return self._commit(slots)
             case Abandon(slots, discards):
                 self._end_uploads(slots)
-                if discards:
+                if discards and not tools.stop.is_set():  # The process may stop while uploads are waited for.
                     self._discard(slots)
                 self._close(slots)
                 return Abandoned()
@@ -249,7 +257,9 @@ class CopyExecutor:
     def _record_loss(self, effect: RecordLoss) -> PartitionState:
         known, lost = self._known, (effect.from_offset, effect.to_offset)
         if effect.segment is None:
-            return record_lost(self._tools, known, self._plan, lost)
+            record_lost(self._tools, known, self._plan, lost)
+            self._find_position()
+            return known.opened()[0]
         self._tools.disk.require_unchanged(effect.segment, self._plan.files)
         state = known.opened()[0]
         if state.end_offset is not None:
@@ -277,14 +287,20 @@ class CopyExecutor:
             self._before_upload.break_up(self._group, _raw_reason(effect.error), effect.detail)
         self._group = None
 
+    def _find_position(self) -> None:
+        """Where the first segment begins. An error of it is none of the segment's: it must not be given up for it."""
+        segments, files = self._plan.segments, self._plan.files
+        if segments:
+            self._checkpoint = self._tools.disk.leader_epochs(files)
+            state = self._known.opened()[0]
+            self._position = self._known.position_before(files, segments[0].base_offset, state)
+
     def _prepare(self, slot: int) -> SegmentPrepared:
         tools, known, plan = self._tools, self._known, self._plan
         segment, state = plan.segments[slot], known.opened()[0]
         tools.beat()
         if self._position is None:
-            self._checkpoint = tools.disk.leader_epochs(plan.files)
-            self._position = known.position_before(plan.files, segment.base_offset, state)
-            state = known.opened()[0]  # To find the position may have read the archive again.
+            raise RuntimeError(f"{segment}: nobody has looked where it begins")
         attempt = self._resumed.pop(segment.base_offset, None)
         urgent = is_urgent(plan.deadline_ms, tools.clock.now_ms())
         with tools.turns.reading(plan.files.directory_id[0], beat=tools.beat, is_urgent=urgent):
@@ -340,7 +356,10 @@ class CopyExecutor:
         piece.upload = uploads.submit(upload_segment, self._tools, piece.prepared)
 
     def _commit(self, slots: Sequence[int]) -> Event:
-        """The proof that `DiscardAttempt` needs is made here: after the put was sent, an error is unknown until it proves more."""
+        """The proof that `DiscardAttempt` needs is made here: after the put was sent, an error is unknown until it proves more.
+
+        Raises what keeps the put from being sent.
+        """
         pieces = [self._pieces[slot] for slot in slots]
         entries = [piece.entry for piece in pieces if piece.entry is not None]
         try:
@@ -349,8 +368,6 @@ class CopyExecutor:
                 self._tools.journal.committing(entry.segment_id, state.next_number)
         except CommitConflict as error:
             return CommitLost(error)
-        except SidecarError as error:
-            return CommitRefused(error)
         try:
             after = commits.append(actions, writer_of(self._tools, self._plan.facts), state)
         except CommitConflict as error:

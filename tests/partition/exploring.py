@@ -61,6 +61,7 @@ from sidecar.partition.events import (
     GroupFound,
     LeadershipConfirmed,
     LossRecorded,
+    NotBegun,
     SegmentPrepared,
     StepFailed,
     StopRequested,
@@ -141,8 +142,8 @@ class Case:
 class World:
     """What the executor would have. `open`: slots with an open file. `sent`, `begun`: uploads begun, and not ended.
 
-    `fate`: of slots whose commit was sent, by the answer. `gone`: slots whose objects were discarded. `confirmed`: the facts that
-    were confirmed last, until a commit uses them.
+    `fate`: of slots whose commit was sent, by the answer. `gone`: slots whose objects were discarded. `confirmed`, `facts`: as
+    they were confirmed last. `copies`: slots that have a copy. `lost`: slots of which nothing was on disk.
     """
 
     open: frozenset[int] = frozenset()
@@ -152,6 +153,9 @@ class World:
     gone: frozenset[int] = frozenset()
     committed: tuple[tuple[int, ...], ...] = ()
     confirmed: tuple[int, ...] = ()
+    facts: PartitionFacts | None = None
+    copies: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
     broken_up: bool = False
 
 
@@ -250,6 +254,8 @@ def _started(case: Case, world: World, effect: Effect, task: CopyTask) -> World:
             return replace(world, open=world.open.difference(slots), gone=world.gone.union(slots))
         case Abandon(slots, discards):
             _require(world.open.issuperset(slots), f"{effect} closes what is not open")
+            is_kept = task.is_stopping or isinstance(task.error, BrokerUnavailable)
+            _require(discards != is_kept, f"{effect} though uploads are {'kept' if is_kept else 'of no use'}")
             if discards:
                 _require_discardable(world, slots)
                 return replace(world, gone=world.gone.union(slots))
@@ -274,12 +280,24 @@ def _started(case: Case, world: World, effect: Effect, task: CopyTask) -> World:
             _require(
                 world.open.issuperset(slots) and world.begun.isdisjoint(slots), f"{effect} of what is not uploaded"
             )
-            return replace(world, confirmed=())
+            _require(world.gone.isdisjoint(slots), f"{effect} of what was discarded")
+            _require_leads(world.facts, effect, world.copies)
+            return _with_fate(replace(world, confirmed=()), slots, "in flight")
         case RecordLoss():
             _require(not world.open and not world.begun, f"{effect} while segments are under way")
             return world
         case _:
             return world
+
+
+def _require_leads(facts: PartitionFacts | None, append: AppendCommit, copies: frozenset[int]) -> None:
+    _require(facts is not None and facts == append.facts, f"{append} by other facts than were confirmed")
+    end_offset = (append.slots[-1] + 1) * SIZE
+    is_ours = append.facts.leads and append.facts.leader_epoch == LEADS.leader_epoch
+    _require(is_ours and append.facts.stable_end_offset >= end_offset, f"{append} without leadership")
+    start_offset = append.facts.cluster_start_offset or 0
+    is_whole = copies.isdisjoint(append.slots) or start_offset <= append.slots[0] * SIZE
+    _require(is_whole, f"{append} of copies from which records were deleted")
 
 
 def _require_discardable(world: World, slots: tuple[int, ...]) -> None:
@@ -290,12 +308,15 @@ def _require_discardable(world: World, slots: tuple[int, ...]) -> None:
 
 def _happened(world: World, event: Event, answered: Effect | None) -> World:
     match event:
-        case SegmentPrepared(slot):
-            return replace(world, open=world.open | {slot})
+        case SegmentPrepared(slot, lost):
+            is_lost = lost is not None and lost[0] == SEGMENTS[slot].base_offset
+            return replace(world, open=world.open | {slot}, lost=world.lost | ({slot} if is_lost else set()))
+        case CopiesTaken(slots):
+            return replace(world, copies=world.copies | slots)
         case UploadFinished(slot) | UploadFailed(slot):
             return replace(world, begun=world.begun - {slot})
         case LeadershipConfirmed() if isinstance(answered, ConfirmLeadership):
-            return replace(world, confirmed=answered.slots)
+            return replace(world, confirmed=answered.slots, facts=event.facts)
         case CommitWon() if isinstance(answered, AppendCommit):
             world = replace(
                 world, committed=(*world.committed, answered.slots), open=world.open.difference(answered.slots)
@@ -307,6 +328,8 @@ def _happened(world: World, event: Event, answered: Effect | None) -> World:
             return _with_fate(world, answered.slots, "unknown")
         case CommitRefused() if isinstance(answered, AppendCommit):
             return _with_fate(world, answered.slots, "refused")
+        case StepFailed() if isinstance(answered, AppendCommit):
+            return replace(world, fate=tuple(row for row in world.fate if row[0] not in answered.slots))
         case Abandoned() if isinstance(answered, Abandon):
             return replace(
                 world, open=world.open.difference(answered.slots), begun=world.begun.difference(answered.slots)
@@ -316,7 +339,8 @@ def _happened(world: World, event: Event, answered: Effect | None) -> World:
 
 
 def _with_fate(world: World, slots: tuple[int, ...], fate: str) -> World:
-    return replace(world, fate=(*world.fate, *((slot, fate) for slot in slots)))
+    others = tuple(row for row in world.fate if row[0] not in slots)
+    return replace(world, fate=(*others, *((slot, fate) for slot in slots)))
 
 
 def _check(case: Case, node: Node) -> None:
@@ -336,11 +360,13 @@ def _check(case: Case, node: Node) -> None:
         return
     _require(not node.waiting, f"it has ended, and {node.waiting} is under way")
     _require(not world.open and not world.begun, f"it has ended with open files: {world.open}, uploads: {world.begun}")
+    is_kept = task.is_stopping or isinstance(task.error, BrokerUnavailable)
+    left = world.sent - world.gone - {slot for slot, _ in world.fate}
+    _require(is_kept or not left, f"uploads are left that nobody discards: {left}")
     is_whole = task.error is None and not task.is_stopping and task.reason is None
     if is_whole and not task.left:
-        lost = {slot for slot in range(case.segments) if slot not in world.sent}
         _require(
-            set(slots) | lost == set(range(case.segments)) and (case.losses or not lost),
+            set(slots) | world.lost == set(range(case.segments)),
             f"it has ended well without slots {set(range(case.segments)) - set(slots)}",
         )
 
@@ -389,15 +415,16 @@ def _answers(case: Case, effect: Effect, task: CopyTask) -> Iterator[Event]:
         case AppendCommit():
             yield CommitWon(archive)
             for error in case.errors:
-                yield from (CommitLost(error), CommitRefused(error), CommitUnknown(error))
+                yield from (CommitLost(error), CommitRefused(error), CommitUnknown(error), StepFailed(effect, error))
             return
         case Abandon():
             yield Abandoned()
             return
         case _:
             raise Broken(f"{effect} has no answer")
-    if not isinstance(effect, FindGroup):
-        yield from (StepFailed(effect, error) for error in case.errors)
+    if task.is_stopping and isinstance(effect, FindGroup | Prepare | TakeCopies):
+        yield NotBegun(effect)
+    yield from (StepFailed(effect, error) for error in case.errors)
 
 
 def _key(node: Node) -> object:

@@ -9,7 +9,7 @@ import pytest
 from sidecar.errors import PartitionError
 from sidecar.partition import copy_task
 from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, CopyTask, Phase, Step
-from sidecar.partition.effects import DiscardAttempt, Effect, Upload
+from sidecar.partition.effects import Abandon, DiscardAttempt, Effect, Upload
 from sidecar.partition.events import CommitUnknown
 from tests.partition.exploring import ERRORS, FACTS, Broken, Case, explore
 
@@ -23,6 +23,7 @@ CASES = {
     "a group of two": Case(2, groups=((0, 2),), errors=ERRORS[:3], facts=("leads", "deleted")),
     "a group of one": Case(2, uploads_ahead=2, groups=((0, 1),), facts=("leads",)),
     "a segment, then a group": Case(3, uploads_ahead=2, groups=((1, 2),), facts=("leads",), losses=False),
+    "a segment, then a group, every error": Case(2, 2, ((1, 1),), errors=ERRORS, facts=tuple(FACTS)),
     "a group, then a segment": Case(3, 2, ((0, 2),), errors=ERRORS[:4], time_runs_out=True),
     "four, three at once, above a hole": Case(4, 3, hole=True, errors=ERRORS[:2]),
     "a group of three among five": Case(5, 2, ((1, 3),), errors=ERRORS[:2], facts=tuple(FACTS)),
@@ -66,6 +67,26 @@ def test_a_commit_without_a_confirmed_leadership_is_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(copy_task, "_start_commit", at_once)
     with pytest.raises(Broken, match="without a confirmed leadership"):
         explore(CASES["three one by one"])
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("require_leads", "without leadership"), ("require_none_deleted", "records were deleted")]
+)
+def test_a_commit_that_the_confirmed_facts_forbid_is_found(
+    name: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_task, name, lambda *_given: None)
+    with pytest.raises(Broken, match=what):
+        explore(CASES["a segment, then a group, every error"])
+
+
+@pytest.mark.parametrize("discards", [True, False])
+def test_uploads_that_are_discarded_or_kept_by_mistake_are_found(
+    discards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_task, "Abandon", lambda slots, **_decided: Abandon(slots, discards))
+    with pytest.raises(Broken, match="though uploads are"):
+        explore(CASES["a segment, then a group, every error"])
 
 
 def test_a_group_in_parts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
