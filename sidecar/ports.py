@@ -148,7 +148,7 @@ class OpenFiles(Protocol):
         ...
 
     def has_its_name(self, file: FileIdentity) -> bool:
-        """Whether the listed file still has its name. True also where that cannot be told: the disk may come back."""
+        """Whether the listed file still has its name. True also if that is unknown: the disk may come back."""
         ...
 
     def free_share(self, descriptor: int) -> float:

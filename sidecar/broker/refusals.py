@@ -24,29 +24,29 @@ def unavailable(error: BaseException, settings: BrokerConnectionSettings) -> Bro
     def found(what: str, trouble: BrokerTrouble) -> BrokerUnavailable:
         return BrokerUnavailable(f"{','.join(settings.bootstrap_servers)}: {what}", trouble)
 
-    told = str(error.args[0]) if error.args else ""
+    said = str(error.args[0]) if error.args else ""
     if isinstance(error, SaslAuthenticationFailedError):
-        return found(f"{_refused(settings)} (the broker says: {told})", BrokerTrouble.IDENTITY_REFUSED)
+        return found(f"{_refused(settings)} (the broker says: {said})", BrokerTrouble.IDENTITY_REFUSED)
     if isinstance(error, EndedWhileGreeting) and settings.sasl_mechanism is not None:
         what = f"the broker ended the connection while we said who we are; most often {_refused(settings)}"
         return found(what, BrokerTrouble.IDENTITY_REFUSED)
     if isinstance(error, UnsupportedSaslMechanismError | IllegalSaslStateError):
         return found(
-            f"the listener does not offer sasl_mechanism {settings.sasl_mechanism}{f' ({told})' if told else ''}: "
+            f"the listener does not offer sasl_mechanism {settings.sasl_mechanism}{f' ({said})' if said else ''}: "
             f"correct sasl_mechanism, security_protocol or the port",
             BrokerTrouble.WRONG_LISTENER,
         )
     if isinstance(error, RequestTimedOutError | KafkaTimeoutError):
         return found(f"no answer within {settings.request_timeout_s:g} s", BrokerTrouble.NO_ANSWER)
-    if isinstance(error, NodeNotReadyError) and told.startswith("Node paused"):
+    if isinstance(error, NodeNotReadyError) and said.startswith("Node paused"):
         what = f"held back for {settings.request_timeout_s:g} s, most often by a request quota of the broker"
         return found(what, BrokerTrouble.NO_ANSWER)
     if isinstance(error, NodeNotReadyError):
         # Only a number names a broker: where none was asked for, kafka-python speaks of its own arguments.
-        node = f"broker {told}" if told.isdecimal() else "any broker"
+        node = f"broker {said}" if said.isdecimal() else "any broker"
         return found(f"there is no connection to {node}", BrokerTrouble.NO_ANSWER)
     kind = type(error).__name__
-    return found(f"{kind}: {told}" if told else kind, BrokerTrouble.OTHER)
+    return found(f"{kind}: {said}" if said else kind, BrokerTrouble.OTHER)
 
 
 def _refused(settings: BrokerConnectionSettings) -> str:

@@ -123,8 +123,8 @@ class CopyTask:
     """A task between two events.
 
     `next_slot`: the segment to be prepared next. `asking`, `committing`: what is not answered yet, of the preparation and of the
-    commit. `prepared`: slots that are prepared and not sent. `group_size`: how many of them go as a group, 0 for none, None where
-    nobody has asked. `copies`: slots of the group that have a copy, None before it was tried. `window`: what is under way.
+    commit. `prepared`: slots that are prepared and not sent. `group_size`: how many of them go as a group, 0 for none, None while
+    that is not known. `copies`: slots of the group that have a copy, None before it was tried. `window`: what is under way.
     `loss`: to be recorded as soon as the window is empty. `is_closed`: nothing more is prepared. `left`: segments for a later
     task. `unprepared`: the segment that could not be prepared, if that is the error.
     """

@@ -1,4 +1,4 @@
-"""What a copy task is told: the answer to each of its effects, and that the process is to stop."""
+"""What a copy task hears of: the answer to each of its effects, and that the process is to stop."""
 
 from __future__ import annotations
 

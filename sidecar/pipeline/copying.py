@@ -300,7 +300,7 @@ class CopyExecutor:
         segment, state = plan.segments[slot], known.opened()[0]
         tools.beat()
         if self._position is None:
-            raise RuntimeError(f"{segment}: nobody has looked where it begins")
+            raise RuntimeError(f"{segment}: its position in the log is not known")
         attempt = self._resumed.pop(segment.base_offset, None)
         urgent = is_urgent(plan.deadline_ms, tools.clock.now_ms())
         with tools.turns.reading(plan.files.directory_id[0], beat=tools.beat, is_urgent=urgent):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from sidecar.archive.keys import below
 from sidecar.commits.checked_upload import send, send_bytes, send_checked
 from sidecar.commits.commit_window import AgeCheck
@@ -22,11 +24,10 @@ def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:
     """
     segment, begun_s = prepared.segment, tools.clock.monotonic_s()
     tools.emit(SegmentUploadStarted(segment))
-    try:
+    with ExitStack() as unless_sent:
+        unless_sent.callback(tools.emit, SegmentUploadFailed(segment))
         entry = _upload(tools, prepared)
-    except BaseException:
-        tools.emit(SegmentUploadFailed(segment))
-        raise
+        unless_sent.pop_all()
     tools.emit(SegmentUploaded(segment, entry.size_bytes, tools.clock.monotonic_s() - begun_s))
     return entry
 

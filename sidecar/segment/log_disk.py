@@ -1,4 +1,7 @@
-"""What an archiving partition asks of the broker's disks. Nothing else in the core opens a file of the broker."""
+"""What an archiving partition asks of the broker's disks.
+
+Beside it, only the preparation of a segment reads files of the broker: its log, its indexes, and its producer snapshot.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class LogDisk(OpenFiles, Protocol):
         ...
 
     def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
-        """Whether the broker's cleaner was here: offsets may be missing anywhere. True where nobody can tell. Raises nothing."""
+        """Whether the broker's cleaner was here: offsets may be missing anywhere. True if that is unknown. Raises nothing."""
         ...
 
     def dropped_producers(self, directory: Path) -> Dropped:
@@ -50,7 +53,7 @@ class LogDisk(OpenFiles, Protocol):
         ...
 
     def producers_at(self, files: PartitionFiles, base_offset: int) -> KnownState:
-        """Producer state at the log's first offset: what the broker's snapshot there says, else nobody. Raises nothing."""
+        """Producer state at the log's first offset: what the broker's snapshot there says, else no producers. Raises nothing."""
         ...
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
@@ -97,5 +100,5 @@ class LogDisk(OpenFiles, Protocol):
         beat: Callable[[], None],
         taken: Callable[[int], None],
     ) -> OpenTransactions | None:
-        """The transactions of a segment that have no marker below a stable end, None if all have. `taken`: told of bytes read."""
+        """The transactions of a segment that have no marker below a stable end, None if all have. `taken`: gets the bytes read."""
         ...

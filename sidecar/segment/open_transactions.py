@@ -42,7 +42,7 @@ def open_transactions(segment: SegmentFiles, at_end: ProducerTable) -> OpenTrans
     """The transactions that are open at a segment's end, None if it may be archived without a look at what lies behind it.
 
     A segment may go when its end lies at or below the last stable offset: no transaction that began below the end is open
-    at the stable end. `look_ahead` tells which of these have ended by then.
+    at the stable end. `look_ahead` finds which of these have ended by then.
 
     Source: RemoteLogManager.candidateLogSegments, UnifiedLog.lastStableOffset.
     """

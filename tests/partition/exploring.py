@@ -362,7 +362,7 @@ def _check(case: Case, node: Node) -> None:
     _require(not world.open and not world.begun, f"it has ended with open files: {world.open}, uploads: {world.begun}")
     is_kept = task.is_stopping or isinstance(task.error, BrokerUnavailable)
     left = world.sent - world.gone - {slot for slot, _ in world.fate}
-    _require(is_kept or not left, f"uploads are left that nobody discards: {left}")
+    _require(is_kept or not left, f"uploads are left that are not discarded: {left}")
     is_whole = task.error is None and not task.is_stopping and task.reason is None
     if is_whole and not task.left:
         _require(

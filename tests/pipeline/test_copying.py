@@ -12,13 +12,22 @@ import pytest
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.commits.commit_log import CommitLog
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, StagingFull
+from sidecar.host.journal import Journal
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline import copying
 from sidecar.pipeline.tools import Tools
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, remove_offsets, tools_for
+from tests.pipeline.rig import (
+    archive,
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    tools_for,
+)
 from tests.pipeline.test_held_logs import Answering, listed, planned_and_held
 
 AHEAD = 3
@@ -129,3 +138,31 @@ def test_a_snapshot_that_cannot_be_read_is_no_fault_of_the_segment_above_it(tmp_
         assert archiver.archive(again, uploads).error is None
         assert ranges(archived_states(store)["orders-0"])[1] == (second.base_offset, second.end_offset)
         tools.held.release()
+
+
+@pytest.mark.parametrize("step", ["begin", "log_uploaded", "committing", "end"])
+def test_a_full_disk_of_the_journal_loses_nothing_at_any_step(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal cannot be written once: what a commit names stays, what none names goes, and the next task goes on."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    write, calls = getattr(Journal, step), []
+
+    def full_once(self: Journal, *given: object) -> None:
+        calls.append(given)
+        if len(calls) == 2:
+            raise StagingFull("no room")
+        write(self, *given)
+
+    monkeypatch.setattr(Journal, step, full_once)
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=AHEAD) as tools:
+        (error,) = archive(tools, log_dir).errors
+        assert isinstance(error, StagingFull)
+        for segment in archived_states(store)["orders-0"].segments:
+            assert any(segment.segment_id in key for key in store.objects), f"{segment} is committed, and gone"
+        assert archive(tools, log_dir).errors == []
+        assert tools.journal.count() == 0
+    state = archived_states(store)["orders-0"]
+    assert ranges(state) == rolled_ranges(log_dir, "orders-0")
+    live = {segment.segment_id for segment in state.segments}
+    assert {key for key in store.objects if "/segments/" in key and not any(name in key for name in live)} == set()

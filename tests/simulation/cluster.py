@@ -181,7 +181,7 @@ class Partition:
         self.isr.add(broker)
 
     def advance(self) -> None:
-        """The high watermark rises to what all in-sync replicas have, as far as they have told the leader of this epoch."""
+        """The high watermark rises to what all in-sync replicas have, by the fetches that the leader of this epoch has seen."""
         log = self.led
         in_sync = (log.end_offset if broker == self.leader else self._fetched.get(broker, 0) for broker in self.isr)
         log.high_watermark = max(log.high_watermark, min(in_sync))

@@ -222,5 +222,5 @@ class SimDisk:
         beat: Callable[[], None],
         taken: Callable[[int], None],
     ) -> OpenTransactions | None:
-        """See `LogDisk`. Brokers are always asked here, so nobody calls it."""
+        """See `LogDisk`. Never called: brokers are always asked here."""
         raise NotImplementedError(f"{files.topic_partition}: {waiting} below {stable_end_offset}, {beat}, {taken}")

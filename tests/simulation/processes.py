@@ -98,7 +98,7 @@ class Volume:
 
 @cache
 def _metrics() -> Metrics:
-    """Nobody reads them, and to make them takes as long as some rounds."""
+    """Never read, and rendering them takes as long as some rounds."""
     return Metrics(VirtualTime())
 
 

@@ -27,7 +27,7 @@ def after_batches(table: ProducerTable, batches: Iterable[Batch], end_offset: in
 
 
 def built_from(batches: list[Batch]) -> BuiltIndexes:
-    """What the batches of a segment say. It has no indexes: nobody in the core looks into them."""
+    """What the batches of a segment say. It has no indexes: the core does not look into them."""
     return BuiltIndexes(
         offset_index=b"",
         time_index=b"",

@@ -56,7 +56,7 @@ class Replica:
     """The last of `segments` is active.
 
     `history`: all batches of the log's line up to its end, also those that are deleted or cleaned. `known_from`: the first
-    offset that this replica saw, below which it knows no producers. `inode`: of the directory. `birth`: tells it from an
+    offset that this replica saw, below which it knows no producers. `inode`: of the directory. `birth`: distinguishes it from an
     earlier directory with the same inode.
     """
 

@@ -130,7 +130,7 @@ class Collect:
 class Hide:
     """The store lacks a commit that can be missed, while sidecars have rounds. Nothing may be committed meanwhile.
 
-    `forgets`: all sidecars begin without memory, and a checkpoint tells of the commit; else the leader's sidecar knows it.
+    `forgets`: all sidecars begin without memory, and a checkpoint shows the commit; else the leader's sidecar knows it.
     """
 
     steps: tuple[Round, ...]
@@ -270,7 +270,7 @@ def _collect(random: Random) -> Collect:
 
 def _hide(random: Random) -> Hide:
     forgets = random.random() < 0.5
-    # Where nobody remembers anything, only the listing of checkpoints tells.
+    # Without any memory only the listing of checkpoints shows it.
     rounds = (Round(_broker(random) if forgets else None, _faults(random)) for _ in range(random.randint(1, 2)))
     return Hide(tuple(rounds), forgets)
 

@@ -270,7 +270,7 @@ class World:
         self.store.objects[key], self.store.modified_ms[key] = body, modified_ms
 
     def _missed_commit(self, *, forgets: bool) -> str | None:
-        """The newest commit that a checkpoint tells of, or that the leader's sidecar knows; None where it is another."""
+        """The newest commit that a checkpoint shows, or that the leader's sidecar knows; None where it is another."""
         root, state = self._root(), self.checker.state
         if root is None or state is None:
             return None
@@ -325,7 +325,7 @@ class World:
         led = self.cluster.led
         if self.checker.state is None:
             return len(led.segments) == 1
-        # Where no topic id and no archived batch is left to tell, nobody can know that this log continues the archived one.
+        # Without a topic id and an archived batch in the log, no proof exists that this log continues the archived one.
         if self.cluster.topic_id is None and led.segments[0].base_offset >= (self._end_offset or 0):
             return True
         return self._end_offset == led.segments[-1].base_offset

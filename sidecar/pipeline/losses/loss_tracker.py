@@ -158,7 +158,7 @@ class LossTracker:
         self._is_doubted = False
 
     def _name_of(self, files: PartitionFiles) -> str:
-        """What a log is known by in another process. Devices are not in it: a restart may number them anew."""
+        """What a log is known by in another process. Devices are not in it: a restart may give them other numbers."""
         found = self._tools.disk.fingerprint(files)
         return json.dumps([files.topic_id, str(found.directory), found.inode, found.birth_ns])
 
