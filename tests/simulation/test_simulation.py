@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.findings import Finding
 from tests.simulation.known_bugs import KNOWN_BUGS, Bug
 from tests.simulation.minimise import finding_of, minimised
+from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.schedule import Append, Round, Schedule, random_schedule
 from tests.simulation.world import run
 
@@ -21,6 +22,11 @@ def test_random_schedules_break_no_rule(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         found = finding_of(random_schedule(seed))
         assert found is None, f"seed {seed}: {found}; make simulate SEED={seed} SCHEDULES=1 minimises it"
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_what_was_once_found_is_not_found_again(name: str) -> None:
+    assert finding_of(REGRESSIONS[name]) is None
 
 
 def test_a_schedule_runs_the_same_way_each_time() -> None:

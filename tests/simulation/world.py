@@ -326,7 +326,9 @@ class World:
         if self.checker.state is None:
             return len(led.segments) == 1
         # Without a topic id and an archived batch in the log, no proof exists that this log continues the archived one.
-        if self.cluster.topic_id is None and led.segments[0].base_offset >= (self._end_offset or 0):
+        # The archive may end with a gap: what counts is where its last segment ends.
+        last = self.checker.state.last_segment
+        if self.cluster.topic_id is None and (last is None or led.segments[0].base_offset >= last.end_offset):
             return True
         return self._end_offset == led.segments[-1].base_offset
 
