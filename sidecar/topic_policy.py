@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-NOT_TOLD: Final = "not told by the broker yet"
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Why a broker has not told the configuration of a topic. `is_awaited`: nothing but its answer is missing."""
+
+    problem: str
+    is_awaited: bool = False
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+NOT_TOLD: Final = Unanswered("not told by the broker yet", is_awaited=True)
 
 
 class OnUnkeyed(StrEnum):
@@ -23,7 +35,7 @@ class TopicPolicy:
 
     `producer_id_expiration_ms` is the broker's. `compaction_strategy*` are KIP-280's, which no release of Apache Kafka has.
     `origins`: where each value comes from, by the name it has here. `overridden`: names of the values that the settings give.
-    `unanswered`: why a broker that is asked has not told them, "" if it has, or if none is asked.
+    `unanswered`: why a broker that is asked has not told them, None if it has, or if none is asked.
     """
 
     cleanup_policy: frozenset[str] | None = None
@@ -43,7 +55,7 @@ class TopicPolicy:
     producer_id_expiration_ms: int | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     overridden: frozenset[str] = frozenset()
-    unanswered: str = ""
+    unanswered: Unanswered | None = None
 
     @property
     def is_compacted(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.rights import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, problem_words
+from sidecar.broker.rights import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, RequestProblem
 from sidecar.broker.topic_policy import ConfigValue
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 from sidecar.model import TopicPartition
@@ -37,14 +37,13 @@ class LeaderView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The answer to a metadata request. `problems`: topics that could not be described, and why: Kafka's name of the error, and
-    the right that is missing."""
+    """The answer to a metadata request. `problems`: topics that could not be described, and why."""
 
     cluster_id: str | None
     broker_ids: frozenset[int]
     leaders: Mapping[TopicPartition, LeaderView]
     topic_ids: Mapping[str, str]
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, RequestProblem] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +66,14 @@ def describe_topics(
 
     leaders: dict[TopicPartition, LeaderView] = {}
     topic_ids: dict[str, str] = {}
-    problems: dict[str, str] = {}
+    problems: dict[str, RequestProblem] = {}
     for portion in portions(sorted(topics), TOPICS_PER_REQUEST) or [[]]:  # The cluster's id is told even of no topic.
         named = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in portion]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
         answer = connection.send(request, node_id, spare=spare)
         for topic in answer.topics:
             if topic.error_code:
-                problems[topic.name] = problem_words(error_name(topic.error_code), DESCRIBE, topic.name)
+                problems[topic.name] = RequestProblem(error_name(topic.error_code), DESCRIBE, topic.name)
                 continue
             if topic.topic_id is not None and topic.topic_id.int:
                 topic_ids[topic.name] = kafka_id(topic.topic_id)
@@ -140,7 +139,7 @@ class DescribedConfigs:
     """Configurations by resource and by Kafka's name. `problems`: resources that could not be described, and why."""
 
     values: Mapping[str, dict[str, ConfigValue]] = field(default_factory=dict)
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, RequestProblem] = field(default_factory=dict)
 
 
 def ask_configs(
@@ -152,7 +151,7 @@ def ask_configs(
     resource_of = DescribeConfigsRequest.DescribeConfigsResource
     wanted = list(keys)
     found: dict[str, dict[str, ConfigValue]] = {}
-    problems: dict[str, str] = {}
+    problems: dict[str, RequestProblem] = {}
     for portion in portions(list(names), TOPICS_PER_REQUEST):
         resources = [
             resource_of(resource_type=resource_type, resource_name=name, configuration_keys=wanted) for name in portion
@@ -163,7 +162,7 @@ def ask_configs(
         for result in connection.send(request, node_id).results:
             if result.error_code:
                 topic = result.resource_name if resource_type == TOPIC_RESOURCE else CLUSTER
-                problems[result.resource_name] = problem_words(error_name(result.error_code), DESCRIBE_CONFIGS, topic)
+                problems[result.resource_name] = RequestProblem(error_name(result.error_code), DESCRIBE_CONFIGS, topic)
                 continue
             found[result.resource_name] = {
                 config.name: ConfigValue(config.value, ORIGINS.get(config.config_source, "broker"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from sidecar.broker.cluster_view import error_name, portions
 from sidecar.broker.connection import BrokerConnection, IncompatibleRequest
-from sidecar.broker.rights import READ, problem_words
+from sidecar.broker.rights import READ, RequestProblem
 from sidecar.model import TopicPartition
 
 PARTITIONS_WITH_PRODUCERS_PER_REQUEST = 500
@@ -44,7 +44,7 @@ class DescribedProducers:
     """Producers by partition. `problems`: partitions whose leader does not tell, and why."""
 
     values: Mapping[TopicPartition, tuple[LiveProducer, ...]] = field(default_factory=dict)
-    problems: Mapping[TopicPartition, str] = field(default_factory=dict)
+    problems: Mapping[TopicPartition, RequestProblem] = field(default_factory=dict)
 
 
 def ask_producers(
@@ -57,7 +57,7 @@ def ask_producers(
     from kafka.protocol.admin import DescribeProducersRequest
 
     values: dict[TopicPartition, tuple[LiveProducer, ...]] = {}
-    problems: dict[TopicPartition, str] = {}
+    problems: dict[TopicPartition, RequestProblem] = {}
     for portion in portions(list(partitions), PARTITIONS_WITH_PRODUCERS_PER_REQUEST):
         by_topic: defaultdict[str, list[int]] = defaultdict(list)
         for found in portion:
@@ -74,7 +74,7 @@ def ask_producers(
             for partition in topic.partitions:
                 name = TopicPartition(topic.name, partition.partition_index)
                 if partition.error_code:
-                    problems[name] = problem_words(error_name(partition.error_code), READ, topic.name)
+                    problems[name] = RequestProblem(error_name(partition.error_code), READ, topic.name)
                 else:
                     values[name] = tuple(map(_live_producer, partition.active_producers))
     return DescribedProducers(values, problems)

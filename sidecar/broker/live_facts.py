@@ -139,7 +139,7 @@ class LiveBrokerFacts:
             return
         self._absence.is_over()
         problems = self._look.cluster.problems
-        of_topics = [words for topic, words in problems.items() if self._archives(topic)]
+        of_topics = [problem for topic, problem in problems.items() if self._archives(topic)]
         missing = missing_right(of_topics, "nothing is archived of it") + self._configs.missing_rights(self._archives)
         if missing != self._state.missing_rights:
             for right in missing:
@@ -231,7 +231,7 @@ def _facts_of(
     leader = look.cluster.leaders.get(topic_partition)
     if leader is None:
         problem = look.cluster.problems.get(topic_partition.topic, "no such partition")
-        return replace(from_files, reason=LeaderUnknown(problem))
+        return replace(from_files, reason=LeaderUnknown(str(problem)))
     if topic_id is not None and files.topic_id is not None and topic_id != files.topic_id:
         return replace(from_files, reason=StrayDirectory(files.topic_id, topic_id))
     named = files.topic_id or topic_id

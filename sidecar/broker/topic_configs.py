@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sidecar.broker.cluster_view import BROKER_RESOURCE, TOPIC_RESOURCE, DescribedConfigs, ask_configs
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.rights import is_denied, missing_right
+from sidecar.broker.rights import RequestProblem, missing_right
 from sidecar.broker.topic_policy import (
     BROKER_CONFIGS,
     INTERNAL_SEGMENT_BYTES,
@@ -16,7 +16,7 @@ from sidecar.broker.topic_policy import (
 )
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
 
 
 class TopicConfigs:
@@ -33,8 +33,8 @@ class TopicConfigs:
         self._clock = clock
         self._of_topics: dict[str, dict[str, ConfigValue]] = {}
         self._of_broker: dict[str, ConfigValue] = {}
-        self._problems: dict[str, str] = {}
-        self._broker_problem = ""
+        self._problems: dict[str, RequestProblem] = {}
+        self._broker_problems: tuple[RequestProblem, ...] = ()
         self._asked: frozenset[str] = frozenset()
         self._kept: frozenset[str] = frozenset()
         self._asked_s: float | None = None
@@ -53,10 +53,10 @@ class TopicConfigs:
             self._ask_broker(broker_id)
         if wanted:
             found = ask_topics(self._connection, sorted(wanted), broker_id)
-            passing = {topic for topic, words in found.problems.items() if not is_denied(words)}
+            passing = {topic for topic, problem in found.problems.items() if not problem.is_denied}
             kept = passing & (self._of_topics.keys() - self._kept if is_old else self._of_topics.keys())
             of_before = {topic: told for topic, told in self._of_topics.items() if topic in kept or not is_old}
-            problems = {topic: words for topic, words in self._problems.items() if not is_old and topic not in wanted}
+            problems = {topic: known for topic, known in self._problems.items() if not is_old and topic not in wanted}
             self._of_topics = of_before | dict(found.values)
             self._problems = problems | dict(found.problems)
             self._kept = frozenset(kept)
@@ -69,7 +69,7 @@ class TopicConfigs:
         keys = [kafka_name for kafka_name, _ in BROKER_CONFIGS.values()]
         name = str(broker_id)
         found = ask_configs(self._connection, broker_id, BROKER_RESOURCE, [name], keys)
-        self._of_broker, self._broker_problem = found.values.get(name, {}), found.problems.get(name, "")
+        self._of_broker, self._broker_problems = found.values.get(name, {}), tuple(found.problems.values())
 
     def policy(self, topic: str) -> TopicPolicy:
         """What holds for a topic."""
@@ -81,16 +81,21 @@ class TopicConfigs:
         found = policies.get(topic)
         if found is None:
             of_topic = self._of_topics.get(topic, {})
-            unanswered = "" if of_topic else self._problems.get(topic, NOT_TOLD)
+            unanswered = None if of_topic else why_unanswered(self._problems.get(topic))
             found = policies[topic] = resolve_policy(topic, of_topic, self._of_broker, overrides, unanswered=unanswered)
         return found
 
     def missing_rights(self, archives: Callable[[str], bool]) -> tuple[str, ...]:
         """A sentence for each kind of right that we lack on the cluster and on topics that are archived."""
-        problems = [words for topic, words in self._problems.items() if archives(topic)]
+        problems = [problem for topic, problem in self._problems.items() if archives(topic)]
         of_topics = missing_right(problems, "data at risk is not seen there, and nothing is compacted")
-        of_broker = missing_right([self._broker_problem], "broker.producer_id_expiration_ms counts as it is set here")
+        of_broker = missing_right(self._broker_problems, "broker.producer_id_expiration_ms counts as it is set here")
         return (*of_topics, *of_broker)
+
+
+def why_unanswered(problem: RequestProblem | None) -> Unanswered:
+    """Why the configuration of a topic is not known. `problem`: the answer for it, None where there is none yet."""
+    return NOT_TOLD if problem is None else Unanswered(str(problem))
 
 
 def ask_topics(connection: BrokerConnection, topics: Sequence[str], node_id: int | None = None) -> DescribedConfigs:

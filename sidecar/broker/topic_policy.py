@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import TopicPolicy, Unanswered
 
 _log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ def resolve_policy(
     of_broker: Mapping[str, ConfigValue],
     overrides: Sequence[TopicPolicySettings],
     *,
-    unanswered: str = "",
+    unanswered: Unanswered | None = None,
 ) -> TopicPolicy:
     """The effective values for a topic, each with its origin.
 
@@ -75,7 +75,8 @@ def resolve_policy(
         unanswered: why the topic's are empty although a broker is asked.
     """
     values: dict[str, Any] = {}
-    origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else unanswered or NOT_KNOWN for name in POLICY_NAMES}
+    not_told = str(unanswered or NOT_KNOWN)
+    origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else not_told for name in POLICY_NAMES}
     for told, names in ((of_topic, TOPIC_CONFIGS), (of_broker, BROKER_CONFIGS)):
         for name, (kafka_name, read) in names.items():
             found = told.get(kafka_name)

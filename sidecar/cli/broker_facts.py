@@ -48,7 +48,7 @@ def broker(
     from sidecar.broker.cluster_view import READ_UNCOMMITTED, list_offsets
     from sidecar.broker.connection import BrokerConnection
     from sidecar.broker.inspection import ask_producers, log_dirs
-    from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, missing_right, problem_words
+    from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, RequestProblem, missing_right
     from sidecar.cli.output import remark
     from sidecar.clock import SystemClock
     from sidecar.partition.wait_reason import render
@@ -78,7 +78,7 @@ def broker(
     missing_rights += missing_right(told.problems.values() if told else (), "its live producers are not shown")
     if not directories:
         missing_rights += missing_right(
-            [problem_words(CLUSTER_DENIED, DESCRIBE)], "the broker's log dirs are not shown"
+            [RequestProblem(CLUSTER_DENIED, DESCRIBE)], "the broker's log dirs are not shown"
         )
     head = {"cluster_id": cluster_id, "broker_id": broker_id, "missing_rights": missing_rights}
     _show(options, head, rows, [asdict(found) for found in directories], with_producers=producers and told is not None)

@@ -117,7 +117,7 @@ class _Look:
         if denied := [words for told in asked for words in missing_right(told, effect)]:
             return warning("; ".join(denied), "or say what holds by topics.policies")
         if problems:
-            return warning(problems[0], "ask again")
+            return warning(str(problems[0]), "ask again")
         return fine(f"of the broker and of {len(of_topics.values)} topics")
 
     def producers(self) -> Outcome:

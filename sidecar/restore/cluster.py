@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sidecar.errors import SettingsError
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import TopicPolicy, Unanswered
 
 if TYPE_CHECKING:
     from sidecar.broker.connection import BrokerConnection
@@ -41,5 +41,6 @@ def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
         )
     epochs = {found.partition: leader.leader_epoch for found, leader in view.leaders.items()}
     told = ask_topics(connection, [topic])
-    policy = resolve_policy(topic, told.values.get(topic, {}), {}, (), unanswered=told.problems.get(topic, ""))
+    unanswered = Unanswered(str(problem)) if (problem := told.problems.get(topic)) else None
+    policy = resolve_policy(topic, told.values.get(topic, {}), {}, (), unanswered=unanswered)
     return TargetCluster(connection.servers, view.cluster_id, view.topic_ids.get(topic), epochs, policy)

@@ -202,7 +202,7 @@ def _without_compaction(
     found: list[str] = []
     for topic in sorted(planned):
         policy = rules.policy_of(topic)
-        unknown = rule_unknown(settings.compaction, topic, facts.policy(topic)) if policy is None else ""
+        unknown = rule_unknown(settings.compaction, topic, facts.policy(topic)) if policy is None else None
         if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
             continue
         found.append(topic)

@@ -21,7 +21,7 @@ from sidecar.broker.client import EndedWhileGreeting
 from sidecar.broker.first_contact import _strings
 from sidecar.broker.oauth_token import lifetime_words
 from sidecar.broker.refusals import unavailable
-from sidecar.broker.rights import DESCRIBE, missing_right, problem_words
+from sidecar.broker.rights import DESCRIBE, RequestProblem, missing_right
 from sidecar.broker.secret_files import fingerprint, read_secret
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
@@ -119,8 +119,8 @@ def test_a_secret_behind_a_link_that_is_turned_is_another(tmp_path: Path) -> Non
 
 
 def test_a_missing_right_is_told_once_for_all_topics() -> None:
-    denied = [problem_words("TOPIC_AUTHORIZATION_FAILED", DESCRIBE, topic) for topic in ("b", "a", "c")]
-    (told,) = missing_right([*denied, problem_words("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE, "d")], "it waits")
+    denied = [RequestProblem("TOPIC_AUTHORIZATION_FAILED", DESCRIBE, topic) for topic in ("b", "a", "c")]
+    (told,) = missing_right([*denied, RequestProblem("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE, "d")], "it waits")
     assert "allow it Describe on topic a (kafka-acls" in told
     assert told.endswith("--operation Describe --topic a), and on 2 more; until then it waits")
-    assert missing_right(["UNKNOWN_TOPIC_OR_PARTITION"], "it waits") == ()
+    assert missing_right([RequestProblem("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE)], "it waits") == ()

@@ -17,7 +17,7 @@ from sidecar.clock import ManualClock
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings, load_settings
 from sidecar.runner import effective_policy as shown
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.golden import golden
 
 KNOWN = {"cleanup.policy": "compact", "compaction.strategy": "header", "compaction.strategy.header": "seq"}
@@ -150,17 +150,17 @@ def test_an_answer_is_kept_for_twice_its_age_at_most_and_not_where_the_right_to_
     configs.refresh(1, topics)
     broker.error_code = UNKNOWN_TOPIC
     for _ in range(2):
-        assert configs.policy("orders").unanswered == ""
+        assert configs.policy("orders").unanswered is None
         clock.advance_ms(300_000)
         configs.refresh(1, topics)
         configs.refresh(1, topics)
-    assert configs.policy("orders").unanswered == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert configs.policy("orders").unanswered == Unanswered("UNKNOWN_TOPIC_OR_PARTITION")
     broker.error_code = 0
     clock.advance_ms(300_000)
     configs.refresh(1, topics)
-    assert configs.policy("orders").unanswered == ""
+    assert configs.policy("orders").unanswered is None
     broker.error_code = TOPIC_DENIED
     clock.advance_ms(300_000)
     configs.refresh(1, topics)
-    assert configs.policy("orders").unanswered.startswith("TOPIC_AUTHORIZATION_FAILED")
+    assert str(configs.policy("orders").unanswered).startswith("TOPIC_AUTHORIZATION_FAILED")
     assert len(configs.missing_rights(lambda _topic: True)) == 1

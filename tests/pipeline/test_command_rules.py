@@ -15,7 +15,7 @@ from sidecar.compactor.command_rules import CommandRules, GivenRules, command_ru
 from sidecar.config import CompactionSettings
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPartition
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import TopicPolicy, Unanswered
 
 OF_HDR = "compaction.topics, entry hdr"
 HDR = {"pattern": "hdr", "strategy": "header", "header": "v"}
@@ -203,7 +203,7 @@ def test_what_declares_a_strategy_may_change_it_and_a_default_may_not(
 
 
 def test_what_a_broker_has_not_reported_must_be_given() -> None:
-    told = TopicPolicy(unanswered="no right")
+    told = TopicPolicy(unanswered=Unanswered("no right"))
     ignoring = {"ignore_cleanup_policy": True, "min_compaction_lag_ms": 0}
     alone = resolved(GivenRules(), told=told, **ignoring)
     assert alone.policy is None

@@ -24,7 +24,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
 from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.segment import batch_search
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, set_aside_last, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
@@ -138,7 +138,9 @@ def test_a_start_that_moved_under_this_leadership_counts(seen: tuple[PartitionFi
         assert recorded(seen, told(border + 5), replace(told(0), leads=False)) == []
         # Segments that earlier leaders uploaded have borders of their own.
         assert recorded(seen, told(border + 5), told(0), policy=TIERED) == []
-        assert recorded(seen, told(border + 5), told(0), policy=TopicPolicy(unanswered="not authorized")) == []
+        assert (
+            recorded(seen, told(border + 5), told(0), policy=TopicPolicy(unanswered=Unanswered("not authorized"))) == []
+        )
 
 
 def test_without_a_leader_that_is_asked_nothing_is_said(seen: tuple[PartitionFiles, PartitionState]) -> None:

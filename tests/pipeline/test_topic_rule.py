@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from sidecar.compactor.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.config.compaction import NEVER_MS, CompactionSettings
 from sidecar.pipeline.tools import Policy
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy
+from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
 
 DAY_MS = 86_400_000
 COMPACTED = TopicPolicy(
@@ -77,7 +77,7 @@ def test_a_topic_that_is_named_and_left_alone_is_told_once_until_the_reason_chan
         assert rules.policy_of("orders") is None
         told["orders"] = COMPACTED
         assert rules.policy_of("orders") is not None
-        told["orders"] = TopicPolicy(unanswered="no right")
+        told["orders"] = TopicPolicy(unanswered=Unanswered("no right"))
         assert rules.policy_of("orders") is None
     assert [log["event"] for log in logs] == ["compaction_leaves_topic_alone"] * 2
 
@@ -139,7 +139,7 @@ ANYWAY = {"ignore_cleanup_policy": True}
 SAFE = {**ANYWAY, **TIMES, "strategy": "offset"}
 
 
-@pytest.mark.parametrize("unanswered", [NOT_TOLD, "TOPIC_AUTHORIZATION_FAILED"])
+@pytest.mark.parametrize("unanswered", [NOT_TOLD, Unanswered("TOPIC_AUTHORIZATION_FAILED")])
 @pytest.mark.parametrize(
     ("entry", "missing"),
     [
@@ -174,7 +174,7 @@ def test_what_topics_policies_gives_counts_although_the_broker_has_not_reported_
         delete_retention_ms=5,
         min_compaction_lag_ms=6,
         origins=dict.fromkeys(("delete_retention_ms", "min_compaction_lag_ms"), "topics.policies, entry .*"),
-        unanswered="no right",
+        unanswered=Unanswered("no right"),
     )
     alone = topic_rule(settings({"pattern": "orders"}), "orders", told)
     assert alone.why_not == (

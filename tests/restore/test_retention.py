@@ -16,7 +16,7 @@ from sidecar.restore.plan import PartitionPlan, SegmentPlan, plan_partition
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
 from sidecar.restore.retention import Foretold, RetentionLoss, deleted_at_start, foretold
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.golden import manifest
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
@@ -148,7 +148,10 @@ def test_nothing_is_said_where_nothing_will_be_deleted(tmp_path: Path, capsys: p
 
 @pytest.mark.parametrize(
     ("policy", "why"),
-    [(None, "not known here: "), (TopicPolicy(unanswered="no right to ask"), "not known here (no right to ask): ")],
+    [
+        (None, "not known here: "),
+        (TopicPolicy(unanswered=Unanswered("no right to ask")), "not known here (no right to ask): "),
+    ],
 )
 def test_where_nobody_tells_it_is_said_how_to_look(
     policy: TopicPolicy | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -21,9 +21,8 @@ _THREADS: Final = 8
 def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, TopicPolicy]:
     """By topic; nobody is asked unless `broker.connection` names somebody. Raises BrokerUnavailable."""
     from sidecar.broker.connection import BrokerConnection
-    from sidecar.broker.topic_configs import ask_topics
+    from sidecar.broker.topic_configs import ask_topics, why_unanswered
     from sidecar.broker.topic_policy import resolve_policy
-    from sidecar.topic_policy import NOT_TOLD
 
     topics = sorted({lineage.topic_partition.topic for lineage in lineages})
     overrides = settings.topics.policies
@@ -37,7 +36,7 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
 
     def resolved(topic: str) -> TopicPolicy:
         of_topic = told.values.get(topic, {})
-        unanswered = "" if of_topic else told.problems.get(topic, NOT_TOLD)
+        unanswered = None if of_topic else why_unanswered(told.problems.get(topic))
         return resolve_policy(topic, of_topic, {}, overrides, unanswered=unanswered)
 
     return {topic: resolved(topic) for topic in topics}

@@ -33,7 +33,7 @@ from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicParti
 from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.segment.producer_snapshot import KnownState
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy
+from sidecar.topic_policy import TopicPolicy, Unanswered
 
 _log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ class BeforeUpload:
     """What waits, and for what. Thread-safe: rounds hold segments back, another thread compacts them.
 
     `wake`: called when segments that were held back may go. `rule_of`: what holds for a topic; default: as the settings say.
-    `unknown`: why it is not known what holds for a topic, "" if it is. `raw`: told of each segment that goes as it is without a
+    `unknown`: why it is not known what holds for a topic, None if it is. `raw`: told of each segment that goes as it is without a
     compaction. `odd`: told of records without a key, and of malformed versions, in committed groups.
     """
 
@@ -93,7 +93,7 @@ class BeforeUpload:
     clock: Clock
     wake: Callable[[], None] = lambda: None
     rule_of: Callable[[str], TopicRule] | None = None
-    unknown: Callable[[str], str] = lambda _: ""
+    unknown: Callable[[str], Unanswered | None] = lambda _: None
     raw: RawUploads = field(default_factory=RawUploads)
     odd: OddRecords = field(default_factory=OddRecords)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -121,7 +121,7 @@ class BeforeUpload:
         topic_partition = plan.files.topic_partition
         rule = self._rule(topic_partition.topic)
         policy = rule.policy
-        unknown = self.unknown(topic_partition.topic) if policy is None else ""
+        unknown = self.unknown(topic_partition.topic) if policy is None else None
         if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
             self._let_go(topic_partition)
             return plan
@@ -159,7 +159,7 @@ class BeforeUpload:
             plan,
             segments=(),
             waiting=(*plan.segments, *plan.waiting),
-            reason=AwaitingCompaction(plan.segments[0].base_offset, is_next=True, rule_unknown=unknown),
+            reason=AwaitingCompaction(plan.segments[0].base_offset, is_next=True, rule_unknown=str(unknown or "")),
             look_again_ms=max(1, min(waits_ms, default=1)),
             is_on_purpose=True,
         )
@@ -190,7 +190,12 @@ class BeforeUpload:
             self._held.pop(topic_partition, None)
 
     def _keep_only(
-        self, plan: PartitionPlan, start_offset: int, policy: CompactionPolicy | None, unknown: str, refusal: str
+        self,
+        plan: PartitionPlan,
+        start_offset: int,
+        policy: CompactionPolicy | None,
+        unknown: Unanswered | None,
+        refusal: str,
     ) -> None:
         """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
         before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
@@ -215,7 +220,12 @@ class BeforeUpload:
         return self._held.get(segment.topic_partition, {}).get(_name(segment))
 
     def _may_go(
-        self, segment: SegmentFiles, local_limit_ms: int | None, start_offset: int, unknown: str, refusal: str
+        self,
+        segment: SegmentFiles,
+        local_limit_ms: int | None,
+        start_offset: int,
+        unknown: Unanswered | None,
+        refusal: str,
     ) -> bool:
         held = self._find(segment)
         if held is None or held.group is not None or held.is_raw:
@@ -224,7 +234,7 @@ class BeforeUpload:
         if reason is None:
             return False
         held.is_raw = True
-        details = {RawReason.RULE_UNKNOWN: unknown, RawReason.STRATEGY_DIFFERS: refusal}
+        details = {RawReason.RULE_UNKNOWN: str(unknown), RawReason.STRATEGY_DIFFERS: refusal}
         self.raw.note([segment], reason, details.get(reason, ""))
         return True
 
@@ -234,7 +244,7 @@ class BeforeUpload:
         held: _Held,
         local_limit_ms: int | None,
         start_offset: int,
-        unknown: str,
+        unknown: Unanswered | None,
         refusal: str,
     ) -> RawReason | None:
         if refusal:
@@ -248,7 +258,7 @@ class BeforeUpload:
             return RawReason.RETENTION_NEAR
         if segment.size_bytes > self.settings.max_job_bytes:
             return RawReason.TOO_LARGE
-        if unknown and (unknown != NOT_TOLD or self._left_ms(held) <= 0):
+        if unknown and (not unknown.is_awaited or self._left_ms(held) <= 0):
             return RawReason.RULE_UNKNOWN
         return RawReason.DELAY_OVER if self._left_ms(held) <= 0 else None
 
@@ -278,7 +288,7 @@ class BeforeUpload:
         """All copies of a group are ready. They are of no use unless every segment still waits for its own, by the same rule."""
         topic = group.segments[0].topic_partition.topic
         policy = self._rule(topic).policy
-        unknown = self.unknown(topic) if policy is None else ""
+        unknown = self.unknown(topic) if policy is None else None
         with self._lock:
             if not all(map(self._still_waits, group.segments)):
                 gone = "one was archived, changed or removed meanwhile"
@@ -356,19 +366,21 @@ class BeforeUpload:
             self.odd.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)
 
 
-def rule_unknown(settings: CompactionSettings, topic: str, told: TopicPolicy) -> str:
+def rule_unknown(settings: CompactionSettings, topic: str, told: TopicPolicy) -> Unanswered | None:
     """Why it is not known whether and how a topic with `before_upload` is compacted, if it is not compacted as it seems now."""
     policy = settings.of_topic(topic)
     if policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD:
-        return ""
+        return None
     keeps_all = told.cleanup_policy is not None and not told.is_compacted and not policy.ignore_cleanup_policy
-    return "" if keeps_all else told.unanswered
+    return None if keeps_all else told.unanswered
 
 
-def _change(group: CopyGroup, policy: CompactionPolicy | None, unknown: str) -> tuple[RawReason, str] | None:
+def _change(
+    group: CopyGroup, policy: CompactionPolicy | None, unknown: Unanswered | None
+) -> tuple[RawReason, str] | None:
     """Why a group's copies must not be committed under the rule that holds now, None if they may."""
     if unknown:
-        return RawReason.RULE_UNKNOWN, unknown
+        return RawReason.RULE_UNKNOWN, str(unknown)
     change = rule_change(group.policy, policy)
     return (RawReason.RULE_CHANGED, change) if change else None
 
