@@ -65,7 +65,7 @@ class HealthReporter:
         self.health = health
         self.show: Emit = self._status.handle
         self._cleaner_stalled = False
-        self._silence = ""
+        self._silence: str | None = None
         self._is_store_usable = False
         self._topics_slip: bool | None = None
 
@@ -125,10 +125,10 @@ class HealthReporter:
         self.health.met("store")
         self.health.unmet("first_round", "the first check of all partitions is not over")
 
-    def store_silent(self, why: str) -> None:
-        """Requests wait for the store, and this is what one of them met; "" once it answers again. For any thread."""
+    def store_silent(self, why: str | None) -> None:
+        """Requests wait for the store, and this is what one of them met; None once it answers again. For any thread."""
         self._silence = why
-        if not why:
+        if why is None:
             if self._is_store_usable:
                 self.health.met("store")
             else:

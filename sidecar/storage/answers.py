@@ -23,14 +23,14 @@ class StoreAnswers:
     The end of a call comes too late: each may be tried several times, and each try may wait for as long as the settings allow.
     """
 
-    def __init__(self, clock: Clock, tell: Callable[[str], None] = lambda _why: None) -> None:
-        """Args: tell: is given what the first request met when the store falls silent, and "" when it answers again."""
+    def __init__(self, clock: Clock, tell: Callable[[str | None], None] = lambda _why: None) -> None:
+        """Args: tell: is given what the first request met when the store falls silent, and None when it answers again."""
         self._clock = clock
         self._tell = tell
         self._lock = threading.Lock()
         self._under_way = 0
         self._waits_since_s: float | None = None
-        self._first_why = ""
+        self._first_why: str | None = None
         self._ended_s = -math.inf
         self._is_silent = False
 
@@ -45,34 +45,36 @@ class StoreAnswers:
         with self._lock:
             now_s = self._clock.monotonic_s()
             if self._waits_since_s is None or (not self._under_way and now_s - self._ended_s >= FORGOTTEN_S):
-                self._waits_since_s, self._first_why = now_s, ""
+                self._waits_since_s, self._first_why = now_s, None
             self._under_way += 1
         why: str | None = None
+        is_answered = False
         try:
             yield
         except (StoreUnavailable, OutcomeUnknown) as error:
-            why = "" if isinstance(error, StoreUnavailable) and error.is_answered else str(error)
+            is_answered = isinstance(error, StoreUnavailable) and error.is_answered
+            why = str(error)
             raise
         except SidecarError:
-            why = ""  # It said no, which is an answer.
+            is_answered = True  # It said no, which is an answer.
             raise
         else:
-            why = ""
+            is_answered = True
         finally:
-            self._ended(why)
+            self._ended(why, is_answered=is_answered)
 
-    def _ended(self, why: str | None) -> None:
-        """`why`: what was met instead of an answer, "" with one, None where nothing is known of it."""
+    def _ended(self, why: str | None, *, is_answered: bool) -> None:
+        """`why`: what the request met instead of an answer, None where that is not known."""
         with self._lock:
             now_s = self._clock.monotonic_s()
             self._under_way -= 1
             self._ended_s = now_s
-            if why == "":
-                self._waits_since_s, self._first_why = now_s if self._under_way else None, ""
+            if is_answered:
+                self._waits_since_s, self._first_why = now_s if self._under_way else None, None
                 was_silent, self._is_silent = self._is_silent, False
                 if was_silent:
-                    self._tell("")
-            elif why and self._waits_since_s is not None and not self._is_silent:
+                    self._tell(None)
+            elif why is not None and self._waits_since_s is not None and not self._is_silent:
                 # A later request may only clean up after the first one.
                 self._first_why = self._first_why or why
                 self._is_silent = now_s - self._waits_since_s >= SILENT_S

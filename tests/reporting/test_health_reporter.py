@@ -121,7 +121,7 @@ def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_
         assert health.not_ready() == {"store": "PutObject: read timeout"}
         reporter.cycle_ended(CycleConditions())
         assert health.not_ready() == {"store": "PutObject: read timeout"}, "a round without a turn has asked nobody"
-        reporter.store_silent("")
+        reporter.store_silent(None)
         assert health.not_ready() == {}
     assert [(line["log_level"], line["event"]) for line in logs] == [
         ("warning", "store_silent"),
@@ -141,7 +141,7 @@ def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
         reporter.store_silent("PutObject: read timeout")
         reporter.store_not_usable(StoreUnavailable("PutObject: read timeout"), 4.0)
         assert health.not_ready() == {"store": "PutObject: read timeout", "first_round": ANY}
-        reporter.store_silent("")
+        reporter.store_silent(None)
         assert health.not_ready()["store"] == "it answers again; the sidecar checks what it can do"
         reporter.store_usable()
     assert health.not_ready() == {"first_round": "the first check of all partitions is not over"}

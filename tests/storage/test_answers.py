@@ -18,7 +18,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.clock = ManualClock(0)
-        self.told: list[str] = []
+        self.told: list[str | None] = []
         self.answers = StoreAnswers(self.clock, self.told.append)
 
     def send(self, took_ms: int, error: SidecarError | None = None) -> None:
@@ -37,7 +37,7 @@ def test_the_first_attempt_that_waited_in_vain_is_told_once_and_the_first_answer
     requests.send(60_000, error)
     assert len(requests.told) == 1
     requests.send(5)
-    assert requests.told == ["read timeout", ""]
+    assert requests.told == ["read timeout", None]
     assert not requests.answers.is_silent()
 
 
@@ -57,7 +57,7 @@ def test_a_store_that_throttles_answers_however_long_the_bytes_flowed() -> None:
     assert requests.told == []
     requests.send(60_000, StoreUnavailable("read timeout"))
     requests.send(1, busy)
-    assert requests.told == ["read timeout", ""]
+    assert requests.told == ["read timeout", None]
 
 
 def test_the_first_request_without_an_answer_is_told_and_not_the_clean_up_after_it() -> None:
@@ -91,7 +91,7 @@ def test_a_no_is_an_answer(error: SidecarError) -> None:
     requests = Requests()
     requests.send(60_000, StoreUnavailable("read timeout"))
     requests.send(1, error)
-    assert requests.told == ["read timeout", ""]
+    assert requests.told == ["read timeout", None]
 
 
 def test_an_answer_to_another_request_counts_for_those_that_wait() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from sidecar.errors import SidecarError, StoreUnavailable
 from sidecar.storage.s3.requests import S3Requests
 
@@ -43,14 +45,12 @@ def read_bucket_rules(s3: S3Requests) -> BucketRules:
 
     def asked(what: str, call: Callable[..., Any]) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = s3.repeat(what, "", lambda: call(Bucket=s3.bucket))
+            return s3.repeat(what, "", lambda: _rules_or_none(call, s3.bucket))
         except SidecarError as error:
             if isinstance(error, StoreUnavailable) and error.is_answered:
                 raise
-            if not any(code in str(error) for code in _NO_SUCH_RULES):
-                unknown[what] = str(error)
+            unknown[what] = str(error)
             return {}
-        return found
 
     versioning = asked("GetBucketVersioning", s3.client.get_bucket_versioning)
     encryption = asked("GetBucketEncryption", s3.client.get_bucket_encryption)
@@ -63,6 +63,16 @@ def read_bucket_rules(s3: S3Requests) -> BucketRules:
         lifecycle=tuple(_rules(lifecycle.get("Rules", []), s3.prefix.listing(""))),
         unknown=unknown,
     )
+
+
+def _rules_or_none(call: Callable[..., Any], bucket: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = call(Bucket=bucket)
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in _NO_SUCH_RULES:
+            raise
+        return {}
+    return found
 
 
 def _rules(rules: Iterable[dict[str, Any]], archive: str) -> Iterable[LifecycleRule]:

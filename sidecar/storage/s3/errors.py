@@ -61,6 +61,7 @@ _LOST = "the answer was lost, so the request may or may not have been carried ou
 _TAKEN = "the key is taken"
 _GONE = "no such object"
 
+_THROTTLED: tuple[type[SidecarError], str] = (StoreUnavailable, _BUSY)
 _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "PreconditionFailed": (ObjectExists, _TAKEN),
     "412": (ObjectExists, _TAKEN),
@@ -99,11 +100,11 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
     "RequestTimeout": (StoreUnavailable, _FAILING),
     "RequestTimeTooLong": (StoreUnavailable, _FAILING),
-    "SlowDown": (StoreUnavailable, _BUSY),
-    "Throttling": (StoreUnavailable, _BUSY),
-    "ThrottlingException": (StoreUnavailable, _BUSY),
-    "TooManyRequests": (StoreUnavailable, _BUSY),
-    "ServiceUnavailable": (StoreUnavailable, _BUSY),
+    "SlowDown": _THROTTLED,
+    "Throttling": _THROTTLED,
+    "ThrottlingException": _THROTTLED,
+    "TooManyRequests": _THROTTLED,
+    "ServiceUnavailable": _THROTTLED,
     "InternalError": (StoreUnavailable, _FAILING),
 }
 _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
@@ -114,7 +115,7 @@ _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
     408: (StoreUnavailable, _FAILING),
     409: (OutcomeUnknown, "another request for the same key was under way"),
     412: (ObjectExists, _TAKEN),
-    429: (StoreUnavailable, _BUSY),
+    429: _THROTTLED,
     405: (StoreUnsupported, _FEATURE),
     501: (StoreUnsupported, _FEATURE),
 }
@@ -192,7 +193,8 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     answer = error.response.get("Error", {})
     code = str(answer.get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    kind, advice = _CODES.get(code) or _STATUSES.get(status) or _by_class(status)
+    meaning = _CODES.get(code) or _STATUSES.get(status) or _by_class(status)
+    kind, advice = meaning
     if request.creates and kind is StoreUnavailable and status not in _REFUSED_BEFORE_WORK:
         kind, advice = OutcomeUnknown, _LOST
     if kind is ObjectMissing and request.operation.startswith(_NOT_ABOUT_AN_OBJECT):
@@ -203,7 +205,7 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     found = f"{code} ({status})" if code and code != str(status) else f"status {status}"
     refused = kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")
     if isinstance(refused, StoreUnavailable):
-        refused.is_answered = advice == _BUSY
+        refused.is_answered = meaning is _THROTTLED
     return refused
 
 

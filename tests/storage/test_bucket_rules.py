@@ -1,0 +1,53 @@
+"""What a bucket's rules are taken for where the store does not show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sidecar.errors import StoreUnavailable
+from sidecar.storage.key_prefix import KeyPrefix
+from sidecar.storage.s3.bucket_rules import read_bucket_rules
+from sidecar.storage.s3.errors import StoreRequest, translating
+from sidecar.storage.s3.requests import S3Requests
+
+LIFECYCLE = "GetBucketLifecycleConfiguration"
+
+
+def bucket(lifecycle: Callable[..., Any]) -> S3Requests:
+    """A bucket without rules, but for the answer to one question."""
+
+    def repeat(operation: str, key: str, call: Callable[[], Any]) -> Any:
+        with translating(StoreRequest(operation, key, "here")):
+            return call()
+
+    nothing = {"get_bucket_versioning": lambda **_: {}, "get_bucket_encryption": lambda **_: {}}
+    client = SimpleNamespace(**nothing, get_bucket_lifecycle_configuration=lifecycle)
+    return cast("S3Requests", SimpleNamespace(client=client, bucket="b", prefix=KeyPrefix(""), repeat=repeat))
+
+
+def refusing(code: str, message: str, status: int) -> Callable[..., Any]:
+    def refuse(**_: Any) -> Any:
+        answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        raise ClientError(answer, LIFECYCLE)  # type: ignore[arg-type]
+
+    return refuse
+
+
+def test_a_bucket_without_rules_is_no_question_left_open() -> None:
+    found = read_bucket_rules(bucket(refusing("NoSuchLifecycleConfiguration", "there is none", 404)))
+    assert (found.lifecycle, found.unknown) == ((), {})
+
+
+def test_a_refusal_that_mentions_the_code_is_a_refusal() -> None:
+    found = read_bucket_rules(bucket(refusing("AccessDenied", "not even NoSuchLifecycleConfiguration", 403)))
+    assert list(found.unknown) == [LIFECYCLE]
+
+
+def test_a_busy_store_is_asked_again() -> None:
+    with pytest.raises(StoreUnavailable):
+        read_bucket_rules(bucket(refusing("SlowDown", "slow down", 503)))
