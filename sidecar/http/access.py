@@ -37,7 +37,7 @@ class Access:
         Raises SettingsError if the token cannot be read now, or is too short to be one.
         """
         self._token_file = token_file
-        self._unreadable_because = ""
+        self._is_readable = True
         if token_file is not None:
             _read_token(token_file)
 
@@ -49,11 +49,11 @@ class Access:
             token = _read_token(self._token_file)
         except SettingsError as error:
             # Once, not for each scrape and each click until somebody mends it.
-            if self._unreadable_because != str(error):
-                self._unreadable_because = str(error)
+            if self._is_readable:
                 _log.error("http_token_not_read", error=str(error))
+            self._is_readable = False
             return Verdict.CLOSED
-        self._unreadable_because = ""
+        self._is_readable = True
         return Verdict.WELCOME if hmac.compare_digest(_presented(authorization), token) else Verdict.UNKNOWN
 
 

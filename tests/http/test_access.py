@@ -71,8 +71,9 @@ def test_a_token_that_cannot_be_read_is_logged_once_each_time_it_is_lost(token_f
     with structlog.testing.capture_logs() as logs:
         for _ in range(2):
             token_file.unlink()
-            for _ in range(5):
+            for size_bytes in range(5):
                 assert access.verdict("") is Verdict.CLOSED
+                token_file.write_text("x" * size_bytes)
             token_file.write_text(TOKEN)
             assert access.verdict("") is Verdict.UNKNOWN
     assert [entry["event"] for entry in logs] == ["http_token_not_read"] * 2
