@@ -31,7 +31,7 @@ from sidecar.reporting.health import Health
 from sidecar.reporting.health_reporter import ALL_CONDITIONS, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
 from sidecar.rewriting.engines import CompactionEngines
-from sidecar.runner.round_loop import RoundLoop
+from sidecar.runner.run_loop import RunLoop
 from sidecar.segment.reading import ReadSegment, read_segment
 
 _log = structlog.get_logger(__name__)
@@ -91,7 +91,7 @@ def run(
         if settings.http.address is not None:
             server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, status))
             _log.info("http_listening", port=server.port)
-        loop = RoundLoop(settings, clock, metrics, reporter, flags.stop, flags.wake, engines, reader)
+        loop = RunLoop(settings, clock, metrics, reporter, flags.stop, flags.wake, engines, reader)
         reload = None if source is None else SettingsReload(source, loop.adopt, metrics, health, clock)
         worker = _Worker(loop)
         worker.start()
@@ -179,8 +179,8 @@ def _signals(flags: _Flags) -> Iterator[None]:
 class _Worker(threading.Thread):
     """Runs the loop. A daemon thread: an abandoned transfer must not hold the process."""
 
-    def __init__(self, loop: RoundLoop) -> None:
-        super().__init__(name="rounds", daemon=True)
+    def __init__(self, loop: RunLoop) -> None:
+        super().__init__(name="loop", daemon=True)
         self._loop = loop
         self.failure: BaseException | None = None
 

@@ -1,4 +1,4 @@
-"""Changed settings for a process that runs: all of them, or none; most hold when the round under way is over."""
+"""Changed settings for a process that runs: all of them, or none; most hold from the next check on."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
     waits, idle = PartitionCondition.WAITING, PartitionCondition.IDLE
     followed = a_status(0, condition=PartitionCondition.NOT_LED)
     metrics.checked([a_status(), a_status(condition=waits), a_status(0, condition=idle), followed])
-    metrics.round_ended(stopped=2)
+    metrics.cycle_ended(stopped=2)
     found = values(metrics)
     states = {
         state: found[f"{PREFIX}_partitions,state={state}"]
@@ -100,7 +100,7 @@ def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
     assert states == {"ready": 1, "waiting": 1, "idle": 1, "not_led": 1, "stopped": 2}
     assert found[f"{PREFIX}_pending_segments"] == 2
     assert found[f"{PREFIX}_last_success_timestamp_seconds"] == 0
-    metrics.round_ended(stopped=0)
+    metrics.cycle_ended(stopped=0)
     assert values(metrics)[f"{PREFIX}_last_success_timestamp_seconds"] == NOW_MS / 1000
 
 
@@ -202,12 +202,12 @@ def test_the_oldest_pending_segment_is_told_while_others_are_archived(metrics: M
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
 
 
-def test_what_stopped_counts_while_the_round_goes_on(metrics: Metrics) -> None:
-    metrics.round_ended(stopped=2)
+def test_what_stopped_counts_while_the_cycle_progressed(metrics: Metrics) -> None:
+    metrics.cycle_ended(stopped=2)
     for stopped, expected in ((0, 2), (3, 3)):
-        metrics.round_goes_on(stopped)
+        metrics.cycle_progressed(stopped)
         assert values(metrics)[f"{PREFIX}_partitions,state=stopped"] == expected
-    metrics.round_ended(stopped=1)
+    metrics.cycle_ended(stopped=1)
     assert values(metrics)[f"{PREFIX}_partitions,state=stopped"] == 1
 
 
@@ -215,14 +215,14 @@ def test_a_round_that_archives_is_a_success_unless_something_stopped_in_it_or_be
     metrics: Metrics, clock: ManualClock
 ) -> None:
     name = f"{PREFIX}_last_success_timestamp_seconds"
-    metrics.round_goes_on(0)
+    metrics.cycle_progressed(0)
     assert values(metrics)[name] == 0
-    metrics.round_goes_on(0, archived=True)
+    metrics.cycle_progressed(0, archived=True)
     assert values(metrics)[name] == NOW_MS / 1000
     clock.advance_ms(5_000)
-    metrics.round_goes_on(1, archived=True)
-    metrics.round_ended(stopped=1)
-    metrics.round_goes_on(0, archived=True)
+    metrics.cycle_progressed(1, archived=True)
+    metrics.cycle_ended(stopped=1)
+    metrics.cycle_progressed(0, archived=True)
     assert values(metrics)[name] == NOW_MS / 1000
 
 

@@ -93,7 +93,7 @@ refused everywhere.
 
 **Reload**: `run` reads the file again when it changes (in Kubernetes: when the ConfigMap does) and on SIGHUP, and takes over what
 is marked `yes`: `store.bandwidth_bytes_per_s`, `store.read_bytes_per_s`, `topics.policies` and `log` at once, all else before the
-next round, so that no upload is disturbed. A round with much to archive may take hours: until its end
+next check of the disks. Copy tasks that are under way go on with what they began with. Until that check
 `/status` has `pending` under `config`, and
 `tiered_sidecar_config_pending` is 1. A change of `compaction` or `gc` cuts off a compaction that runs,
 which then begins again; the archive stays whole. A file that changes anything else, is wrong, or needs more memory than the

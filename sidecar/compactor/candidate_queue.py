@@ -146,7 +146,7 @@ class CandidateQueue:
             entry.assessment = None
 
     def remove(self, partition: TopicPartition) -> None:
-        """Not ours any more, until a later round says so again."""
+        """Not ours any more, until a later check says so again."""
         self._waiting.pop(partition, None)
 
     def partitions(self) -> frozenset[TopicPartition]:

@@ -171,7 +171,7 @@ class CompactionWorker:
     def _settle(self, result: Compacted) -> None:
         partition = result.topic_partition
         if isinstance(result.error, Fenced):
-            # Another broker leads: its sidecar compacts. Ours may again when a later round says so.
+            # Another broker leads: its sidecar compacts. Ours may again when a later check says so.
             _log.warning("compaction_fenced", partition=str(partition), error=str(result.error))
             self._list.remove(partition)
         elif isinstance(result.error, CompactionCutOff):

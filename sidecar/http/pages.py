@@ -117,7 +117,7 @@ class Pages:
         if age_s > self.heartbeat_timeout_s:
             limit = f"{self.heartbeat_timeout_s:g}"
             return plain(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"the loop has not come round for {age_s:.0f} s, limit {limit} s"
+                HTTPStatus.SERVICE_UNAVAILABLE, f"the loop has made no progress for {age_s:.0f} s, limit {limit} s"
             )
         return plain(HTTPStatus.OK, "ok")
 

@@ -64,10 +64,10 @@ class Metrics(Declarations):
             "oldest_pending_segment_age_seconds",
             "Since the last write to the oldest of them, 0 if there is none. Must stay well below the topics' retention.",
         ).set_function(self._oldest_pending_age_s)
-        self._partitions = self.gauge("partitions", "Partitions by what they are doing, as of the last round.", "state")
+        self._partitions = self.gauge("partitions", "Partitions by what they are doing, as of the last check.", "state")
         self._last_success = self.gauge(
             "last_success_timestamp_seconds",
-            "When a round last ended without any partition stopped, or last archived a segment while none is; 0 before the first.",
+            "When a check last ended without any partition stopped, or last archived a segment while none is; 0 before the first.",
         )
         self._errors = self.counter("errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind")
         self._snapshots = self.counter(
@@ -83,7 +83,7 @@ class Metrics(Declarations):
         )
         self._unfinished = self.gauge(
             "unfinished_attempts",
-            "Uploads in the journal that are in no commit: left by attempts that ended before theirs, as of the last round.",
+            "Uploads in the journal that are in no commit: left by attempts that ended before theirs, as of the last check.",
         )
         self._not_ready = self.gauge(
             "not_ready",
@@ -154,15 +154,15 @@ class Metrics(Declarations):
         """A segment did not come through this stage; the error itself is counted where it ends."""
         self._segments.labels(stage, "failed").inc()
 
-    def round_ended(self, stopped: int) -> None:
-        """A round is over; `stopped` partitions or directories need a person or another try."""
+    def cycle_ended(self, stopped: int) -> None:
+        """A check has ended; `stopped` partitions or directories need a person or another try."""
         self._stopped = stopped
         self._partitions.labels(PartitionCondition.STOPPED).set(stopped)
         if not stopped:
             self._last_success.set(self._clock.now_ms() / 1000)
 
-    def round_goes_on(self, stopped: int, *, archived: bool = False) -> None:
-        """A round, which may last for minutes, has got on; so many stopped in it so far. Those of the round before may again.
+    def cycle_progressed(self, stopped: int, *, archived: bool = False) -> None:
+        """Work has got on; so many stopped since the last check. Those that stopped before it may stop again.
 
         Args:
             archived: by a segment that is in the archive now.

@@ -444,7 +444,7 @@ def _start_preparation(task: CopyTask, now_s: float) -> Step:
     if not task.prepared:
         if task.next_slot and now_s >= task.limits.end_s:
             left = segments[task.next_slot :]
-            return replace(task, is_closed=True, left=left, reason=Wait.ROUND_OVER, look_again_ms=0), ()
+            return replace(task, is_closed=True, left=left, reason=Wait.TASK_OVER, look_again_ms=0), ()
         if task.group_size is None and task.limits.has_groups:
             return _ask(task, FindGroup(task.next_slot))
     return _ask(task, Prepare(task.next_slot))

@@ -1,4 +1,4 @@
-"""What came of one partition's turn, for reports, metrics and the next round."""
+"""What came of a partition's copy task, for reports, metrics and the next task."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ class Wait(Enum):
         "planned segments are gone from the directory; the leader's next answer shows whether retention deleted them"
     )
     CLEANER_RUNNING = "a compaction or split is in progress (.cleaned or .swap files)"
-    NOT_ADMITTED = "the upload queue is full; the next round continues"
-    ROUND_OVER = "the round is over; the next one continues"
+    NOT_ADMITTED = "the upload queue is full; it continues when there is room"
+    TASK_OVER = "the copy task has had its time; the next task continues"
     DRAINING = "the process is stopping"
     ACTIVE_SEGMENT_IDLE = (
         "the active segment is idle, and retention deletes it soon. A new record delays that by retention.ms. A record "

@@ -1,15 +1,14 @@
-"""Carries out what a copy task asks for: on this thread, but for uploads, which have a pool."""
+"""Carries out what a copy task asks for: each effect that may last is a step on another thread, whose result is an event."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-import structlog
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from producer_state.compare import Conformance
 from sidecar.archive.actions import Action, Add, AdoptTopicId, LossReason, Lost
@@ -24,7 +23,7 @@ from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.errors import SidecarError
 from sidecar.host.journal import Attempt
 from sidecar.logformat.leader_epochs import LeaderEpochs
-from sidecar.model import ArchivedSegment
+from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, begin, handle
 from sidecar.partition.domain_events import (
     CommitFailed,
@@ -72,15 +71,15 @@ from sidecar.partition.events import (
     UploadFailed,
     UploadFinished,
 )
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
 from sidecar.pipeline.bundle import PreparedSegment, with_copy
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
+from sidecar.pipeline.losses.log_starts import LogStarts
 from sidecar.pipeline.losses.recording import record_lost, writer_of
-from sidecar.pipeline.pins.held_back import HeldBack
+from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.pipeline.seams import note_source, require_seam
@@ -88,9 +87,17 @@ from sidecar.pipeline.tools import Tools
 from sidecar.pipeline.upload import discard_quietly, upload_segment
 from sidecar.segment.open_transactions import OpenTransactions, open_transactions
 
-_log = structlog.get_logger(__name__)
+Step: TypeAlias = Callable[[], Any]
 
-Done: TypeAlias = Callable[[ArchivedSegment], None]
+
+class Run(Protocol):
+    """Runs steps on threads."""
+
+    def __call__(
+        self, step: Step, then: Callable[[Any, SidecarError | None], None], *, is_upload: bool = False
+    ) -> Future[None]:
+        """Run a step, and call `then` on the loop's thread with its result, or with the error that it raised."""
+        ...
 
 
 @dataclass(slots=True)
@@ -100,170 +107,274 @@ class _Piece:
     prepared: PreparedSegment
     position: LogPosition
     blocker: OpenTransactions | None = None
-    upload: Future[ArchivedSegment] | None = None
     window: CommitWindow | None = None
     entry: ArchivedSegment | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """How a commit ended, and what it found out of the log's beginning. `archive`: after it, None where it may not be stored."""
+
+    event: Event
+    starts: LogStarts
+    archive: PartitionState | None = None
+    entries: tuple[ArchivedSegment, ...] = ()
+
+
 class CopyExecutor:
-    """Runs the copy task of one plan. What it learns of the archive goes to `known`, what it did to `outcome`."""
+    """Runs the copy task of one plan: its methods on the loop's thread, its steps on others, one at a time, but for uploads.
+
+    `outcome`: what it has done. `blocker`: what a segment waits for, if one was found to wait.
+    """
 
     def __init__(
         self,
         tools: Tools,
-        known: KnownArchive,
-        held_back: HeldBack,
-        before_upload: BeforeUpload | None,
+        partition: PartitionArchiver,
         plan: PartitionPlan,
-        outcome: PartitionOutcome,
-        done: Done,
+        *,
+        run: Run,
+        committed: Callable[[ArchivedSegment], None],
+        ended: Callable[[], None],
     ) -> None:
-        """Args: before_upload: has the compacted copies; None where there are none. done: called after each commit."""
-        self._tools, self._known, self._held_back = tools, known, held_back
-        self._before_upload, self._plan, self._outcome, self._done = before_upload, plan, outcome, done
-        self._events: deque[Event] = deque()
+        """Build it.
+
+        Args:
+            partition: whose plan it is; what it knows of the archive belongs to the steps until the end.
+            committed, ended: called on the loop's thread, for each committed segment and at the end.
+        """
+        self._tools, self._partition, self._plan = tools, partition, plan
+        self._known, self._before_upload = partition.known, partition.before_upload
+        self._run, self._when_committed, self._when_ended = run, committed, ended
+        self.outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting))
+        self.blocker: OpenTransactions | None = None
+        self._task: CopyTask | None = None
         self._later: deque[Effect] = deque()
+        self._running: Effect | None = None
         self._pieces: dict[int, _Piece] = {}
-        self._is_told_to_stop = False
+        self._uploads: dict[int, Future[None]] = {}
+        self._is_stopping = False
+        # Of the steps.
         self._group: CopyGroup | None = None
         self._resumed: dict[int, Attempt] = {}
         self._position: LogPosition | None = None
         self._checkpoint: LeaderEpochs | None = None
 
-    def run(self, uploads: Executor, end_s: float) -> SidecarError | None:
-        """Archive the planned segments, and record the hole below them if the plan has one; the error that ended it, if one did.
+    def begin(self, end_s: float) -> None:
+        """Archive the planned segments, and record the hole below them if the plan has one.
 
         Args:
-            uploads: runs the transfers; segments are prepared here while earlier ones are on their way.
             end_s: on the monotonic clock; no segment but the first is begun after it.
         """
         limits = CopyLimits(self._tools.policy.uploads_ahead, end_s, self._before_upload is not None)
-        task, effects = begin(self._plan, limits)
-        try:
-            while True:
-                for effect in effects:
-                    self._start(effect, uploads)
-                if task.phase is Phase.ENDED:
-                    return self._ended(task)
-                task, effects = handle(task, self._next_event(), self._tools.clock.monotonic_s())
-        finally:
-            self._end_uploads(tuple(self._pieces))
-            self._close(tuple(self._pieces))
+        self._go_on(begin(self._plan, limits))
 
-    def _ended(self, task: CopyTask) -> SidecarError | None:
-        outcome = self._outcome
-        outcome.reason, outcome.look_again_ms, outcome.unprepared = task.reason, task.look_again_ms, task.unprepared
-        return task.error
+    def stop(self) -> None:
+        """The process is to end: what is uploaded is committed, nothing else is begun."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._handle(StopRequested())
 
-    def _next_event(self) -> Event:
-        """What has happened; if nothing has, the next thing to be done here is done first.
+    def close(self) -> None:
+        """Close all files. Only where no step is under way any more, and the task will not go on."""
+        self._close(tuple(self._pieces))
 
-        Trap: nothing that may last is done while an answer waits.
-        """
-        if not self._events:
-            self._note_uploads(wait_s=0.0)
-        if not (self._events or self._is_newly_stopped()) and self._later:
-            self._answer(self._later.popleft())
-        if not (self._events or self._is_newly_stopped()):
-            self._note_uploads(wait_s=None)
-        if self._is_newly_stopped():
-            self._is_told_to_stop = True
-            return StopRequested()  # Before the answer: an upload that fails because of it is kept for the next start.
-        return self._events.popleft()
+    def _handle(self, event: Event) -> None:
+        if self._task is not None and self._task.phase is not Phase.ENDED:
+            self._go_on(handle(self._task, event, self._tools.clock.monotonic_s()))
 
-    def _is_newly_stopped(self) -> bool:
-        return self._tools.stop.is_set() and not self._is_told_to_stop
+    def _go_on(self, step: tuple[CopyTask, tuple[Effect, ...]]) -> None:
+        self._task, effects = step
+        for effect in effects:
+            self._start(effect)
+        if self._task.phase is Phase.ENDED and self._running is None and not self._later:
+            self._end(self._task)
+        else:
+            self._begin_next()
 
-    def _note_uploads(self, wait_s: float | None) -> None:
-        """Answer uploads that have ended. `wait_s`: for the first to end, None: as long as it takes."""
-        slots = {piece.upload: slot for slot, piece in self._pieces.items() if piece.upload and piece.entry is None}
-        ended, _ = wait(slots, timeout=wait_s, return_when=FIRST_COMPLETED)
-        for slot in sorted(slots[upload] for upload in ended):
-            piece = self._pieces[slot]
-            upload, piece.upload = piece.upload, None
-            error = None if upload is None else upload.exception()
-            if upload is None or (error is not None and not isinstance(error, SidecarError)):
-                raise error or RuntimeError(f"slot {slot} has no upload")
-            if isinstance(error, SidecarError):
-                self._events.append(UploadFailed(slot, error))
-            else:
-                piece.entry = upload.result()
-                self._events.append(UploadFinished(slot, piece.entry))
-
-    def _start(self, effect: Effect, uploads: Executor) -> None:
+    def _start(self, effect: Effect) -> None:
         match effect:
             case Upload(slot):
-                self._submit(self._pieces[slot], uploads)
+                piece = self._pieces[slot]
+                ended = partial(self._upload_ended, slot)
+                self._uploads[slot] = self._run(partial(self._upload, piece), ended, is_upload=True)
             case Release(slots):
                 self._close(slots)
-            case DiscardAttempt(slots):
-                self._discard(slots)
             case Block(slot):
-                self._block(slot)
-            case BreakUpGroup():
-                self._break_up(effect)
+                self.blocker = self._pieces[slot].blocker
+                self._close((slot,))
             case AppendCommit():
                 self._later.appendleft(effect)  # Nothing comes between it and the leadership that was just confirmed.
+            case Abandon(slots):
+                for slot in slots:
+                    if slot in self._uploads and self._uploads[slot].cancel():
+                        del self._uploads[slot]
+                self._later.append(effect)
             case _:
                 self._later.append(effect)
 
-    def _answer(self, effect: Effect) -> None:
-        if self._is_told_to_stop and isinstance(effect, FindGroup | Prepare | TakeCopies):
-            self._events.append(NotBegun(effect))
+    def _begin_next(self) -> None:
+        """The next step, if none is under way. An upload must end before its objects are removed, and its file stays open."""
+        if self._tools.stop.is_set():
+            self.stop()
+        if self._running is not None or not self._later:
             return
-        try:
-            self._events.append(self._carried_out(effect))
-        except SidecarError as error:
-            self._events.append(StepFailed(effect, error))
+        effect = self._later[0]
+        if isinstance(effect, Abandon) and any(slot in self._uploads for slot in effect.slots):
+            return
+        self._later.popleft()
+        if self._is_stopping and isinstance(effect, FindGroup | Prepare | TakeCopies):
+            self._handle(NotBegun(effect))
+            return
+        self._running = effect
+        self._run(self._step_of(effect), partial(self._answered, effect))
 
-    def _carried_out(self, effect: Effect) -> Event:
+    def _answered(self, effect: Effect, result: Any, error: SidecarError | None) -> None:
+        if self._tools.stop.is_set():
+            self.stop()  # Before the answer: an upload that fails because of it is kept for the next start.
+        self._running = None
+        event = self._event_of(effect, result, error)
+        if event is not None:
+            self._handle(event)
+        elif self._task is not None:
+            self._go_on((self._task, ()))
+
+    def _upload_ended(
+        self, slot: int, result: tuple[CommitWindow, ArchivedSegment] | None, error: SidecarError | None
+    ) -> None:
+        if self._tools.stop.is_set():
+            self.stop()
+        self._uploads.pop(slot, None)
+        piece = self._pieces.get(slot)
+        if error is not None:
+            self._handle(UploadFailed(slot, error))
+        elif result is not None and piece is not None:
+            piece.window, piece.entry = result
+            self._handle(UploadFinished(slot, piece.entry))
+        self._begin_next()
+
+    def _end(self, task: CopyTask) -> None:
+        """Leave what spares the next process requests, and give back what is known of the archive."""
+        self._task = None
+        outcome = self.outcome
+        outcome.reason, outcome.look_again_ms, outcome.unprepared = task.reason, task.look_again_ms, task.unprepared
+        outcome.error = task.error
+
+        def rested(_result: None, error: SidecarError | None) -> None:
+            if error is not None:
+                outcome.error = outcome.error or error
+                self._known.forget()
+            self._when_ended()
+
+        if outcome.archived:
+            self._run(self._known.rest, rested)
+        else:
+            self._when_ended()
+
+    def _step_of(self, effect: Effect) -> Step:
+        """What is to be done for an effect, on another thread. Its result is for `_event_of`."""
         tools, known, files = self._tools, self._known, self._plan.files
         match effect:
             case OpenArchive():
-                return ArchiveOpened(known.open(files))
+                return partial(known.open, files)
             case SettleAttempts(segments):
-                self._resumed = settle_attempts(tools, known.opened()[0], segments)
+                return partial(self._settle, segments)
+            case CheckContinuity():
+                return self._check_continuity
+            case RecordLoss():
+                return partial(self._record_loss, effect, self._partition.starts)
+            case FindGroup(slot):
+                return partial(self._find_group, slot)
+            case Prepare(slot):
+                return partial(self._prepare, slot)
+            case TakeCopies(slots):
+                return partial(self._take_copies, [self._pieces[slot] for slot in slots])
+            case ConfirmLeadership(slots):
+                return partial(self._confirm, [self._pieces[slot] for slot in slots])
+            case AppendCommit(slots):
+                return partial(self._commit, tuple(self._pieces[slot] for slot in slots), self._partition.starts)
+            case DiscardAttempt(slots):
+                return partial(self._discard, [self._pieces[slot] for slot in slots])
+            case Abandon(slots, discards):
+                # The process may stop while uploads are waited for.
+                is_kept = not discards or tools.stop.is_set()
+                return partial(self._discard, [] if is_kept else [self._pieces[slot] for slot in slots])
+            case BreakUpGroup():
+                return partial(self._break_up, effect)
+            case _:
+                raise TypeError(f"{effect} is no step")
+
+    def _event_of(self, effect: Effect, result: Any, error: SidecarError | None) -> Event | None:
+        """What the task hears of a step; None for the quiet ones."""
+        match effect:
+            case DiscardAttempt(slots) | Abandon(slots):
+                self._close(slots)
+                return Abandoned() if isinstance(effect, Abandon) else None
+            case BreakUpGroup():
+                return None
+        if error is not None:
+            return StepFailed(effect, error)
+        match effect:
+            case OpenArchive():
+                return ArchiveOpened(result)
+            case SettleAttempts():
                 return AttemptsSettled()
             case CheckContinuity():
-                known.require_alone(files)
-                require_seam(tools, files, known.opened()[0])
-                if self._plan.hole is None:
-                    self._find_position()
                 return ContinuityShown()
             case RecordLoss():
-                return LossRecorded(self._record_loss(effect))
-            case FindGroup(slot):
-                self._group = self._group_at(slot)
-                return GroupFound(0 if self._group is None else len(self._group.segments))
+                archive, starts = result
+                self._partition.learn(starts)
+                self._partition.committed(archive, ())
+                return LossRecorded(archive)
+            case FindGroup():
+                return GroupFound(result)
             case Prepare(slot):
-                return self._prepare(slot)
+                piece, lost = result
+                self._pieces[slot] = piece
+                return SegmentPrepared(slot, lost, None if piece.blocker is None else piece.blocker.reason)
             case TakeCopies(slots):
-                return CopiesTaken(self._take_copies(slots))
-            case ConfirmLeadership(slots):
-                for slot in slots:
-                    tools.disk.require_unchanged(self._pieces[slot].prepared.segment, files)
-                return LeadershipConfirmed(tools.facts.confirm(files))
+                return CopiesTaken(self._with_copies(slots, result))
+            case ConfirmLeadership():
+                return LeadershipConfirmed(result)
             case AppendCommit(slots):
-                return self._commit(slots)
-            case Abandon(slots, discards):
-                self._end_uploads(slots)
-                if discards and not tools.stop.is_set():  # The process may stop while uploads are waited for.
-                    self._discard(slots)
-                self._close(slots)
-                return Abandoned()
+                done: _Committed = result
+                self._note_committed(done, slots)
+                return done.event
             case _:
                 raise TypeError(f"{effect} has no answer")
 
-    def _record_loss(self, effect: RecordLoss) -> PartitionState:
+    # Steps, on other threads.
+
+    def _settle(self, segments: Sequence[SegmentFiles]) -> None:
+        self._resumed = settle_attempts(self._tools, self._known.opened()[0], segments)
+
+    def _check_continuity(self) -> None:
+        self._known.require_alone(self._plan.files)
+        require_seam(self._tools, self._plan.files, self._known.opened()[0])
+        if self._plan.hole is None:
+            self._find_position()
+
+    def _confirm(self, pieces: Sequence[_Piece]) -> PartitionFacts:
+        for piece in pieces:
+            self._tools.disk.require_unchanged(piece.prepared.segment, self._plan.files)
+        return self._tools.facts.confirm(self._plan.files)
+
+    def _upload(self, piece: _Piece) -> tuple[CommitWindow, ArchivedSegment]:
+        window = CommitWindow.begin(self._tools.store, self._tools.clock, self._tools.randomness)
+        is_resumed = piece.prepared.attempt.log_crc32c is not None
+        entry = upload_segment(self._tools, piece.prepared)
+        return replace(window, begun=None) if is_resumed else window, entry
+
+    def _record_loss(self, effect: RecordLoss, starts: LogStarts) -> tuple[PartitionState, LogStarts]:
         known, lost = self._known, (effect.from_offset, effect.to_offset)
         if effect.segment is None:
-            record_lost(self._tools, known, self._plan, lost)
+            _, starts = record_lost(self._tools, known, self._plan, starts, lost)
             self._find_position()
-            return known.opened()[0]
+            return known.opened()[0], starts
         self._tools.disk.require_unchanged(effect.segment, self._plan.files)
         state = known.opened()[0]
         if state.end_offset is not None:
-            return record_lost(self._tools, known, self._plan, lost)
+            return record_lost(self._tools, known, self._plan, starts, lost)
         # At an earlier try it may have been reported: no commit of this partition has come through since.
         if lost[1] > known.told_lost_below:
             known.told_lost_below = lost[1]
@@ -271,16 +382,16 @@ class CopyExecutor:
             reason = f"{LossReason.NOT_ON_DISK}; the archive begins behind them"
             found = OffsetsLost(facts.topic_partition, *lost, reason, facts.cluster_start_offset, is_recorded=False)
             self._tools.emit(found)
-        return state
+        return state, starts
 
-    def _group_at(self, slot: int) -> CopyGroup | None:
-        if self._before_upload is None:
-            return None
-        group = self._before_upload.group_from(self._plan.segments[slot:])
-        if group is not None and any(segment.base_offset in self._resumed for segment in group.segments):
-            self._before_upload.break_up(group, RawReason.GROUP_CHANGED, "an upload of the log as it is goes on")
-            return None
-        return group
+    def _find_group(self, slot: int) -> int:
+        """How many segments from a slot on are to be committed together, 0 where the first goes by itself."""
+        self._group = (
+            None if self._before_upload is None else self._before_upload.group_from(self._plan.segments[slot:])
+        )
+        if self._group is not None and any(s.base_offset in self._resumed for s in self._group.segments):
+            self._break_up(BreakUpGroup(slot, "an upload of the log as it is goes on"))
+        return 0 if self._group is None else len(self._group.segments)
 
     def _break_up(self, effect: BreakUpGroup) -> None:
         if self._group is not None and self._before_upload is not None:
@@ -295,7 +406,8 @@ class CopyExecutor:
             state = self._known.opened()[0]
             self._position = self._known.position_before(files, segments[0].base_offset, state)
 
-    def _prepare(self, slot: int) -> SegmentPrepared:
+    def _prepare(self, slot: int) -> tuple[_Piece, tuple[int, int] | None]:
+        """The prepared segment, and which offsets at its end are nowhere on disk."""
         tools, known, plan = self._tools, self._known, self._plan
         segment, state = plan.segments[slot], known.opened()[0]
         tools.beat()
@@ -313,13 +425,16 @@ class CopyExecutor:
                 plan.facts.log_start_offset,
                 attempt,
             )
-        piece = self._pieces[slot] = _Piece(prepared, after)
-        if not plan.facts.transactions_decided:
-            # Markers that are lost decide no transaction: what is known behind them does.
-            at_end = prepared.reading.state if prepared.lost is None else after.known.table
-            piece.blocker = self._open_behind(open_transactions(segment, at_end))
+        with ExitStack() as unless_known:
+            unless_known.callback(prepared.close)
+            piece = _Piece(prepared, after)
+            if not plan.facts.transactions_decided:
+                # Markers that are lost decide no transaction: what is known behind them does.
+                at_end = prepared.reading.state if prepared.lost is None else after.known.table
+                piece.blocker = self._open_behind(open_transactions(segment, at_end))
+            unless_known.pop_all()
         self._position = after
-        return SegmentPrepared(slot, prepared.lost, None if piece.blocker is None else piece.blocker.reason)
+        return piece, prepared.lost
 
     def _open_behind(self, waiting: OpenTransactions | None) -> OpenTransactions | None:
         if waiting is None:
@@ -327,83 +442,69 @@ class CopyExecutor:
         tools, stable_end_offset = self._tools, self._plan.facts.stable_end_offset
         return tools.disk.look_ahead(self._plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.take)
 
-    def _block(self, slot: int) -> None:
-        blocker = self._pieces[slot].blocker
-        if blocker is not None:
-            self._held_back.hold(blocker)
-        self._close((slot,))
-
-    def _take_copies(self, slots: Sequence[int]) -> frozenset[int]:
-        """Have each copy in the place of its prepared segment. Raises PartitionError; then no segment is replaced."""
-        root, taken = self._known.opened()[0].lineage.root, dict[int, PreparedSegment]()
+    def _take_copies(self, pieces: Sequence[_Piece]) -> list[PreparedSegment | None]:
+        """Each segment as its copy, None where it has none. Raises PartitionError; then there is no copy of any."""
+        root, taken = self._known.opened()[0].lineage.root, list[PreparedSegment | None]()
         copies = () if self._group is None else self._group.copies
         with ExitStack() as unless_whole:
-            for slot, copy in zip(slots, copies, strict=True):
+            for piece, copy in zip(pieces, copies, strict=True):
+                prepared = None
                 if copy is not None:
-                    raw = self._pieces[slot].prepared
-                    taken[slot] = with_copy(raw, copy, fresh_id(self._tools.randomness), root)
-                    unless_whole.callback(taken[slot].close)
+                    prepared = with_copy(piece.prepared, copy, fresh_id(self._tools.randomness), root)
+                    unless_whole.callback(prepared.close)
+                taken.append(prepared)
             unless_whole.pop_all()
-        for slot, prepared in taken.items():
-            self._pieces[slot].prepared.close()
-            self._pieces[slot].prepared = prepared
-        return frozenset(taken)
+        return taken
 
-    def _submit(self, piece: _Piece, uploads: Executor) -> None:
-        window = CommitWindow.begin(self._tools.store, self._tools.clock, self._tools.randomness)
-        is_resumed = piece.prepared.attempt.log_crc32c is not None
-        piece.window = replace(window, begun=None) if is_resumed else window
-        piece.upload = uploads.submit(upload_segment, self._tools, piece.prepared)
-
-    def _commit(self, slots: Sequence[int]) -> Event:
+    def _commit(self, pieces: tuple[_Piece, ...], starts: LogStarts) -> _Committed:
         """The proof that `DiscardAttempt` needs is made here: after the put was sent, an error is unknown until it proves more.
 
         Raises what keeps the put from being sent.
         """
-        pieces = [self._pieces[slot] for slot in slots]
-        entries = [piece.entry for piece in pieces if piece.entry is not None]
+        entries = tuple(piece.entry for piece in pieces if piece.entry is not None)
         try:
-            state, commits, actions = self._what_is_said(pieces, entries)
+            state, commits, actions, starts = self._what_is_said(pieces, entries, starts)
             for entry in entries:
                 self._tools.journal.committing(entry.segment_id, state.next_number)
         except CommitConflict as error:
-            return CommitLost(error)
+            return _Committed(CommitLost(error), starts)
         try:
             after = commits.append(actions, writer_of(self._tools, self._plan.facts), state)
         except CommitConflict as error:
-            return CommitLost(error)
+            return _Committed(CommitLost(error), starts)
         except SidecarError as error:
             self._tools.emit(CommitFailed(self._plan.facts.topic_partition))
-            return CommitRefused(error) if proves_not_committed(error) else CommitUnknown(error)
+            event = CommitRefused(error) if proves_not_committed(error) else CommitUnknown(error)
+            return _Committed(event, starts)
         try:
             self._note_commit(after, pieces, entries, actions)
         except SidecarError as error:
-            return CommitUnknown(error)  # It is stored. The journal still has it, and settles it with the next task.
-        self._close(slots)
-        return CommitWon(after)
+            # It is stored. The journal still has it, and settles it with the next task.
+            return _Committed(CommitUnknown(error), starts, after, entries)
+        return _Committed(CommitWon(after), starts, after, entries)
 
     def _what_is_said(
-        self, pieces: Sequence[_Piece], entries: Sequence[ArchivedSegment]
-    ) -> tuple[PartitionState, CommitLog, list[Action]]:
+        self, pieces: Sequence[_Piece], entries: Sequence[ArchivedSegment], starts: LogStarts
+    ) -> tuple[PartitionState, CommitLog, list[Action], LogStarts]:
         """The state to commit on, and the actions. Raises what proves that nothing was committed."""
         state, commits = self._known.opened()
         is_group = any(piece.prepared.copy is not None for piece in pieces)
         if is_group and self._before_upload is not None and self._group is not None:
             newest = self._known.newest_strategy(self._plan.files)
             before = state.last_commit
-            state, commits = self._known.opened()  # Telling the strategy may have read the archive again.
+            state, commits = self._known.opened()  # Finding the strategy may have read the archive again.
             if state.last_commit != before:
                 raise CommitConflict(f"{state.lineage.root}: another writer has committed meanwhile", state)
             self._before_upload.require_rule(self._group, newest)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
-        end_offset = entries[-1].end_offset
-        deleted = deleted_on_purpose(self._plan.facts, state, self._known.starts, end_offset, commits.read)
+        end_offset, read_whole = entries[-1].end_offset, commits.read
+        deleted, starts = deleted_on_purpose(self._plan.facts, state, starts, end_offset, read_whole, self._tools.emit)
         window = pieces[0].window  # The first upload began first.
         if window is not None:
             window.require_open(state.lineage.root, entries)
         lost = [Lost(*piece.prepared.lost, LossReason.NOT_ON_DISK) for piece in pieces if piece.prepared.lost]
-        return state, commits, [*actions, *map(Add, entries), *lost, *deleted]
+        return state, commits, [*actions, *map(Add, entries), *lost, *deleted], starts
 
     def _note_commit(
         self,
@@ -416,14 +517,11 @@ class CopyExecutor:
         is_first = self._known.committed(after, self._plan.files, last.prepared.segment.log, last.position)
         for piece, entry in zip(pieces, entries, strict=True):
             segment, snapshot = piece.prepared.segment, piece.prepared.snapshot
-            self._outcome.archived.append(entry)
-            self._outcome.conformance[snapshot.result] += 1
             tools.emit(
                 SegmentCommitted(segment, entry, snapshot.result, tuple(piece.prepared.reading.replaced_indexes))
             )
             if snapshot.result in {Conformance.WRONG, "corrupt"}:
                 tools.emit(SnapshotMismatch(segment, entry, snapshot.note))
-            self._done(entry)
             tools.journal.end(entry.segment_id)
         # Not before: what the journal still has is reported when it is settled.
         for event in committed_events(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset):
@@ -434,23 +532,31 @@ class CopyExecutor:
             self._group = None  # Segments below a group are committed while it is prepared.
         note_source(tools, after.lineage.root, self._plan.files, is_first=is_first)
 
-    def _end_uploads(self, slots: Sequence[int]) -> None:
-        """An upload must end before its objects are removed, and its file stays open until then."""
-        for slot in slots:
-            piece = self._pieces.get(slot)
-            upload = None if piece is None else piece.upload
-            if piece is None or upload is None or upload.cancel():
-                continue
-            error = upload.exception()
-            if not isinstance(error, SidecarError | None):
-                _log.error("transfer_crashed", segment=str(piece.prepared.segment), exc_info=error)
-            piece.upload = None
+    def _discard(self, pieces: Sequence[_Piece]) -> None:
+        for piece in pieces:
+            discard_quietly(self._tools, piece.prepared.attempt)
 
-    def _discard(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            attempt = self._pieces[slot].prepared.attempt
-            self._close((slot,))
-            discard_quietly(self._tools, attempt)
+    # What steps have found, on the loop's thread.
+
+    def _with_copies(self, slots: Sequence[int], taken: Sequence[PreparedSegment | None]) -> frozenset[int]:
+        for slot, prepared in zip(slots, taken, strict=True):
+            if prepared is not None:
+                self._pieces[slot].prepared.close()
+                self._pieces[slot].prepared = prepared
+        return frozenset(slot for slot, prepared in zip(slots, taken, strict=True) if prepared is not None)
+
+    def _note_committed(self, done: _Committed, slots: Sequence[int]) -> None:
+        self._partition.learn(done.starts)
+        if done.archive is None:
+            return
+        for slot, entry in zip(slots, done.entries, strict=True):
+            self.outcome.archived.append(entry)
+            self.outcome.conformance[self._pieces[slot].prepared.snapshot.result] += 1
+        self._partition.committed(done.archive, done.entries)
+        for entry in done.entries:
+            self._when_committed(entry)
+        if isinstance(done.event, CommitWon):
+            self._close(slots)
 
     def _close(self, slots: Sequence[int]) -> None:
         for slot in slots:

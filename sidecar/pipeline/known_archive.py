@@ -5,18 +5,18 @@ from __future__ import annotations
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.lineage import require_continuation
 from sidecar.archive.newest_strategy import newest_strategy
-from sidecar.archive.state import CommitId, PartitionState, newest_part
+from sidecar.archive.state import PartitionState, newest_part
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import ObjectMissing
 from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
-from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
+from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
 from sidecar.partition.term import Term
-from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.preparing import LogPosition, position_at
 from sidecar.pipeline.seams import (
     OpenedLineage,
+    needs_reach,
     open_lineage,
     records_at_lost_end,
     require_alone,
@@ -32,7 +32,7 @@ class KnownArchive:
 
     `state`: its newest part, None while no lineage is open. `last_end_offset`: where it ended when that was last known.
     `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next segment
-    begins, None if it has to be worked out. `starts`: where the log began, look by look.
+    begins, None if it has to be worked out.
     `extent`: what all of it covers, as it was last known.
     `told_lost_below`: so much of the log's beginning was told to be lost while nothing of it was archived.
     """
@@ -55,20 +55,13 @@ class KnownArchive:
         self.last_end_offset: int | None = None
         self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
-        self.starts = LogStartHistory(tools.emit, tools.disk)
         self.extent = ArchiveExtent()
         self.told_lost_below = 0
 
     @property
     def end_offset(self) -> int | None:
         """Exclusive end of the archive as far as it is known; None if there is none, or nothing was ever known."""
-        state = self.state  # Once: a turn may forget it while another thread looks.
-        return self.last_end_offset if state is None else state.end_offset
-
-    def newest_commit(self, root: ObjectKey) -> CommitId | None:
-        """The newest commit of this lineage that was seen; None if none was. Any thread may ask."""
-        state = self.state or self._before  # In this order: who forgets the one has noted the other.
-        return state.last_commit if state is not None and state.lineage.root == root else None
+        return self.last_end_offset if self.state is None else self.state.end_offset
 
     def opened(self) -> tuple[PartitionState, CommitLog]:
         """The state and the log to append to. Only after `open`."""
@@ -225,20 +218,28 @@ class KnownArchive:
         self.adopt_topic_id, self.position = None, position
         return is_first
 
-    def require_reach(self, files: PartitionFiles, state: PartitionState, log_start_offset: int) -> None:
+    def is_reach_in_doubt(self, files: PartitionFiles) -> bool:
+        """Whether the active segment is another than at the last `require_reach`, and has to be read for the next one."""
+        if self._reached is not None and _continues(files.active_log, self._reached):
+            return False
+        if not needs_reach(files, self.opened()[0]):
+            self._reached = files.active_log
+            return False
+        return True
+
+    def require_reach(self, files: PartitionFiles, log_start_offset: int) -> None:
         """Raise LineageUnknown if the local log ends below the archive, or has since given out again what is lost at its end.
 
-        The latter is but told where losses are accepted (run.record_lost): another replica that leads now may have had it.
-        Looks only where the active segment is another.
+        The latter is but reported where losses are accepted (run.record_lost): another replica that leads now may have had it.
         """
-        if self._reached is None or not _continues(files.active_log, self._reached):
-            require_reach(self._tools.disk, files, state)
-            found = records_at_lost_end(self._tools.disk, files, state, log_start_offset)
-            if found is not None:
-                self._tools.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))
-                if not self._tools.policy.record_lost:
-                    require_continuation(state, files.topic_id, found)
-            self._reached = files.active_log
+        state = self.opened()[0]
+        require_reach(self._tools.disk, files, state)
+        found = records_at_lost_end(self._tools.disk, files, state, log_start_offset)
+        if found is not None:
+            self._tools.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))
+            if not self._tools.policy.record_lost:
+                require_continuation(state, files.topic_id, found)
+        self._reached = files.active_log
 
     def position_before(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
         """The position at the base of what is to be archived next.

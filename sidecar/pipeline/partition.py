@@ -1,18 +1,23 @@
-"""Archives one partition: from the seam with the archive through its rolled segments, each committed in offset order."""
+"""One partition as the loop sees it: what it has learned, what it plans, and what is pinned. Only the loop's thread touches it.
+
+What may last (the archive, the store, large reads) is a step: `planning` and `CopyExecutor` hand it out, and go on with its result.
+While a step is under way, what is known of the archive belongs to that step.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container
-from concurrent.futures import Executor
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeAlias
 
+from sidecar.archive.state import CommitId, PartitionState
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.errors import LineageUnknown, SidecarError
-from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles
+from sidecar.errors import LineageUnknown, PartitionError, SidecarError
+from sidecar.model import ArchivedSegment, ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.leadership import effective_log_start
@@ -21,116 +26,190 @@ from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.copying import CopyExecutor, Done
 from sidecar.pipeline.known_archive import KnownArchive
+from sidecar.pipeline.losses.log_starts import LogStarts
 from sidecar.pipeline.partition_status import above, first_deadline_ms, oldest_ms, status_of
 from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.pipeline.pins.held_back import HeldBack
 from sidecar.pipeline.pins.held_log import LOOK_AGAIN_MS, HeldLog
-from sidecar.pipeline.provisional import provisional_plan
 from sidecar.pipeline.standing_plan import StandingPlan, standing
 from sidecar.pipeline.tools import Tools
+from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
+from sidecar.topic_policy import TopicPolicy
 
 NEVER = -1
 
+Step: TypeAlias = Callable[[], Any]
+Planning: TypeAlias = Generator[Step, Any, PartitionPlan]
+"""Yields steps for a pool, is sent the result of each, and returns the plan. Errors of a step are thrown into it."""
+
 
 class PartitionArchiver:
-    """Plans and archives one partition, scan after scan; keeps what it learned of it between them.
+    """Plans one partition, check after check; keeps what it learned of it between them.
 
-    `last_turn`: number of the last round in which segments of it were taken on; `NEVER` before the first.
-    `held`: what of it is held open. `tail`: when its active segment goes.
+    `last_served`: number of the last task in which segments of it were taken on; `NEVER` before the first. `held`: what of it
+    is pinned. `tail`: when its active segment goes. `starts`: where its log began. `task_plan`: of the task under way, None if
+    there is none. `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
     """
 
     def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
         """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
         self._tools, self.before_upload = tools, before_upload
-        self._topic_partition = files.topic_partition
-        self._known = KnownArchive(tools, files)
-        self._held_back = HeldBack(tools)
-        self.held = HeldLog(tools, self._known.starts)
+        self.topic_partition, self.files = files.topic_partition, files
+        self.known = KnownArchive(tools, files)
+        self.held_back = HeldBack(tools)
+        self.held = HeldLog(tools)
         self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count, tools.disk)
+        self.starts = LogStarts()
+        self.end_offset: int | None = None
+        self.task_plan: PartitionPlan | None = None
+        self.last_served = NEVER
+        self.led: LedPartition | None = None
+        self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
         self._first_seen_ms: dict[int, int] = {}
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._standing: StandingPlan | None = None
-        self.last_turn = NEVER
+        self._newest_commit: tuple[ObjectKey, CommitId | None] | None = None
 
-    def plan(
-        self, files: PartitionFiles, facts: PartitionFacts | None = None, *, asks_store: bool = True
-    ) -> PartitionPlan:
-        """What could be archived of these files now, and until when. Reads the archive only the first time, if at all.
+    # What is seen.
 
-        `facts`: from before the files were listed. Default: asked for; nothing may have refreshed them since the listing.
+    def see(self, files: PartitionFiles, facts: PartitionFacts) -> None:
+        """A check has listed these files, after the broker was asked."""
+        self._see(files, facts, is_answer=True)
+
+    def _see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool) -> None:
+        self._seen, self.files = (files, facts), files
+        self._stable_end_offset = facts.stable_end_offset
+        policy = self._tools.facts.policy(files.topic_partition.topic)
+        self.starts = self.starts.seen(files, facts, policy, self._tools.disk, self._tools.emit)
+        self.held.see(files, facts, self.end_offset, is_answer=is_answer)
+
+    def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
+        """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
+
+        Args:
+            files: as they were last listed. is_listed: whether that was just now.
         """
-        self._standing, told = None, facts or self._tools.facts.partition(files)
-        self.held.see(files, told, self._known.end_offset, is_turn=facts is not None)
-        plan = self._plan(files, told, asks_store)
-        if plan.facts.leads:
-            plan = replace(plan, deadline_ms=self.deadline_ms(files))
-        self._standing = standing(plan, self._known.state)
-        return plan
+        facts = self.led = None
+        with suppress(PartitionError):  # The next plan reports it; where the disk is gone, the facts may lie on it.
+            facts = self._tools.facts.partition(files)
+        if not is_listed:
+            return self.held.see_unlisted(facts)
+        if facts is not None:
+            self.see(files, facts)
+        return True
 
-    def standing_plan(self, files: PartitionFiles) -> PartitionPlan | None:
-        """The last plan, if it was to do nothing and would be the same now; None where it must be made anew. Cheap.
+    def _learn_archive(self) -> None:
+        """What others may ask of the archive while a step has `known`."""
+        known = self.known
+        self.end_offset = known.end_offset
+        if known.state is not None:
+            self._newest_commit = known.state.lineage.root, known.state.last_commit
 
-        Raises what reading the facts raises.
-        """
+    def newest_commit(self, root: ObjectKey) -> CommitId | None:
+        """The newest commit of this lineage that was seen; None if none was. Any thread may ask."""
+        newest = self._newest_commit
+        return newest[1] if newest is not None and newest[0] == root else None
+
+    # Plans.
+
+    def standing_plan(self, files: PartitionFiles, facts: PartitionFacts) -> PartitionPlan | None:
+        """The last plan, if it was to do nothing and would be the same now; None where it must be made again. Cheap."""
         known = self._standing
-        if known is None or not known.holds(files, self._tools.facts.partition(files), self._known.state):
-            return None
-        return known.plan
+        return known.plan if known is not None and known.holds(files, facts, self.known.state) else None
 
-    def idle_outcome(self, plan: PartitionPlan, unfinished: Container[str]) -> PartitionOutcome | None:
-        """How a turn would end that has nothing to do, as the last one had not; None where it takes a turn to tell.
+    def idle_outcome(self, plan: PartitionPlan, unfinished: frozenset[str]) -> PartitionOutcome | None:
+        """How a task would end that has nothing to do, as the last one had not; None where it takes a task to know.
 
         Args:
             unfinished: roots of lineages of which attempts are left.
         """
-        known, state = self._standing, self._known.state
+        known, state = self._standing, self.known.state
         if known is None or known.plan is not plan or not known.is_settled:
             return None
         if state is not None and state.lineage.root in unfinished:
             return None
-        return PartitionOutcome(
-            plan.files, end_offset=self._known.end_offset, waiting=len(plan.waiting), reason=plan.reason
-        )
+        return PartitionOutcome(plan.files, end_offset=self.end_offset, waiting=len(plan.waiting), reason=plan.reason)
 
-    def deadline_ms(self, files: PartitionFiles) -> int | None:
-        """When the broker will delete the first segment that is not known to be archived; None for never, or if none is."""
-        end_offset = self._known.end_offset
-        gone, listed = above(self.held.gone, end_offset), above(files.segments, end_offset)
-        return first_deadline_ms(self._tools, files, gone, listed)
+    def provisional_plan(self) -> PartitionPlan | None:
+        """What has rolled above what is under way, or above the archive as far as it is known: worth pinning. Asks for nothing.
 
-    def pending(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
-        """Rolled segments above the archive as it is known now, or was when it was last known; also what is only held open."""
-        end_offset = self._known.end_offset
-        return (*above(self.held.gone, end_offset), *above(files.segments, end_offset))
+        None before the first check.
+        """
+        if self._seen is None:
+            return None
+        files, facts = self._seen
+        pending, busy = self.pending(files), self.task_plan
+        if busy is None:
+            if not facts.leads or facts.reason:
+                return PartitionPlan(files, facts, (), pending, facts.reason or NotLeader())
+            return replace(self._rolled(files, facts, pending), deadline_ms=self.deadline_ms(files))
+        end_offset = busy.segments[-1].end_offset if busy.segments else -1
+        rolled: tuple[SegmentFiles, ...] = ()
+        if facts.term(files).is_one_with(busy.term):
+            rolled = self._rolled(files, facts, tuple(s for s in pending if s.end_offset > end_offset)).segments
+        waiting = tuple(segment for segment in pending if segment not in rolled)
+        return replace(busy, files=files, segments=rolled, waiting=waiting, is_provisional=True)
 
-    def backlog(self, files: PartitionFiles) -> BacklogChanged:
-        """What is left to archive of these files, after a commit."""
-        held_deleted_bytes = sum(gone.size_bytes for gone in self.held.gone)
-        oldest_pending_ms = oldest_ms(self.pending(files))
-        return BacklogChanged(self._topic_partition, oldest_pending_ms, self.deadline_ms(files), held_deleted_bytes)
+    def _rolled(self, files: PartitionFiles, facts: PartitionFacts, pending: tuple[SegmentFiles, ...]) -> PartitionPlan:
+        now_ms, settling = self._tools.clock.now_ms(), self._tools.policy.settling
+        found = plan_partition(replace(files, segments=pending), facts, None, now_ms=now_ms, settling=settling)
+        return replace(found, files=files, is_provisional=True)
 
-    def _plan(self, files: PartitionFiles, facts: PartitionFacts, asks_store: bool) -> PartitionPlan:
-        self._stable_end_offset = facts.stable_end_offset
-        self._known.see(facts.term(files), leads=facts.leads)
-        self._known.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
+    def planning(self, *, lists: bool = False) -> Planning:
+        """What could be archived of what was seen last, and until when. Raises SidecarError. Not while a task is under way.
+
+        Args:
+            lists: list the directory before, where no check did just now. What the leader answered last still counts.
+        """
+        self._standing = plan = None
+        if lists and (seen := self._seen) is not None:
+            listed = yield partial(self._list_again, seen[0])
+            if self._seen is seen:
+                self._see(*listed, is_answer=False)
+        while plan is None:
+            if self._seen is None:
+                raise RuntimeError(f"{self.topic_partition}: planned before it was seen")
+            try:
+                plan = yield from self._planned(*self._seen)
+            except SidecarError:
+                self.led = None
+                raise
+        self._learn_archive()
+        self.led = self._led(plan)
+        if plan.facts.leads:
+            plan = replace(plan, deadline_ms=self.deadline_ms(plan.files))
+        self._standing = None if self.held.awaits_answer else standing(plan, self.known.state)
+        return plan
+
+    def _list_again(self, files: PartitionFiles) -> tuple[PartitionFiles, PartitionFacts]:
+        # In this order: what the leader says of its log start counts for a directory that was listed later.
+        facts = self._tools.facts.partition(files)
+        return self._tools.disk.listed_again(files), facts
+
+    def _planned(self, files: PartitionFiles, facts: PartitionFacts) -> Generator[Step, Any, PartitionPlan | None]:
+        """The plan, None where another check came while the archive was read."""
+        known, seen = self.known, self._seen
+        known.see(facts.term(files), leads=facts.leads)
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
-        if not asks_store and self._known.as_known(files) is None:
-            return provisional_plan(self._tools, files, facts, self.pending(files))
+        state = known.as_known(files)
         try:
-            state = self._known.open(files)
+            if state is None:
+                state = yield partial(known.open, files)
         except LineageUnknown as error:
             if files.segments:
                 raise
-            # Nothing is to be appended yet: what rolls next may be told apart, and needs no person before.
+            # Nothing is to be appended yet: what rolls next may tell, and needs no person before.
             return PartitionPlan(files, facts, (), (), LineageUndecided(str(error)))
-        self._known.require_reach(files, state, facts.log_start_offset)
-        start_offset = self._known.extent.start_offset
-        gone = self.held.plannable(files, facts, state.end_offset, start_offset, self._held_back.segment)
+        if known.is_reach_in_doubt(files):
+            yield partial(known.require_reach, files, facts.log_start_offset)
+        self._learn_archive()
+        if self._seen is not seen:
+            return None
+        gone = self.held.plannable(files, facts, state.end_offset, known.extent.start_offset, self.held_back.segment)
         if self.held.in_doubt:
             return PartitionPlan(
                 files, facts, (), self.pending(files), Wait.AWAITING_LOG_START, look_again_ms=LOOK_AGAIN_MS
@@ -145,33 +224,104 @@ class PartitionArchiver:
             accept_hole=self._tools.policy.record_lost,
             cut=self._tools.disk.cut,
         )
-        plan = self._held_back.apply(replace(plan, files=files))
+        plan = replace(plan, files=files)
+        if (look := self.held_back.look_ahead(plan)) is not None:
+            self.held_back.found((yield look))
+        plan = self.held_back.apply(plan)
         if self.before_upload is None or plan.error is not None or plan.hole is not None:
             return plan
         if gone:
             return self.held.only_gone(plan)
-        if not asks_store:
-            return replace(plan, is_provisional=bool(plan.segments))
-        limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
+        groups: PartitionPlan = yield partial(self._held_back_for_groups, self.before_upload, plan)
+        return groups
 
-        def known() -> KnownState:
-            return self._known.position_before(files, plan.segments[0].base_offset, state).known
+    def _held_back_for_groups(self, before_upload: BeforeUpload, plan: PartitionPlan) -> PartitionPlan:
+        known, files = self.known, plan.files
+        state = known.opened()[0]
+
+        def producers() -> KnownState:
+            return known.position_before(files, plan.segments[0].base_offset, state).known
 
         def newest() -> StrategyInUse | None:
-            return self._known.newest_strategy(files)
+            return known.newest_strategy(files)
 
-        start_offset = effective_log_start(facts, state)
-        return self.before_upload.hold_back(plan, known, limit_ms, start_offset=start_offset, newest=newest)
+        limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
+        start_offset = effective_log_start(plan.facts, state)
+        return before_upload.hold_back(plan, producers, limit_ms, start_offset=start_offset, newest=newest)
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
         now_ms, first_seen_ms = self._tools.clock.now_ms(), self._first_seen_ms
         self._first_seen_ms = {s.end_offset: first_seen_ms.get(s.end_offset, now_ms) for s in files.segments}
         return self._first_seen_ms
 
+    # Tasks.
+
+    def task_begins(self, plan: PartitionPlan, number: int) -> None:
+        """A copy task begins to archive a plan. `number`: of the task."""
+        self.task_plan = plan
+        if plan.segments:
+            self.last_served = number
+        self.known.position = self.held.start_of(plan) or self.known.position
+
+    def learn(self, starts: LogStarts) -> None:
+        """What a commit has found out of the log's beginning."""
+        self.starts = self.starts.learned(starts)
+
+    def committed(self, archive: PartitionState, segments: Sequence[ArchivedSegment]) -> None:
+        """The task has added these, and this is the archive now."""
+        self.end_offset = archive.end_offset
+        self._newest_commit = archive.lineage.root, archive.last_commit
+        for segment in segments:
+            self.held.archived(segment.end_offset)
+
+    def task_ended(self, plan: PartitionPlan, outcome: PartitionOutcome, blocker: OpenTransactions | None) -> None:
+        """It is over; `known` is ours again. `blocker`: what a segment waits for, if one was found to wait."""
+        known, error = self.known, outcome.error
+        self.task_plan = None
+        if self.held.start_of(plan) is not None and not outcome.archived:
+            known.position = None  # The next plan may begin elsewhere.
+        if blocker is not None:
+            self.held_back.hold(blocker)
+        if isinstance(error, CommitConflict):
+            # Not a fault: the other writer's work counts, the next plan decides on top of it.
+            known.overtaken(error.state, outcome.files)
+        elif error is not None and error is not plan.error:
+            known.forget()
+            if outcome.unprepared is not None:
+                self.held.failed(outcome.unprepared, error)
+        self._learn_archive()
+        self.led = self._led(plan)
+        outcome.end_offset = known.last_end_offset = self.end_offset
+        outcome.waiting += len(plan.segments) - len(outcome.archived)
+        if self._standing is not None and self._standing.plan is plan:
+            self._standing.is_settled = error is None
+
+    def not_reached(self, plan: PartitionPlan, reason: Wait) -> PartitionOutcome:
+        """The outcome where all is over before the plan's turn came."""
+        waiting = len(plan.segments) + len(plan.waiting)
+        return PartitionOutcome(plan.files, end_offset=self.end_offset, waiting=waiting, reason=reason, look_again_ms=0)
+
+    # What others see.
+
+    def deadline_ms(self, files: PartitionFiles) -> int | None:
+        """When the broker will delete the first segment that is not known to be archived; None for never, or if none is."""
+        gone, listed = above(self.held.gone, self.end_offset), above(files.segments, self.end_offset)
+        return first_deadline_ms(self._tools, files, gone, listed)
+
+    def pending(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
+        """Rolled segments above the archive as it is known now, or was when it was last known; also what is only pinned."""
+        return (*above(self.held.gone, self.end_offset), *above(files.segments, self.end_offset))
+
+    def backlog(self, files: PartitionFiles) -> BacklogChanged:
+        """What is left to archive of these files, after a commit."""
+        held_deleted_bytes = sum(gone.size_bytes for gone in self.held.gone)
+        oldest_pending_ms = oldest_ms(self.pending(files))
+        return BacklogChanged(self.topic_partition, oldest_pending_ms, self.deadline_ms(files), held_deleted_bytes)
+
     def status(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
     ) -> PartitionStatus:
-        """The partition for people. `plan`: None where none could be made; `outcome`: None before its turn.
+        """The partition for people. `plan`: None where none could be made; `outcome`: None before its task.
 
         What failed stays failed for them until it has come through: trying it again is no success yet.
         """
@@ -192,85 +342,26 @@ class PartitionArchiver:
     def _status_of(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
     ) -> PartitionStatus:
-        end_offset = self._known.end_offset
-        return status_of(self._tools, files, self.held.gone, end_offset, plan, outcome, self._stable_end_offset)
+        return status_of(self._tools, files, self.held.gone, self.end_offset, plan, outcome, self._stable_end_offset)
 
-    def led(self, plan: PartitionPlan) -> LedPartition | None:
-        """The partition as others may work on its archive too; None unless this broker leads it and all was well."""
-        state, facts = self._known.state, plan.facts
+    def _led(self, plan: PartitionPlan) -> LedPartition | None:
+        state, facts = self.known.state, plan.facts
         if not facts.leads or facts.reason or state is None or state.end_offset is None:
             return None
-        starts = self._known.starts
         return LedPartition(
-            self._topic_partition,
+            self.topic_partition,
             state.lineage.root,
             facts.leader_epoch,
             state.end_offset,
             plan.files,
-            starts.unnoted_at,
-            starts.unnoted_in(state),
-            starts.is_unknown,
-            partial(self._known.newest_commit, state.lineage.root),
+            self._unnoted_at,
+            self.starts.unnoted_in(state),
+            self.starts.is_unknown,
+            partial(self.newest_commit, state.lineage.root),
         )
 
-    def not_reached(self, plan: PartitionPlan) -> PartitionOutcome:
-        """The outcome where the round was over before the plan's turn came."""
-        waiting = len(plan.segments) + len(plan.waiting)
-        return PartitionOutcome(
-            plan.files, end_offset=self._known.end_offset, waiting=waiting, reason=Wait.ROUND_OVER, look_again_ms=0
-        )
-
-    def archive(
-        self, plan: PartitionPlan, uploads: Executor, done: Done = lambda _: None, *, round_end_s: float = math.inf
-    ) -> PartitionOutcome:
-        """Archive the planned segments. Never raises a SidecarError: it stands in the outcome.
-
-        Args:
-            uploads: runs the transfers; segments are prepared here while earlier ones are on their way.
-            done: called after each commit.
-            round_end_s: on the monotonic clock; no segment but the first is begun after it.
-        """
-        outcome = PartitionOutcome(
-            plan.files,
-            waiting=len(plan.waiting),
-            reason=plan.reason,
-            error=plan.error,
-            look_again_ms=plan.look_again_ms,
-        )
-        known, start = self._known, self.held.start_of(plan)
-        known.position = start or known.position
-
-        def committed(segment: ArchivedSegment) -> None:
-            self.held.archived(segment.end_offset)
-            done(segment)
-
-        if plan.segments or (plan.facts.leads and known.state is not None):
-            executor = CopyExecutor(self._tools, known, self._held_back, self.before_upload, plan, outcome, committed)
-            self._ended(outcome, executor.run(uploads, round_end_s))
-        # Else: what an earlier leadership left behind is for the broker that leads now, or for our next task.
-        if start is not None and not outcome.archived:
-            known.position = None  # The next plan may begin elsewhere.
-        outcome.end_offset = known.last_end_offset = known.end_offset
-        try:
-            if outcome.archived:
-                known.rest()
-        except SidecarError as error:
-            if outcome.error is None:
-                outcome.error = error
-            known.forget()
-        outcome.waiting += len(plan.segments) - len(outcome.archived)
-        if self._standing is not None and self._standing.plan is plan:
-            self._standing.is_settled = outcome.error is None
-        return outcome
-
-    def _ended(self, outcome: PartitionOutcome, error: SidecarError | None) -> None:
-        planned_error, outcome.error = outcome.error, error
-        if error is None or error is planned_error:
-            return
-        if isinstance(error, CommitConflict):
-            # Not a fault: the other writer's work counts, the next plan decides on top of it.
-            self._known.overtaken(error.state, outcome.files)
-            return
-        self._known.forget()
-        if outcome.unprepared is not None:
-            self.held.failed(outcome.unprepared, error)
+    def _unnoted_at(
+        self, state: PartitionState, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy
+    ) -> int | None:
+        """See `LogStarts.unnoted_at`, by all that is seen until now. Any thread may ask."""
+        return self.starts.unnoted_at(state, files, facts, policy)

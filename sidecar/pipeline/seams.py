@@ -133,6 +133,14 @@ def require_seam(tools: Tools, files: PartitionFiles, archived: PartitionState) 
     require_continuation(archived, files.topic_id, judge_local_log(tools, files, archived))
 
 
+def needs_reach(files: PartitionFiles, archived: PartitionState) -> bool:
+    """Whether `require_reach` or `records_at_lost_end` would read anything."""
+    base_offset, end_offset, holes = files.active_base_offset, archived.end_offset, archived.holes
+    if end_offset is None:
+        return False
+    return (base_offset is not None and base_offset < end_offset) or bool(holes and holes[-1].end_offset == end_offset)
+
+
 def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown if the local log ends below the archived one: of one log, the archive has only a part.
 

@@ -33,10 +33,9 @@ class Policy:
     `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never; what the broker itself says counts
     instead, unless `expiration_is_given`. See `expiration_ms`.
     `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
-    `max_queue`: segments that one round may plan. `round_s`: when this has passed, a round begins no further segments.
-    `retry_wait_s`: how long a partition rests after an error.
+    `max_queue`: segments that are planned at once. `task_s`: when this has passed, a task begins no further segments, so that
+    others get their turn. `retry_wait_s`: how long a partition backs off after an error.
     `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
-    `look_s`: so often the disks are looked at while a round lasts.
     `record_lost`: go on above a hole and record it, instead of stopping the partition.
     """
 
@@ -48,8 +47,7 @@ class Policy:
     index_interval_bytes: int = 4096
     record_lost: bool = False
     max_queue: int = 1_000_000
-    round_s: float = math.inf
-    look_s: float = math.inf
+    task_s: float = math.inf
     retry_wait_s: float = 0.0
     spares_cache: bool = True
     readers_per_disk: int = 1
@@ -101,6 +99,6 @@ class Tools:
         object.__setattr__(self, "turns", turns)
 
     def adopt(self, policy: Policy) -> None:
-        """Other numbers, between rounds. How many read from one disk stays as it was."""
+        """Other numbers, between checks. How many read from one disk stays as it was."""
         object.__setattr__(self, "policy", policy)
         self.turns.pause_above(policy.pause_above_percent)

@@ -189,7 +189,7 @@ class HealthReporter:
 
 
 def _condition_of(error: SidecarError) -> str:
-    """What an error that ended a round keeps from being met: the disks are looked at first, and tell of themselves."""
+    """What an error that ended a check keeps from being met: the disks are looked at first, and tell of themselves."""
     if isinstance(error, StagingFull):
         return "state_dir"
     if isinstance(error, StoreError):

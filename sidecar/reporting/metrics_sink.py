@@ -41,9 +41,9 @@ class MetricsSink:
             case events.BrokerFactsRead():
                 metrics.broker.facts(event.read_ms, is_away=event.is_away, missing_rights=event.missing_rights)
             case events.CycleProgressed():
-                metrics.round_goes_on(event.stopped, archived=event.archived)
+                metrics.cycle_progressed(event.stopped, archived=event.archived)
             case events.CycleEnded():
-                metrics.round_ended(event.stopped)
+                metrics.cycle_ended(event.stopped)
                 metrics.unfinished_attempts(event.unfinished_attempts)
             case _:
                 pass

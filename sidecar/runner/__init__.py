@@ -1,1 +1,1 @@
-"""The processes that archive: `run` and `backfill`, round by round, and how they are put together from the settings."""
+"""The processes that archive: `run` and `backfill`, and how they are put together from the settings."""

@@ -41,8 +41,8 @@ from sidecar.storage.bandwidth import IoBudget
 TOPICS_SHOWN_MAX = 20
 PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
-ROUND_S = 120.0
-"""What rolls while a round lasts is planned by the next one: retention may be faster than a backlog is archived."""
+TASK_S = 120.0
+"""A task begins no segment after that: partitions with a backlog take turns, as retention may be faster than one is archived."""
 
 
 def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
@@ -77,7 +77,7 @@ def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], Scan
 
 
 def policy_of(settings: Settings, *, repeats: bool) -> Policy:
-    """The numbers that shape the work. `repeats`: rounds follow one another, so that one need not hold everything."""
+    """The numbers that shape the work. `repeats`: checks follow one another, so that one need not plan everything."""
     policy = Policy(
         workers=settings.run.workers,
         uploads_ahead=settings.run.uploads_ahead,
@@ -93,9 +93,7 @@ def policy_of(settings: Settings, *, repeats: bool) -> Policy:
     if not repeats:
         return policy
     run = settings.run
-    return replace(
-        policy, max_queue=run.max_queue, round_s=ROUND_S, look_s=run.scan_interval_s, retry_wait_s=run.retry_wait_s
-    )
+    return replace(policy, max_queue=run.max_queue, task_s=TASK_S, retry_wait_s=run.retry_wait_s)
 
 
 def journal_directory(settings: Settings) -> Path:

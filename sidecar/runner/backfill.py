@@ -26,9 +26,9 @@ from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import ProgressCounter, Watcher
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import open_tools, require_topic, scanner
-from sidecar.runner.round_report import RoundReport
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.topic_policy import OnUnkeyed
@@ -111,7 +111,7 @@ def backfill(
         require_topic(topics_of(settings.broker.log_dirs), settings)
     _require_leadership(settings)
     with open_tools(settings, read_only=dry_run, reader=reader) as tools:
-        rounds = Rounds(tools, scanner(settings))
+        rounds = ArchiveLoop(tools, scanner(settings))
         work, report = plan_answered(rounds, tools.clock)
         _require_choice(settings, tools.facts, report.found_nothing and not work)
         totals = [segment for _, plan in work for segment in plan.segments]
@@ -141,7 +141,9 @@ def backfill(
         return _report(done, planned, missing, without_compaction, dry_run=False)
 
 
-def plan_answered(rounds: Rounds, clock: Clock) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], RoundReport]:
+def plan_answered(
+    rounds: ArchiveLoop, clock: Clock
+) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], CycleReport]:
     """A plan for which the broker has answered all that it was asked: one that has just started does not at once.
 
     A partition for which it still does not has an error instead. Raises BrokerUnavailable where it does not answer at all.
@@ -229,7 +231,7 @@ def _compact_command(url: str, topic: str, policy: CompactionPolicy | None, conf
 
 
 def _report(
-    report: RoundReport,
+    report: CycleReport,
     planned: dict[str, list[dict[str, int]]],
     missing: Counter[TopicPartition],
     without_compaction: tuple[str, ...],

@@ -18,7 +18,9 @@ from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
-from sidecar.runner.round_loop import RoundLoop
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.run_loop import RunLoop
+from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 
 LOGS = golden("4.3.0") / "logs"
@@ -52,7 +54,7 @@ class Loop:
         self.stop, self.wake = threading.Event(), threading.Event()
         self.status = StatusModel(clock)
         reporter = health_reporter.HealthReporter(clock, self.metrics, self.health, self.status)
-        self.loop = RoundLoop(settings, clock, self.metrics, reporter, self.stop, self.wake)
+        self.loop = RunLoop(settings, clock, self.metrics, reporter, self.stop, self.wake)
         self.thread = threading.Thread(target=self.loop.run)
 
     def sample(self, name: str) -> float:
@@ -83,6 +85,20 @@ def headline(loop: Loop) -> str:
     return summary_of(rows, figures, status, loop.health.awaited(), None, SystemClock().now_ms()).headline
 
 
+def stop_when(condition: Callable[[], bool]) -> Callable[..., None]:
+    """A `RunLoop._pause` that goes on as always, and stops the loop once something holds."""
+    pause = RunLoop._pause
+
+    def pause_or_stop(
+        run_loop: RunLoop, _seconds: float, _deaf_s: float = 0.0, loop: ArchiveLoop | None = None
+    ) -> None:
+        pause(run_loop, 0.05, 0.0, loop)
+        if condition():
+            run_loop._stop.set()
+
+    return pause_or_stop
+
+
 @contextmanager
 def looping(settings: Settings) -> Iterator[Loop]:
     loop = Loop(settings)
@@ -94,6 +110,11 @@ def looping(settings: Settings) -> Iterator[Loop]:
         loop.wake.set()
         loop.thread.join(WAIT_S)
         assert not loop.thread.is_alive()
+
+
+def committed(store: MemoryStore, topic: str) -> int:
+    """How many commits of a topic there are."""
+    return sum(f"/{topic}/" in key and "/commits/" in key for key in list(store.objects))
 
 
 def eventually(condition: Callable[[], bool]) -> None:

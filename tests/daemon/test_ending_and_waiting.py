@@ -16,9 +16,9 @@ from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnava
 from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health import Health
-from sidecar.runner import round_loop
-from sidecar.runner.round_loop import RoundLoop
-from sidecar.runner.rounds import Rounds
+from sidecar.runner import run_loop
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.run_loop import RunLoop
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
@@ -27,10 +27,10 @@ from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
 def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_self: Rounds, *_arguments: object) -> None:
+    def fail(_self: ArchiveLoop, *_arguments: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Rounds, "plan", fail)
+    monkeypatch.setattr(ArchiveLoop, "_look", fail)
     with structlog.testing.capture_logs() as logs:
         assert daemon.run(settings_for(tmp_path)) == 1
     (crash,) = [entry for entry in logs if entry["event"] == "crashed"]
@@ -60,7 +60,7 @@ def test_settings_that_can_never_work_end_the_process(tmp_path: Path, store: Mem
 def test_log_dirs_that_the_broker_formats_later_are_waited_for(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
+    monkeypatch.setattr(run_loop, "START_WAIT_S_FIRST", 0.01)
     with looping(over_log_dirs(settings_for(tmp_path), tmp_path / "logs")) as loop:
         eventually(lambda: "does not exist" in loop.health.not_ready().get("log_dirs", ""))
         assert "not asked" in loop.health.not_ready()["store"]
@@ -167,7 +167,7 @@ def test_what_a_start_has_learned_is_told_once(tmp_path: Path, store: MemoryStor
 def test_a_store_that_comes_later_is_waited_for(
     error: StoreError, operation: str, tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_loop, "START_WAIT_S_FIRST", 0.01)
+    monkeypatch.setattr(run_loop, "START_WAIT_S_FIRST", 0.01)
     is_there = threading.Event()
 
     def refuse(asked: str, _key: str) -> None:
@@ -196,8 +196,8 @@ def test_an_idle_loop_beats_however_long_its_interval(tmp_path: Path, store: Mem
     with looping(settings_for(tmp_path, scan_interval_s=3000.0)) as loop:
         eventually(lambda: not loop.health.not_ready())
         for _ in range(2):
-            eventually(lambda: loop.health.heartbeat_age_s() > round_loop.BEAT_S / 2)
-            eventually(lambda: loop.health.heartbeat_age_s() < round_loop.BEAT_S / 2)
+            eventually(lambda: loop.health.heartbeat_age_s() > run_loop.BEAT_S / 2)
+            eventually(lambda: loop.health.heartbeat_age_s() < run_loop.BEAT_S / 2)
 
 
 def test_no_wait_of_the_loop_is_longer_than_a_beat(tmp_path: Path) -> None:
@@ -210,18 +210,18 @@ def test_no_wait_of_the_loop_is_longer_than_a_beat(tmp_path: Path) -> None:
             return False
 
     metrics, health, settings = Metrics(clock), Health(clock), settings_for(tmp_path)
-    loop = RoundLoop(
+    loop = RunLoop(
         settings, clock, metrics, health_reporter.HealthReporter(clock, metrics, health), threading.Event(), Waited()
     )
-    loop._pause(10 * round_loop.BEAT_S)
-    assert waits_s == [round_loop.BEAT_S] * 10
-    assert health.heartbeat_age_s() == round_loop.BEAT_S
+    loop._pause(10 * run_loop.BEAT_S)
+    assert waits_s == [run_loop.BEAT_S] * 10
+    assert health.heartbeat_age_s() == run_loop.BEAT_S
 
 
 def test_a_container_that_is_too_small_for_the_settings_is_told_at_the_start(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RoundLoop, "run", lambda _loop: None)
+    monkeypatch.setattr(RunLoop, "run", lambda _loop: None)
     for limit_bytes, expected in ((64 << 20, ["error"]), (64 << 30, [])):
         monkeypatch.setattr(reload, "memory_limit_bytes", lambda limit=limit_bytes: limit)
         with structlog.testing.capture_logs() as logs:

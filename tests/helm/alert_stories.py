@@ -164,7 +164,7 @@ STORIES: dict[str, Story] = {
         firing={SUCCESS: "60x600", STARTED: "0x600"},
         # Just started, and not successful yet.
         quiet={SUCCESS: "0x600", STARTED: "21600x600"},
-        summary="kafka-0: no round ended without an error for 6 hours",
+        summary="kafka-0: no check ended without an error for 6 hours",
         eval_minute=500,
     ),
     "TieredSidecarBrokerAway": Story(

@@ -31,8 +31,8 @@ from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
 from sidecar.rewriting.engines import LocalEngines
-from sidecar.runner.round_report import RoundReport
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.cycle_report import CycleReport
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition
@@ -178,7 +178,7 @@ class Sidecar:
         self.waiting = BeforeUpload(self.given, self.clock)
         self.compactor = GroupCompactor(self.waiting, self.tools, LocalEngines(), lambda: self.copies)
         self._scan = partial(scan_log_dirs, [self.facts.broker.log_dir], TopicFilter((".*",)))
-        self.rounds = Rounds(self.tools, self._scan, self.waiting)
+        self.rounds = ArchiveLoop(self.tools, self._scan, self.waiting)
         run_settings = RunSettings(store=StoreSettings(url="/nowhere"))
         self.jobs = ArchiveJobs(run_settings, self.tools, LocalEngines(), lambda _: None)
 
@@ -197,7 +197,7 @@ class Sidecar:
         (files,) = self._scan().partitions
         return LedPartition(PARTITION, root, self.facts.broker.leader_epoch, 0, files)
 
-    def round(self) -> RoundReport:
+    def round(self) -> CycleReport:
         """Scan, plan, archive."""
         return self.rounds.run_once()
 

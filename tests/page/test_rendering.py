@@ -112,7 +112,7 @@ def test_many_queries_are_not_all_kept(rig: Rig) -> None:
 
 def test_a_loop_that_stands_still_is_said(rig: Rig) -> None:
     rig.clock.advance_ms(61_000)
-    assert "the loop has not come round for 61" in rig.text()
+    assert "the loop has made no progress for 61" in rig.text()
 
 
 def test_a_thousand_partitions_are_rendered_in_no_time(rig: Rig) -> None:

@@ -17,8 +17,8 @@ from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalEngines
-from sidecar.runner.round_report import RoundReport
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archived_states, copy_partitions, tools_for
@@ -42,10 +42,10 @@ class Rig:
     tools: Tools
     waiting: BeforeUpload
     compactor: GroupCompactor
-    rounds: Rounds
+    rounds: ArchiveLoop
     copies: Path
 
-    def round(self) -> RoundReport:
+    def round(self) -> CycleReport:
         return self.rounds.run_once()
 
     def stored_logs(self, partition: str) -> dict[int, bytes]:
@@ -70,7 +70,7 @@ def rig(
     with tools_for(log_dir, found, tmp_path / "state", producer_id_expiration_ms=None) as tools:
         waiting = BeforeUpload(given, tools.clock)
         compactor = GroupCompactor(waiting, tools, engines or LocalEngines(), lambda: copies)
-        rounds = Rounds(tools, rounds_scan(log_dir), waiting)
+        rounds = ArchiveLoop(tools, rounds_scan(log_dir), waiting)
         yield Rig(log_dir, found, tools, waiting, compactor, rounds, copies)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from sidecar.errors import StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.pipeline.tools import Tools
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     copy_partitions,
@@ -36,7 +36,7 @@ class Outage:
 @contextmanager
 def after_an_outage(
     tmp_path: Path, partition: str = "orders-0", uploads: int = 0, held: PinnedFiles | None = None
-) -> Iterator[tuple[Tools, Rounds, Outage, Path]]:
+) -> Iterator[tuple[Tools, ArchiveLoop, Outage, Path]]:
     """All was planned, and failed after some segments: two uploads each."""
     log_dir, outage = copy_partitions(tmp_path, partition), Outage(uploads)
     with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True, uploads_ahead=1) as tools:

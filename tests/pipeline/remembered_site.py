@@ -13,7 +13,7 @@ from sidecar.clock import ManualClock
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.pipeline.tools import Tools
-from sidecar.runner.rounds import RoundReport
+from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, copy_partitions, rolled_ranges, tools_for
@@ -45,7 +45,7 @@ class Site:
             finally:
                 memory.close()
 
-    def run(self) -> tuple[RoundReport, dict[str, int]]:
+    def run(self) -> tuple[CycleReport, dict[str, int]]:
         """A process of one round; the report, and how often it asked what of the store."""
         self.store.calls.clear()
         self.listed.clear()

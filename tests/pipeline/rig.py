@@ -29,8 +29,8 @@ from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.reporting.metrics_sink import MetricsSink
 from sidecar.reporting.status_model import StatusModel
-from sidecar.runner.round_report import RoundReport
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.cycle_report import CycleReport
 from tests.golden import golden, wall_clock_ms
 
 AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)
@@ -84,10 +84,10 @@ def tools_for(
         held.release()
 
 
-def archive(tools: Tools, log_dir: Path, *topics: str) -> RoundReport:
+def archive(tools: Tools, log_dir: Path, *topics: str) -> CycleReport:
     """One round over the topics whose names match."""
     scan = partial(scan_log_dirs, [log_dir], TopicFilter(topics or (".*",)))
-    return Rounds(tools, scan).run_once()
+    return ArchiveLoop(tools, scan).run_once()
 
 
 def archived_states(store: ObjectStore) -> dict[str, PartitionState]:
@@ -120,9 +120,9 @@ def copy_partitions(directory: Path, *partitions: str, version: str = "4.3.0") -
     return log_dir
 
 
-def rounds_over(tools: Tools, log_dir: Path) -> Rounds:
+def rounds_over(tools: Tools, log_dir: Path) -> ArchiveLoop:
     """Rounds that remember, over all partitions of a log dir."""
-    return Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
+    return ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
 
 
 def remove_offsets(directory: Path, keep: Callable[[int], bool]) -> None:

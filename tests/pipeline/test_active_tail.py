@@ -22,7 +22,7 @@ from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.pins.active_tail import SCANNED_BYTES_MAX, ActiveTail
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
@@ -177,7 +177,7 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
         clock = ManualClock(idle.newest_ms)
         tools.metrics.broker._clock = clock
         tools = replace(tools, facts=idle.facts, clock=clock)
-        rounds = Rounds(tools, partial(scan_log_dirs, [idle.log_dir], TopicFilter(("orders",))))
+        rounds = ArchiveLoop(tools, partial(scan_log_dirs, [idle.log_dir], TopicFilter(("orders",))))
 
         def row(idle_ms: int) -> tuple[float | None, dict[str, object]]:
             clock.advance_ms(idle.newest_ms + idle_ms - clock.now_ms())

@@ -22,7 +22,7 @@ from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway, NotLeader
 from sidecar.ports import FactsState
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, golden_copy
@@ -84,8 +84,8 @@ class Leadership:
         return facts if self.epoch_at_commit is None else replace(facts, leader_epoch=self.epoch_at_commit)
 
 
-def rounds_of(tools: object, log_dir: Path) -> Rounds:
-    return Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",))))  # type: ignore[arg-type]
+def rounds_of(tools: object, log_dir: Path) -> ArchiveLoop:
+    return ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",))))  # type: ignore[arg-type]
 
 
 def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_back(tmp_path: Path) -> None:

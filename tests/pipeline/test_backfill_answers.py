@@ -18,8 +18,8 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway, NoStableOffset
 from sidecar.pipeline.tools import Tools
 from sidecar.ports import FactsState
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.backfill import ANSWER_WAIT_S, plan_answered
-from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import tools_for
@@ -48,8 +48,8 @@ class Starting(FileBrokerFacts):
         return replace(facts, leads=False, reason=NoStableOffset(4, "UNKNOWN_LEADER_EPOCH"), unanswered=True)
 
 
-def rounds_of(tools: Tools) -> Rounds:
-    return Rounds(tools, partial(scan_log_dirs, [LOG_DIR], TopicFilter(("orders", "append-time"))))
+def rounds_of(tools: Tools) -> ArchiveLoop:
+    return ArchiveLoop(tools, partial(scan_log_dirs, [LOG_DIR], TopicFilter(("orders", "append-time"))))
 
 
 @pytest.mark.parametrize("silent_looks", [0, 3])

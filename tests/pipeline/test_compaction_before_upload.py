@@ -28,7 +28,7 @@ from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
 from sidecar.rewriting import stages
 from sidecar.rewriting.directory import compact_directory
 from sidecar.rewriting.engines import LocalEngines, LocalStages
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.store_settings import StoreSettings
@@ -145,7 +145,7 @@ def test_what_the_broker_will_delete_soon_goes_first(limit_ms: int, waits: bool,
         facts = Keeps([held.log_dir], assume_leader=True)
         facts.limit_ms = limit_ms
         tools = replace(held.tools, facts=facts)
-        Rounds(tools, rounds_scan(held.log_dir), held.waiting).run_once()
+        ArchiveLoop(tools, rounds_scan(held.log_dir), held.waiting).run_once()
         assert ("compacted-0" not in archived_states(held.store)) == waits
 
 

@@ -31,7 +31,7 @@ from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import CompactionCutOff, LocalEngines
 from sidecar.rewriting.workplace import WorkFiles
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 
@@ -330,7 +330,9 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
     with structlog.testing.capture_logs() as logs, tools_for(log_dir, store, tmp_path / "state") as tools:
         running = replace(tools, clock=SystemClock())
         with compaction_in_run(settings, running, LocalEngines(), lambda _: None, wake=woken.set) as compaction:
-            rounds = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))), compaction.before_upload)
+            rounds = ArchiveLoop(
+                tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))), compaction.before_upload
+            )
             assert rounds.run_once().errors == []
             assert archived_states(store) == {}
             assert woken.wait(WAIT_S)
@@ -409,12 +411,12 @@ def test_a_group_that_a_reload_cut_off_closes_no_file_of_others_and_starts_no_en
         woken = threading.Event()
         with compaction_in_run(settings, running, engines, lambda _: None, wake=woken.set) as compaction:
             scan = partial(scan_log_dirs, [log_dir], TopicFilter(("compacted",)))
-            Rounds(tools, scan, compaction.before_upload).run_once()
+            ArchiveLoop(tools, scan, compaction.before_upload).run_once()
             assert woken.wait(WAIT_S)
             assert len(list(staging.iterdir())) == 1
             waits.set()
             scan = partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
-            Rounds(tools, scan, compaction.before_upload).run_once()
+            ArchiveLoop(tools, scan, compaction.before_upload).run_once()
             assert looking.wait(WAIT_S)
             asked = engines.asked
         assert compaction.thread is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline import copying
 from sidecar.pipeline.tools import Tools
 from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.one_partition import archived, planned
 from tests.pipeline.rig import (
     archive,
     archived_states,
@@ -111,31 +111,28 @@ def test_no_segment_is_read_after_a_stop(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_snapshot_that_cannot_be_read_is_no_fault_of_the_segment_above_it(tmp_path: Path) -> None:
     """Retention has taken the segment: its descriptor is the only copy, and must not be given up for damage elsewhere."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with (
-        tools_for(log_dir, store, tmp_path / "state", uploads_ahead=AHEAD) as made,
-        ThreadPoolExecutor(2) as uploads,
-    ):
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=AHEAD) as made:
         facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
         tools = replace(made, facts=facts)
         archiver, files = planned_and_held(tools, log_dir)
-        plan = archiver.plan(files)
+        plan = planned(tools, archiver, files)
         first, second = plan.segments[:2]
-        assert archiver.archive(replace(plan, segments=(first,)), uploads).error is None
-        archiver._known.forget()
+        assert archived(tools, archiver, replace(plan, segments=(first,))).error is None
+        archiver.known.forget()
         (key,) = [key for key in store.objects if key.endswith(".indexes")]
         good = store.objects[key]
         remove_offsets(files.directory, lambda offset: offset >= second.end_offset)
         facts.cluster_start_offset = second.end_offset
-        plan = archiver.plan(listed(log_dir))
+        plan = planned(tools, archiver, listed(log_dir))
         assert plan.segments[0] == second
         store.damage(key, lambda body: bytes(byte ^ 0xFF for byte in body))
-        failed = archiver.archive(plan, uploads)
+        failed = archived(tools, archiver, plan)
         assert isinstance(failed.error, CorruptFile)
         assert failed.unprepared is None
         store.damage(key, lambda _body: good)
-        again = archiver.plan(listed(log_dir))
+        again = planned(tools, archiver, listed(log_dir))
         assert (again.hole, again.segments[0]) == (None, second)
-        assert archiver.archive(again, uploads).error is None
+        assert archived(tools, archiver, again).error is None
         assert ranges(archived_states(store)["orders-0"])[1] == (second.base_offset, second.end_offset)
         tools.held.release()
 

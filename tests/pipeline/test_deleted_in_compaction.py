@@ -27,7 +27,7 @@ from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.rewriting.what_if import what_if
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
@@ -198,7 +198,7 @@ def test_a_log_start_that_moves_into_a_segment_during_a_job_keeps_it_from_commit
     )
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         tools = replace(tools, facts=facts)
-        rounds = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
+        rounds = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
         (led,) = rounds.run_once().led
         state = only_state(store)
         work = Compacting(led, CompactionPolicy(), Look(store, store.clock)(led, CompactionPolicy()))

@@ -22,11 +22,13 @@ from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
-from sidecar.pipeline.losses.log_start_history import LogStartHistory
+from sidecar.pipeline.losses.log_starts import LogStarts
 from sidecar.segment import batch_search
 from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.events import ignored
 from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, set_aside_last, tools_for
+from tests.pipeline.starting_logs import seen_at
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 
 ORDERS = TopicPartition("orders", 0)
@@ -56,26 +58,26 @@ def recorded(
     policy: TopicPolicy = TopicPolicy(),  # noqa: B008 - frozen
 ) -> list[DeleteRecords]:
     files, state = seen
-    starts = LogStartHistory()
+    starts = LogStarts()
     for look in (*earlier, facts):
-        starts.see(files, look, policy)
-    return deleted_on_purpose(facts, state, starts, state.end_offset or 0, lambda: state)
+        starts = seen_at(starts, files, look, policy)
+    return deleted_on_purpose(facts, state, starts, state.end_offset or 0, lambda: state, ignored)[0]
 
 
 def test_a_deletion_that_no_commit_notes_yet_is_known_to_compaction(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:
     files, state = seen
-    starts, end_offset = LogStartHistory(), state.end_offset or 0
+    starts, end_offset = LogStarts(), state.end_offset or 0
     assert starts.unnoted_in(state) is None
-    starts.see(files, told(EPOCH_START_OFFSET + 1), TopicPolicy())
+    starts = seen_at(starts, files, told(EPOCH_START_OFFSET + 1))
     assert starts.unnoted_in(state) == EPOCH_START_OFFSET + 1
     assert starts.unnoted_in(replace(state, deleted_before_offset=EPOCH_START_OFFSET)) == EPOCH_START_OFFSET + 1
     assert starts.unnoted_in(replace(state, deleted_before_offset=EPOCH_START_OFFSET + 1)) is None
-    starts.inside = end_offset + 10
+    starts = replace(starts, inside=end_offset + 10)
     assert starts.unnoted_in(state) == end_offset
     assert starts.unnoted_in(replace(state, deleted_before_offset=end_offset)) is None
-    starts.border = starts.inside
+    starts = replace(starts, border=starts.inside)
     assert starts.unnoted_in(state) is None
 
 
@@ -84,8 +86,8 @@ def test_a_deletion_after_the_last_look_is_known_to_compaction(
 ) -> None:
     files, state = seen
     border = files.segments[1].base_offset
-    starts = LogStartHistory()
-    starts.see(files, told(0), TopicPolicy())
+    starts = LogStarts()
+    starts = seen_at(starts, files, told(0))
 
     def unnoted(facts: PartitionFacts, policy: TopicPolicy = TopicPolicy()) -> int | None:  # noqa: B008 - frozen
         return starts.unnoted_at(state, files, facts, policy)
@@ -98,10 +100,10 @@ def test_a_deletion_after_the_last_look_is_known_to_compaction(
     assert starts.unnoted_at(state, replace(files, directory_id=(9, 9)), told(border + 5), TopicPolicy()) is None
     noted = replace(state, deleted_before_offset=border + 5)
     assert starts.unnoted_at(noted, files, told(border + 5), TopicPolicy()) is None
-    starts.see(files, told(border + 5), TopicPolicy())
+    starts = seen_at(starts, files, told(border + 5))
     assert unnoted(told(files.segments[2].base_offset)) == border + 5  # retention came after it
     assert not starts.is_unknown
-    starts.report_unknown(told(border + 5), border + 5, PartitionError("damaged"))
+    starts = starts.with_unknown(told(border + 5), border + 5, PartitionError("damaged"), ignored)
     assert starts.is_unknown
 
 
@@ -262,17 +264,20 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
     """The new log rolled elsewhere, and takes over the start of the one it replaces, under the same leader epoch."""
     state = seen[1]
     files, start_offset = moved
-    starts, reads = LogStartHistory(), []
+    starts, reads = LogStarts(), []
     if is_seen_to_move:
-        starts.see(files, told(0), TopicPolicy())  # the broker's answer of the moment before the swap
+        starts = seen_at(starts, files, told(0))  # the broker's answer of the moment before the swap
 
     def whole() -> PartitionState:
         reads.append(1)
         return state
 
     def said(start_offset: int, known: PartitionState) -> list[DeleteRecords]:
-        starts.see(files, told(start_offset), TopicPolicy())
-        return deleted_on_purpose(told(start_offset), known, starts, state.end_offset or 0, whole)
+        nonlocal starts
+        starts = seen_at(starts, files, told(start_offset))
+        end_offset = state.end_offset or 0
+        found, starts = deleted_on_purpose(told(start_offset), known, starts, end_offset, whole, ignored)
+        return found
 
     known = replace(state, segments=())
     assert said(start_offset, known) == said(start_offset, known) == []
@@ -283,12 +288,12 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
 def test_a_start_in_another_directory_is_not_compared_with_the_one_before(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:
-    files, starts = seen[0], LogStartHistory()
-    starts.see(files, told(0), TopicPolicy())
-    starts.see(files, told(145), TopicPolicy())
+    files, starts = seen[0], LogStarts()
+    starts = seen_at(starts, files, told(0))
+    starts = seen_at(starts, files, told(145))
     assert starts.has_moved(told(145))
     assert starts.inside == 145
-    starts.see(replace(files, directory_id=(9, 9)), told(145), TopicPolicy())
+    starts = seen_at(starts, replace(files, directory_id=(9, 9)), told(145))
     assert not starts.has_moved(told(145))
     assert starts.has_moved(told(146))
     assert starts.inside is None
@@ -312,10 +317,10 @@ def test_a_start_where_the_archive_may_have_lost_a_border_is_no_deletion(
         state = replace(seen[1], segments=segments, removed=gone)
         assert recorded((files, state), told(start_offset)) == expected
     up_to_it = replace(seen[1], segments=(), removed=(), end_offset=start_offset)
-    starts = LogStartHistory()
-    starts.see(files, told(start_offset), TopicPolicy())
+    starts = LogStarts()
+    starts = seen_at(starts, files, told(start_offset))
     assert starts.inside == start_offset
-    assert not deleted_on_purpose(told(start_offset), up_to_it, starts, last.end_offset, lambda: up_to_it)
+    assert not deleted_on_purpose(told(start_offset), up_to_it, starts, last.end_offset, lambda: up_to_it, ignored)[0]
 
 
 def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_archive(

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Executor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.archive.actions import LossReason
-from sidecar.archive.state import Hole
+from sidecar.archive.actions import Action, LossReason
+from sidecar.archive.commit import Writer
+from sidecar.archive.state import Hole, PartitionState
 from sidecar.clock import ManualClock
-from sidecar.commits.commit_log import CommitConflict
-from sidecar.errors import SidecarError
-from sidecar.pipeline.copying import CopyExecutor
-from sidecar.runner.meanwhile import Busy
+from sidecar.commits.commit_log import CommitConflict, CommitLog
 from tests.pipeline.rig import archived_states, ranges
 from tests.pipeline.test_asking_the_broker import rounds_of
 from tests.pipeline.test_seen_offsets import NAME, Site, roll_and_delete, site
+from tests.pipeline.waiting import within
 
 RETRY_S, WAIT_S = 60.0, 60.0
-LOOK_S = 30
 ACTIVE = 964
 """Where the active segment begins."""
 
@@ -127,72 +124,49 @@ def test_a_log_that_was_emptied_has_lost_nothing_when_its_active_segment_goes(be
 
 
 def test_what_goes_while_an_upload_hangs_is_archived_as_deleted(tmp_path: Path) -> None:
-    hangs, goes_on, looked = Event(), Event(), Event()
+    hangs, goes_on = Event(), Event()
 
     def hang(operation: str, _key: str) -> None:
         if operation == "upload" and not hangs.is_set():
             hangs.set()
             assert goes_on.wait(WAIT_S)
 
-    with site(tmp_path, look_s=LOOK_S, round_s=1_000_000, uploads_ahead=1) as found:
+    with site(tmp_path, uploads_ahead=1) as found:
         found.store.before = hang
-        rounds = rounds_of(found.tools, found.directory.parent)
-        look_meanwhile = rounds._look_meanwhile
-
-        def told(busy: Busy) -> None:
-            look_meanwhile(busy)
-            looked.set()
-
-        rounds._look_meanwhile = told  # type: ignore[method-assign]
-        thread = Thread(target=rounds.run_once)
-        thread.start()
-        try:
-            assert hangs.wait(WAIT_S)
-            found.facts.cluster_start_offset = 300
-            look(found, looked)
-            found.retention(504)
-            look(found, looked)
-        finally:
-            goes_on.set()
-            thread.join(WAIT_S)
-        assert rounds.run_once().errors == []
+        with rounds_of(found.tools, found.directory.parent) as loop:
+            try:
+                loop.begin_check()
+                loop.drive(within(WAIT_S, hangs.is_set))
+                found.facts.cluster_start_offset = 300
+                loop.cycle()
+                found.retention(504)
+                loop.cycle()
+            finally:
+                goes_on.set()
+            assert loop.finish().errors == []
         state = archived_states(found.store)[NAME]
         assert (ranges(state)[0][0], state.deleted_before_offset, state.holes) == (0, 300, ())
-
-
-def look(found: Site, looked: Event) -> None:
-    """Time goes by until the disks are looked at, and once more: the first look may have begun before."""
-    clock = found.tools.clock
-    assert isinstance(clock, ManualClock)
-    for _ in range(2):
-        looked.clear()
-        for _ in range(int(WAIT_S)):
-            clock.advance_ms(LOOK_S * 1000)
-            if looked.wait(1):
-                break
-        else:
-            raise AssertionError("nobody has looked")
 
 
 def test_an_answer_that_is_newer_than_the_listing_shows_no_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention rolled and took the active segment while the partition is planned anew behind another writer's commit."""
-    with site(tmp_path) as found:
-        run, plans = CopyExecutor.run, []
+    """Retention rolled and took the active segment while another writer's commit makes the partition plan again."""
+    with site(tmp_path, record_lost=True) as found:
+        append, calls = CommitLog.append, []
 
-        def overtaken(task: CopyExecutor, uploads: Executor, end_s: float) -> SidecarError | None:
-            plans.append(task._plan)
-            if len(plans) == 1:
+        def overtaken(
+            log: CommitLog, actions: Sequence[Action], writer: Writer, state: PartitionState
+        ) -> PartitionState:
+            calls.append(actions)
+            if len(calls) == 1:
                 roll_and_delete(found.directory, ACTIVE + 6)
                 found.facts.cluster_start_offset = ACTIVE + 6
-                return CommitConflict("another was first", task._known.opened()[0])
-            return run(task, uploads, end_s)
+                raise CommitConflict("another was first", state)
+            return append(log, actions, writer, state)
 
-        monkeypatch.setattr(CopyExecutor, "run", overtaken)
-        found.rounds.run_once()
-        assert plans[1].facts.cluster_start_offset == plans[1].files.active_base_offset == ACTIVE + 6
-        for _ in range(2):
+        monkeypatch.setattr(CommitLog, "append", overtaken)
+        for _ in range(3):
             assert found.rounds.run_once().errors == []
         state = archived_states(found.store)[NAME]
         assert (ranges(state)[0][0], state.deleted_before_offset) == (0, 0)

@@ -21,7 +21,7 @@ from sidecar.logformat.bodies.records import Record
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.compaction import before_upload
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.archives import log_of, only_state
@@ -265,7 +265,7 @@ class LogStart(FileBrokerFacts):
 def led(held: Rig) -> tuple[LogStart, Callable[[], list[Exception]]]:
     facts = LogStart([held.log_dir], assume_leader=True)
     tools = replace(held.tools, facts=facts)
-    rounds = Rounds(tools, rounds_scan(held.log_dir), held.waiting)
+    rounds = ArchiveLoop(tools, rounds_scan(held.log_dir), held.waiting)
     return facts, lambda: list(rounds.run_once().errors)
 
 

@@ -21,6 +21,7 @@ from sidecar.pipeline.tools import Tools
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import Outage, held_names
+from tests.pipeline.one_partition import planned
 from tests.pipeline.rig import (
     archived_states,
     copy_partitions,
@@ -40,7 +41,7 @@ def listed(log_dir: Path) -> PartitionFiles:
 def planned_and_held(tools: Tools, log_dir: Path) -> tuple[PartitionArchiver, PartitionFiles]:
     files = listed(log_dir)
     archiver = PartitionArchiver(tools, files)
-    plan = archiver.plan(files)
+    plan = planned(tools, archiver, files)
     tools.held.keep(segment.log for segment in plan.segments)
     archiver.held.planned(plan)
     return archiver, files
@@ -59,29 +60,30 @@ class Answering(Leadership):
 
 
 @pytest.mark.parametrize(
-    ("log_start_offsets", "planned", "reasons"),
+    ("log_start_offsets", "base_offsets", "reasons"),
     [
         ([248], [0, 140, 248, 362], [None]),
         ([140, 248], [0, 140, 248, 362], [Wait.AWAITING_LOG_START, None]),
         ([None, None], [248, 362], [Wait.AWAITING_LOG_START, None]),
         ([0, 0], [248, 362], [Wait.AWAITING_LOG_START, None]),
     ],
-    ids=["told", "told at the next look", "not told", "nothing was deleted by the leader"],
+    ids=["known at once", "known one answer later", "not known", "nothing was deleted by the leader"],
 )
 def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
-    tmp_path: Path, log_start_offsets: list[int | None], planned: list[int], reasons: list[WaitReason | None]
+    tmp_path: Path, log_start_offsets: list[int | None], base_offsets: list[int], reasons: list[WaitReason | None]
 ) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        archiver, files = planned_and_held(replace(tools, facts=facts), log_dir)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         files = listed(log_dir)
         for log_start_offset, reason in zip(log_start_offsets, reasons, strict=True):
             facts.cluster_start_offset = log_start_offset
-            plan = archiver.plan(files)
+            plan = planned(tools, archiver, files)
             assert plan.reason == reason
-        assert [segment.base_offset for segment in plan.segments][: len(planned)] == planned
+        assert [segment.base_offset for segment in plan.segments][: len(base_offsets)] == base_offsets
         assert plan.files == files
 
 
@@ -89,10 +91,11 @@ def test_under_another_leader_epoch_nothing_is_archived_without_its_file(tmp_pat
     log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        archiver, files = planned_and_held(replace(tools, facts=facts), log_dir)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset, facts.epoch = 248, 99
-        assert archiver.plan(listed(log_dir)).segments[0].base_offset == 248
+        assert planned(tools, archiver, listed(log_dir)).segments[0].base_offset == 248
         assert held_names(tools) == []
 
 
@@ -101,9 +104,10 @@ def test_of_what_the_broker_tiers_itself_the_directory_tells_where_the_log_begin
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
         facts.tiers = True
-        archiver, files = planned_and_held(replace(tools, facts=facts), log_dir)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
-        plan = archiver.plan(listed(log_dir))
+        plan = planned(tools, archiver, listed(log_dir))
         assert [segment.base_offset for segment in plan.segments][:3] == [0, 140, 248]
 
 

@@ -34,7 +34,7 @@ from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.garbage import Collected, collect_garbage
 from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalEngines, LocalStages
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.store_at import StoreAt
@@ -49,7 +49,7 @@ class Running:
     """A process that has archived a partition, and what its last round offers to gc and to compaction."""
 
     tools: Tools
-    rounds: Rounds
+    rounds: ArchiveLoop
     store: MemoryStore
     log_dir: Path
     led: LedPartition
@@ -165,12 +165,11 @@ def test_a_compaction_does_not_commit_below_what_was_committed_and_lost_while_it
 
 def test_what_is_known_outlives_an_error_and_is_of_one_lineage(running: Running) -> None:
     (archiver,) = running.rounds._archivers.values()
-    known = archiver._known
     state = only_state(running.store)
     assert running.led.newest_commit() == state.last_commit == CommitId(state.next_number - 1, state.last_sha256 or "")
-    known.forget()
+    archiver.known.forget()
     assert running.led.newest_commit() == state.last_commit
-    assert known.newest_commit(ObjectKey(f"{running.led.root}x")) is None
+    assert archiver.newest_commit(ObjectKey(f"{running.led.root}x")) is None
 
 
 def test_objects_of_an_upload_that_the_journal_knows_stay_however_old_they_are(running: Running) -> None:

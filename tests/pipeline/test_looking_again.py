@@ -12,8 +12,8 @@ from sidecar.clock import SystemClock
 from sidecar.partition.plan import Settling
 from sidecar.partition.wait_reason import SnapshotGrace
 from sidecar.runner import assembly
-from sidecar.runner.round_report import RoundReport
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.cycle_report import CycleReport
 from tests.daemon.looping import eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
@@ -67,12 +67,12 @@ def test_a_storm_of_file_events_does_not_make_a_storm_of_scans(tmp_path: Path, m
     clock = SystemClock()
     begun_s: list[float] = []
 
-    def note(_rounds: Rounds, _done: object) -> RoundReport:
+    def note(_loop: ArchiveLoop) -> CycleReport:
         begun_s.append(clock.monotonic_s())
-        return RoundReport(scan_s=0.3 if len(begun_s) < 3 else 6.0)
+        return CycleReport(scan_s=0.3 if len(begun_s) < 3 else 6.0)
 
     monkeypatch.setattr(assembly, "open_store", lambda *_: MemoryStore())
-    monkeypatch.setattr(Rounds, "run_once", note)
+    monkeypatch.setattr(ArchiveLoop, "cycle", note)
     with looping(settings_for(tmp_path, scan_interval_s=60)) as loop:
         eventually(lambda: len(begun_s) == 1)
 

@@ -1,4 +1,4 @@
-"""A look at the disks beside turns that last: what it may not make worse for them, nor hide."""
+"""A check beside tasks that last: what it may not make worse for them, nor hide."""
 
 from __future__ import annotations
 
@@ -135,6 +135,7 @@ def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Si
     assert made.pending(ORDERS) == 1
     assert made.tools.metrics.registry.get_sample_value("tiered_sidecar_pending_segments") == 1
     made.rounds._scan = scan
+    made.look()
     assert made.end().errors == []
     (runs,) = [
         found.extent.runs
@@ -186,7 +187,7 @@ def test_a_turn_that_plans_anew_archives_what_a_look_held_and_retention_took(mad
     facts = asks(made)
     made.roll(SECOND)
     made.rounds.run_once()
-    made.rounds._archivers[TopicPartition("append-time", 0)]._known.forget()
+    made.rounds._archivers[TopicPartition("append-time", 0)].known.forget()
     made.roll(ORDERS)
     made.hang.is_silent = True
     made.rounds._archivers[TopicPartition("append-time", 0)]._standing = None

@@ -1,21 +1,17 @@
-"""A round in which an upload hangs: what rolls, and what retention takes meanwhile, is planned, held open and told all the same."""
+"""A task whose upload hangs: what rolls, and what retention takes meanwhile, is planned, pinned and reported all the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Condition, Event, Thread
-
-import pytest
+from threading import Event
 
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnavailable
-from sidecar.partition.wait_reason import Wait
 from sidecar.pipeline.tools import Tools
-from sidecar.runner.meanwhile import Busy
-from sidecar.runner.round_report import RoundReport
+from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names, open_deleted
 from tests.pipeline.rig import (
@@ -29,6 +25,7 @@ from tests.pipeline.rig import (
     status_of,
     tools_for,
 )
+from tests.pipeline.waiting import within
 
 PARTITIONS = ("orders-0", "append-time-0", "codecs-java-0")
 WAIT_S = 240.0
@@ -40,38 +37,31 @@ class Hang:
 
     def __init__(self) -> None:
         self.due_at: str | None = None
+        self.partition = ""
         self.is_silent = False
         self.is_met, self.is_over = Event(), Event()
         self.store = MemoryStore(before=self.before)
 
-    def before(self, operation: str, _key: str) -> None:
-        if self.due_at is not None and operation.startswith(self.due_at):
-            self.due_at = ""
+    def before(self, operation: str, key: str) -> None:
+        if self.due_at is not None and operation.startswith(self.due_at) and self.partition in {"", _partition_of(key)}:
+            self.due_at, self.partition = "", _partition_of(key)
             self.is_met.set()
             assert self.is_over.wait(WAIT_S)
 
 
+def _partition_of(key: str) -> str:
+    """As its directory is named; "" for keys of no partition."""
+    return next((name for name in PARTITIONS if f"/{name.rpartition('-')[0]}/" in key), "")
+
+
 class Site:
-    """Rounds with one worker over partitions whose last two segments have not rolled yet."""
+    """A loop with one worker over partitions whose last two segments have not rolled yet."""
 
     def __init__(self, tools: Tools, log_dir: Path, hang: Hang) -> None:
         self.tools = replace(tools, is_store_silent=lambda: hang.is_silent)
         self.log_dir, self.hang = log_dir, hang
         self.rounds = rounds_over(self.tools, log_dir)
-        self._looks_begun, self._look_ended, self._changed = 0, 0, Condition()
-        look = self.rounds._look_meanwhile
-        self.rounds._look_meanwhile = lambda busy: self._look_meanwhile(look, busy)  # type: ignore[method-assign]
-        self._reports: list[RoundReport] = []
-        self._thread = Thread(target=lambda: self._reports.append(self.rounds.run_once()))
-
-    def _look_meanwhile(self, look: Callable[[Busy], None], busy: Busy) -> None:
-        with self._changed:
-            self._looks_begun += 1
-            number = self._looks_begun
-        look(busy)
-        with self._changed:
-            self._look_ended = number
-            self._changed.notify_all()
+        self.is_open = False
 
     def roll(self, *partitions: str) -> None:
         """One more segment of each of them is there."""
@@ -82,29 +72,34 @@ class Site:
             aside.rmdir()
 
     def begin(self, due_at: str = "upload") -> None:
-        """A round that hangs from such an operation on."""
+        """A check, and tasks of which one hangs from such an operation on."""
         self.hang.due_at = due_at
-        self._thread.start()
-        assert self.hang.is_met.wait(WAIT_S)
+        self.rounds.__enter__()
+        self.is_open = True
+        self.rounds.begin_check()
+        self.rounds.drive(within(WAIT_S, self.hang.is_met.is_set))
+        assert self.hang.is_met.is_set()
 
-    def look(self) -> None:
-        """Time goes by until the disks have been looked at, by a look that begins from now on."""
+    def look(self) -> CycleReport:
+        """Another check, while the task hangs."""
         assert isinstance(self.tools.clock, ManualClock)
-        with self._changed:
-            due = self._looks_begun + 1
-            for _ in range(int(WAIT_S)):
-                # Again: the round may not have begun to wait yet.
-                self.tools.clock.advance_ms(LOOK_S * 1000)
-                if self._changed.wait_for(lambda: self._look_ended >= due, 1):
-                    return
-        raise AssertionError("nobody has looked")
+        self.tools.clock.advance_ms(LOOK_S * 1000)
+        return self.rounds.cycle()
 
-    def end(self) -> RoundReport:
-        """The store answers, and the round ends."""
+    def end(self) -> CycleReport:
+        """The store answers, and all comes to its end."""
         self.hang.due_at, self.hang.is_silent = None, False
         self.hang.is_over.set()
-        self._thread.join(WAIT_S)
-        return self._reports[0]
+        report = self.rounds.finish()
+        self.close()
+        return report
+
+    def close(self) -> None:
+        """End the loop's threads."""
+        self.hang.is_over.set()
+        if self.is_open:
+            self.is_open = False
+            self.rounds.__exit__(None, None, None)
 
     def pending(self, partition: str) -> int:
         """As people are told."""
@@ -131,14 +126,13 @@ def site(tmp_path: Path, **policy: object) -> Iterator[Site]:
     for partition in PARTITIONS:
         for number in (2, 1):
             set_aside_last(log_dir / partition, tmp_path / "aside" / f"{partition}.{number}")
-    policy = {"record_lost": True, "look_s": LOOK_S, "round_s": 1000, "uploads_ahead": 1, **policy}
+    policy = {"record_lost": True, "uploads_ahead": 1, **policy}
     with tools_for(log_dir, hang.store, tmp_path / "state", **policy) as tools:
         made = Site(tools, log_dir, hang)
         try:
             yield made
         finally:
-            if made._thread.ident is not None:
-                made.end()
+            made.close()
 
 
 def test_what_rolls_while_an_upload_hangs_is_archived_though_retention_takes_it(tmp_path: Path) -> None:
@@ -162,29 +156,38 @@ def test_what_rolls_while_an_upload_hangs_is_archived_though_retention_takes_it(
         made.assert_whole()
 
 
-@pytest.mark.parametrize("is_silent", [True, False], ids=["the store is silent", "the round's time is over"])
-def test_turns_that_have_not_begun_are_left_to_the_next_round_with_what_rolled_since(
-    tmp_path: Path, is_silent: bool
-) -> None:
-    with site(tmp_path, round_s=1_000_000 if is_silent else LOOK_S + 1) as made:
+def test_partitions_without_a_task_are_planned_and_pinned_while_another_hangs(tmp_path: Path) -> None:
+    with site(tmp_path) as made:
         made.begin()
         made.look()
-        made.hang.is_silent = is_silent
         made.roll(*PARTITIONS)
         made.roll(*PARTITIONS)
         made.look()
         for partition, start in zip(PARTITIONS, (964, 302, 1650), strict=True):
             remove_offsets(made.log_dir / partition, lambda offset, start=start: offset >= start)
         made.look()
-        report = made.end()
-        assert report.errors == []
-        assert [one.reason for one in report.outcomes].count(Wait.ROUND_OVER) >= 2
-        while made.rounds.run_once().look_again_s == 0:
-            continue
+        assert made.end().errors == []
         made.assert_whole()
 
 
-def test_an_archive_that_is_not_known_is_asked_for_by_a_turn_where_the_store_is_silent(tmp_path: Path) -> None:
+def test_a_task_that_hangs_keeps_no_other_partition_from_being_archived(tmp_path: Path) -> None:
+    with site(tmp_path, workers=2) as made:
+        made.begin()
+        made.roll(*PARTITIONS)
+        made.look()
+        others = {f"{partition}" for partition in PARTITIONS} - {made.hang.partition}
+
+        def are_archived() -> bool:
+            found = archived_states(made.hang.store)
+            return all(name in found and ranges(found[name]) == rolled_ranges(made.log_dir, name) for name in others)
+
+        made.rounds.drive(within(WAIT_S, are_archived))
+        assert are_archived()
+        assert made.hang.partition not in archived_states(made.hang.store)
+        assert made.end().errors == []
+
+
+def test_what_rolls_before_an_archive_could_be_read_is_pinned_where_the_store_is_silent(tmp_path: Path) -> None:
     with site(tmp_path) as made:
         made.hang.store.before = _fails
         assert {type(error) for error in made.rounds.run_once().errors} == {StoreUnavailable}

@@ -23,7 +23,7 @@ from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import use
 from tests.pipeline.before_upload_rig import NOW_MS, Rig, rig, rounds_scan
@@ -116,7 +116,7 @@ def test_run_counts_and_shows_what_its_copies_lack(tmp_path: Path) -> None:
             structlog.testing.capture_logs(),
             compaction_in_run(settings, tools, LocalEngines(), shown.append) as found,
         ):
-            rounds = Rounds(tools, rounds_scan(log_dir), found.before_upload)
+            rounds = ArchiveLoop(tools, rounds_scan(log_dir), found.before_upload)
             rounds.run_once()
             GroupCompactor(found.before_upload, tools, LocalEngines(), lambda: tmp_path / "copies").turn()
             rounds.run_once()
@@ -135,7 +135,7 @@ def test_compactions_of_the_archive_count_a_malformed_version_once(
     def compact(held: Rig) -> Compacted:
         policy = settings.compaction.of_topic("orders")
         assert policy is not None
-        (led,) = Rounds(held.tools, partial(scan_log_dirs, [held.log_dir], TopicFilter((".*",)))).run_once().led
+        (led,) = ArchiveLoop(held.tools, partial(scan_log_dirs, [held.log_dir], TopicFilter((".*",)))).run_once().led
         work = Compacting(led, policy, Look(held.store, held.store.clock)(led, policy))
         (done,) = ArchiveJobs(settings, held.tools, LocalEngines(), settings.compaction.of_topic)([work])
         assert done.error is None

@@ -16,7 +16,7 @@ from sidecar.host.listed_files import open_listed
 from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.regular_file import open_regular, read_regular
 from sidecar.model import FileIdentity
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, rounds_over, tools_for
@@ -102,6 +102,6 @@ def test_a_pipe_for_meta_properties_is_told(tmp_path: Path) -> None:
 
 def one_round(log_dir: Path, store: MemoryStore, state_dir: Path) -> None:
     with tools_for(log_dir, store, state_dir) as tools:
-        rounds: Rounds = rounds_over(tools, log_dir)
+        rounds: ArchiveLoop = rounds_over(tools, log_dir)
         tools.facts.refresh()
         rounds.run_once()

@@ -25,7 +25,7 @@ from sidecar.metrics import Metrics
 from sidecar.model import SegmentFiles
 from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, Rig, rig, rounds_scan
@@ -76,7 +76,7 @@ def test_segments_that_the_broker_deletes_soon(tmp_path: Path) -> None:
         for path in (held.log_dir / "compacted-0").iterdir():
             os.utime(path, ns=((NOW_MS - 60_000) * 1_000_000,) * 2)
         facts = KeepsForASecond([held.log_dir], assume_leader=True, clock=held.tools.clock)
-        Rounds(replace(held.tools, facts=facts), rounds_scan(held.log_dir), held.waiting).run_once()
+        ArchiveLoop(replace(held.tools, facts=facts), rounds_scan(held.log_dir), held.waiting).run_once()
         require(held, logs, "compacted", RawReason.RETENTION_NEAR, len(rolled_ranges(held.log_dir, "compacted-0")))
 
 
@@ -205,7 +205,7 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
         with compaction_in_run(
             settings, running, LocalEngines(), shown.append, wake=woken.set, compact=compact
         ) as compaction:
-            rounds = Rounds(tools, rounds_scan(log_dir), compaction.before_upload)
+            rounds = ArchiveLoop(tools, rounds_scan(log_dir), compaction.before_upload)
             report = rounds.run_once()
             compaction.offer(report.led)
             assert begun.wait(WAIT_S)

@@ -17,7 +17,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import deletion_deadline_ms, growth_bytes_per_ms
 from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
 from tests.descriptors import open_below
@@ -104,7 +104,7 @@ def test_segments_that_retention_takes_between_planning_and_reading_are_archived
 
     store = MemoryStore(before=delete_all_rolled)
     with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as tools:
-        report = Rounds(tools, partial(scan_log_dirs, [copy], TopicFilter(("append-time",)))).run_once()
+        report = ArchiveLoop(tools, partial(scan_log_dirs, [copy], TopicFilter(("append-time",)))).run_once()
         assert report.errors == []
     assert len(expected) == 2
     assert ranges(archived_states(store)["append-time-0"]) == expected

@@ -30,7 +30,7 @@ from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.before_upload import rule_unknown
 from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines, LocalStages
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import only_state, sound, use
@@ -190,7 +190,7 @@ def test_run_asks_for_the_rule_and_counts_what_goes_raw_without_one(tmp_path: Pa
         tools = replace(tools, facts=facts)
         with compaction_in_run(settings, tools, LocalEngines(), lambda _: None) as compaction_of:
             scan = partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
-            Rounds(tools, scan, compaction_of.before_upload).run_once()
+            ArchiveLoop(tools, scan, compaction_of.before_upload).run_once()
         exposed, _ = tools.metrics.exposition()
     assert re.search(rb'compaction_uncompacted_segments_total\{reason="rule_unknown"\} [1-9]', exposed)
 
@@ -214,7 +214,7 @@ def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
             return LocalStages()
 
     with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs():
-        (led,) = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once().led
+        (led,) = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once().led
         policy = rules.policy_of("compacted")
         assert policy is not None
         work = Compacting(led, policy, Look(store, store.clock)(led, policy))

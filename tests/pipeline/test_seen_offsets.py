@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import StoreUnavailable
 from sidecar.pipeline.tools import Tools
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
@@ -49,7 +49,7 @@ class Site:
     tools: Tools
     facts: Leadership
     store: Away
-    rounds: Rounds
+    rounds: ArchiveLoop
     directory: Path
 
     def lost(self, rounds: int = 1) -> list[tuple[int, int]]:

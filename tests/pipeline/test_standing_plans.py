@@ -1,11 +1,10 @@
-"""An idle partition is not planned anew and has no turn, round after round, until something that matters changes."""
+"""An idle partition is not planned again and has no task, check after check, until something that matters changes."""
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,17 +12,17 @@ import pytest
 
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.errors import PartitionError, SidecarError
+from sidecar.errors import PartitionError
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
 from sidecar.pipeline.copying import CopyExecutor
-from sidecar.pipeline.partition import PartitionArchiver
+from sidecar.pipeline.partition import PartitionArchiver, Planning
 from sidecar.pipeline.standing_plan import standing
 from sidecar.pipeline.tools import Tools
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from tests.archive.builders import LINEAGE
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
@@ -51,38 +50,38 @@ class Idle:
     """Rounds over a partition whose segments are all archived, and what each round has done."""
 
     tools: Tools
-    rounds: Rounds
+    rounds: ArchiveLoop
     store: MemoryStore
     facts: ChangingFacts
     directory: Path
     done: Counter[str]
 
     def round(self) -> dict[str, int]:
-        """How often the partition was planned anew and had a turn, and how many requests that took."""
+        """How often the partition was planned again and had a task, and how many requests that took."""
         self.done.clear()
         self.store.calls.clear()
         self.report = self.rounds.run_once()
-        return {"plans": self.done["plans"], "turns": self.done["turns"], "requests": self.store.calls.total()}
+        return {"plans": self.done["plans"], "tasks": self.done["tasks"], "requests": self.store.calls.total()}
 
 
-IDLE = {"plans": 0, "turns": 0, "requests": 0}
+IDLE = {"plans": 0, "tasks": 0, "requests": 0}
 
 
 @pytest.fixture
 def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Idle]:
     done: Counter[str] = Counter()
-    plan, run = PartitionArchiver.plan, CopyExecutor.run
+    planning, begin = PartitionArchiver.planning, CopyExecutor.begin
 
-    def counted_plan(self: PartitionArchiver, files: PartitionFiles, *, asks_store: bool = True) -> PartitionPlan:
+    def counted_planning(self: PartitionArchiver, *, lists: bool = False) -> Planning:
         done["plans"] += 1
-        return plan(self, files, asks_store=asks_store)
+        return planning(self, lists=lists)
 
-    def counted_run(self: CopyExecutor, uploads: Executor, end_s: float) -> SidecarError | None:
-        done["turns"] += 1
-        return run(self, uploads, end_s)
+    def counted_begin(self: CopyExecutor, end_s: float) -> None:
+        done["tasks"] += 1
+        begin(self, end_s)
 
-    monkeypatch.setattr(PartitionArchiver, "plan", counted_plan)
-    monkeypatch.setattr(CopyExecutor, "run", counted_run)
+    monkeypatch.setattr(PartitionArchiver, "planning", counted_planning)
+    monkeypatch.setattr(CopyExecutor, "begin", counted_begin)
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     newest = max((log_dir / "orders-0").glob("*.log")).stem
     remove_offsets(log_dir / "orders-0", lambda offset: offset < int(newest))
@@ -91,7 +90,7 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Idle]:
         tools = replace(made, facts=facts)
         idle = Idle(tools, rounds_over(tools, log_dir), store, facts, log_dir / "orders-0", done)
         assert idle.round()["requests"] > 0
-        assert idle.round()["requests"] == 0, "a plan after the last commit, and a turn that finds nothing left"
+        assert idle.round() == IDLE, "the plan after the last commit, and its task, have found nothing left"
         yield idle
 
 
@@ -109,7 +108,7 @@ def test_a_rolled_segment_is_seen(idle: Idle) -> None:
     for file in source.iterdir():
         if not (idle.directory / file.name).exists():
             shutil.copy2(file, idle.directory)
-    assert idle.round()["plans"] == 1
+    assert idle.round()["plans"] == 2, "before its task and behind it"
     assert sum(len(outcome.archived) for outcome in idle.report.outcomes) == 1
 
 
@@ -140,7 +139,7 @@ def test_changed_facts_are_seen_and_then_stand_themselves(idle: Idle, changes: d
 
 def test_who_leads_again_reads_the_archive_again(idle: Idle) -> None:
     idle.facts.changes = {"leads": False, "reason": NotLeader()}
-    for expected in ({"plans": 1, "turns": 0, "requests": 0}, IDLE, IDLE):
+    for expected in ({"plans": 1, "tasks": 0, "requests": 0}, IDLE, IDLE):
         assert idle.round() == expected
     idle.facts.changes = {}
     assert idle.round()["requests"] > 0
@@ -148,7 +147,7 @@ def test_who_leads_again_reads_the_archive_again(idle: Idle) -> None:
 
 def test_what_is_forgotten_of_the_archive_is_read_again(idle: Idle) -> None:
     (archiver,) = idle.rounds._archivers.values()
-    archiver._known.forget()
+    archiver.known.forget()
     assert idle.round()["requests"] > 0
 
 
@@ -157,7 +156,7 @@ def test_attempts_that_are_left_take_a_turn(idle: Idle) -> None:
     keys = ObjectKey("segments/left.log"), ObjectKey("segments/left.indexes")
     idle.tools.journal.begin(Attempt("left", root, 10**6, 10**6 + 1, *keys, 1, 1, 1, 1))
     assert idle.tools.journal.roots() == {root}
-    assert idle.round()["turns"] == 1
+    assert idle.round()["tasks"] == 1
     assert idle.tools.journal.roots() == frozenset()
     assert idle.round() == IDLE
 

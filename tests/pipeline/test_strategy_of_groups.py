@@ -24,7 +24,7 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.model import PartitionFiles
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.pipeline.archives import compactor, only_state, sound, use
 from tests.pipeline.before_upload_rig import NOW_MS, Rig, rig, rounds_scan
@@ -208,7 +208,7 @@ def test_a_process_that_remembers_only_the_newest_segments_reads_by_which_strate
 
         def restart() -> None:
             held.tools = replace(held.tools, memory=ArchiveCache(tmp_path / "state"))
-            held.rounds = Rounds(held.tools, rounds_scan(held.log_dir), held.waiting)
+            held.rounds = ArchiveLoop(held.tools, rounds_scan(held.log_dir), held.waiting)
 
         restart()
         told.wave()

@@ -24,7 +24,7 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.errors import PartitionError
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.rewriting.engines import LocalEngines
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, compactor, only_state, use
@@ -68,7 +68,7 @@ def test_a_default_does_not_change_the_strategy_of_an_archive(
     facts.told = told
     with tools_for(log_dir, store, tmp_path / "state") as tools, capture_logs() as logs:
         tools = replace(tools, facts=facts)
-        (led,) = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",)))).run_once().led
+        (led,) = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",)))).run_once().led
         rules = CompactionRules(NOW_MS, strategy=Strategy.HEADER, header="v")
         (first,) = compactor(store, tmp_path).compact([CompactionRequest(led.root, rules)])
         assert first.error is None

@@ -14,11 +14,11 @@ from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term
 from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.losses.log_start_history import LogStartHistory
+from sidecar.pipeline.losses.log_starts import LogStarts
 from sidecar.pipeline.tools import Tools
-from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
+from tests.pipeline.starting_logs import seen_at
 
 NOW = Term(4, (1, 2), "topic")
 OTHERS = [replace(NOW, leader_epoch=5), replace(NOW, directory_id=(1, 3)), replace(NOW, topic_id="another")]
@@ -77,18 +77,16 @@ def test_log_starts_of_another_term_are_forgotten(archived: tuple[Tools, Partiti
     _, files = archived
     inside = files.segments[0].base_offset + 5
 
-    def see(starts: LogStartHistory, term: Term, start_offset: int) -> None:
+    def see(starts: LogStarts, term: Term, start_offset: int) -> LogStarts:
         found = PartitionFacts(
             TopicPartition("orders", 0), term.topic_id, True, term.leader_epoch, 0, 0, cluster_start_offset=start_offset
         )
         in_term = replace(files, directory_id=term.directory_id, topic_id=term.topic_id)
-        starts.see(in_term, found, TopicPolicy())
+        return seen_at(starts, in_term, found)
 
-    starts = LogStartHistory()
-    see(starts, NOW, 0)
-    see(starts, NOW, inside)
+    starts = see(see(LogStarts(), NOW, 0), NOW, inside)
     assert starts.inside == inside
-    see(starts, other, files.segments[0].base_offset)
+    starts = see(starts, other, files.segments[0].base_offset)
     assert starts.inside is None
 
 
@@ -97,10 +95,10 @@ def test_a_topic_that_gets_its_id_keeps_what_is_known_of_its_deleted_records(
 ) -> None:
     _, files = archived
     inside = files.segments[0].base_offset + 5
-    starts = LogStartHistory()
+    starts = LogStarts()
     for topic_id, start_offset in ((None, 0), (None, inside), ("topic", inside)):
         found = PartitionFacts(TopicPartition("orders", 0), topic_id, True, 4, 0, 0, cluster_start_offset=start_offset)
-        starts.see(replace(files, topic_id=topic_id), found, TopicPolicy())
+        starts = seen_at(starts, replace(files, topic_id=topic_id), found)
     assert starts.inside == inside
     assert starts.has_moved(found)
 

@@ -15,8 +15,8 @@ from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts
-from sidecar.runner.rounds import Rounds
 from tests.pipeline.held_rig import Outage, open_deleted
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges, tools_for
 from tests.real.daemon import eventually
@@ -57,7 +57,7 @@ def test_what_retention_deletes_during_an_outage_is_archived_and_a_deleted_topic
         }
         facts = resources.enter_context(open_facts(load_settings(flags=flags).settings, SystemClock()))
         tools = resources.enter_context(tools_for(log_dir, outage.store, tmp_path / "state"))
-        rounds = Rounds(replace(tools, facts=facts), partial(scan_log_dirs, [log_dir], TopicFilter((TOPIC,))))
+        rounds = ArchiveLoop(replace(tools, facts=facts), partial(scan_log_dirs, [log_dir], TopicFilter((TOPIC,))))
         expected = rolled_ranges(log_dir, f"{TOPIC}-0")
         logs = {base_offset: (directory / f"{base_offset:020d}.log").read_bytes() for base_offset, _ in expected}
         assert len(rounds.run_once().errors) == 1

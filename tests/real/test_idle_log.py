@@ -19,8 +19,8 @@ from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.http.status_json import status_json
 from sidecar.partition.wait_reason import Wait, render
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts
-from sidecar.runner.rounds import Rounds
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, ranges, status_of, tools_for
 from tests.real.daemon import eventually
@@ -52,7 +52,7 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
         held = PinnedFiles(limit=1, free=lambda _descriptor: 1.0)
         resources.callback(held.release)
         tools = replace(tools, facts=facts, clock=clock, held=held)
-        rounds = Rounds(tools, partial(scan_log_dirs, [log_dir], TopicFilter((FIRST, SECOND))))
+        rounds = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((FIRST, SECOND))))
 
         def look() -> list[dict[str, Any]]:
             assert rounds.run_once().errors == []

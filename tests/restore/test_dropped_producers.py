@@ -15,7 +15,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.model import ArchivedSegment, PartName, SnapshotOrigin
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
-from sidecar.runner.rounds import RoundReport
+from sidecar.runner.cycle_report import CycleReport
 from sidecar.segment.dropped_producers import NAME, dropped_below
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import sound
@@ -31,7 +31,7 @@ def part_of(store: MemoryStore, state: PartitionState, segment: ArchivedSegment,
 
 def archived_anew(
     log_dir: Path, state_dir: Path, store: MemoryStore, topic: str, rounds: int = 1, **policy: Any
-) -> list[RoundReport]:
+) -> list[CycleReport]:
     """What the rounds report, each of a process of its own. Nobody is told that anything is wrong."""
     reports = []
     with capture_logs() as logs:

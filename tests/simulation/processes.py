@@ -17,8 +17,8 @@ from sidecar.partition.wait_reason import NotLeader
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
-from sidecar.runner.round_report import RoundReport
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.cycle_report import CycleReport
 from sidecar.topic_policy import TopicPolicy
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import CLUSTER_ID, Partition
@@ -153,7 +153,7 @@ class Sidecar:
             read_segment=SimReader(self.disk),
             disk=self.disk,
         )
-        self.rounds = Rounds(self.tools, self._scan)
+        self.rounds = ArchiveLoop(self.tools, self._scan)
 
     def _scan(self) -> ScanResult:
         return ScanResult((self._cluster.replicas[self.number].files(),), ())
@@ -164,6 +164,6 @@ class Sidecar:
             self.volume.memory.close()
             self.volume = Volume()
 
-    def round(self) -> RoundReport:
+    def round(self) -> CycleReport:
         """Scan, plan, archive."""
         return self.rounds.run_once()

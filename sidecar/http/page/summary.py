@@ -102,7 +102,7 @@ def _headline(states: Counter[State], troubles: Sequence[Trouble], waits_for: st
 def _process_troubles(faults: Mapping[str, str], stalled_s: float | None) -> list[Trouble]:
     troubles = []
     if stalled_s is not None:
-        troubles.append(Trouble(f"the loop has not come round for {duration_text(stalled_s)}", "#errors"))
+        troubles.append(Trouble(f"the loop has made no progress for {duration_text(stalled_s)}", "#errors"))
     texts = (f"{condition.replace('_', ' ')}: {reason}" for condition, reason in sorted(faults.items()))
     return [*troubles, *(Trouble(text, "#errors") for text in texts)]
 

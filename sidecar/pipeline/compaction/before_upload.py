@@ -82,7 +82,7 @@ class _Held:
 
 @dataclass(slots=True)
 class BeforeUpload:
-    """What waits, and for what. Thread-safe: rounds hold segments back, another thread compacts them.
+    """What waits, and for what. Thread-safe: plans hold segments back, another thread compacts them.
 
     `wake`: called when segments that were held back may go. `rule_of`: what holds for a topic; default: as the settings say.
     `unknown`: why it is not known what holds for a topic, None if it is. `raw`: told of each segment that goes as it is without a
@@ -266,7 +266,7 @@ class BeforeUpload:
         return held.since_ms + self.settings.max_upload_delay_ms - self.clock.now_ms()
 
     def take(self) -> tuple[RolledGroup, ...]:
-        """What is to be compacted now. It is offered again by the next round if nothing came of it."""
+        """What is to be compacted now. It is offered again after the next check if nothing came of it."""
         taken: list[RolledGroup] = []
         with self._lock:
             groups, self._groups = tuple(self._groups.values()), {}

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles
 from sidecar.partition.archive_borders import Borders, borders_of
+from sidecar.partition.domain_events import Emit
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline.losses.log_start_history import LogStartHistory, active_below
+from sidecar.pipeline.losses.log_starts import LogStarts, active_below
+from sidecar.segment.log_disk import LogDisk
 
 
 def deleted_on_purpose(
     facts: PartitionFacts,
     state: PartitionState,
-    starts: LogStartHistory,
+    starts: LogStarts,
     end_offset: int,
     read_whole: Callable[[], PartitionState],
-) -> list[DeleteRecords]:
+    emit: Emit,
+) -> tuple[list[DeleteRecords], LogStarts]:
     """What the next commit is to say of deleted records: one action or none. What is not known is not said.
 
     A leader's own retention moves the log start to the base of one of its segments; only DeleteRecords moves it into one.
@@ -35,7 +39,7 @@ def deleted_on_purpose(
 
     Args:
         state: the archive, or its newest part, before that commit.
-        starts: has seen all looks under this leadership.
+        starts: of all checks under this leadership.
         end_offset: of the archive after that commit.
         read_whole: reads all of the archive; called only where all else speaks for DeleteRecords, and `starts` has no borders.
 
@@ -45,19 +49,21 @@ def deleted_on_purpose(
     """
     inside = starts.inside
     if inside is None or min(inside, end_offset) <= state.deleted_before_offset:
-        return []
-    before_offset = _deleted_before(facts, state, starts, inside, read_whole)
-    return [] if before_offset is None else [DeleteRecords(min(before_offset, end_offset))]
+        return [], starts
+    before_offset, starts = _deleted_before(facts, state, starts, inside, read_whole, emit)
+    return [] if before_offset is None else [DeleteRecords(min(before_offset, end_offset))], starts
 
 
 def deleted_in_hole(
     files: PartitionFiles,
     facts: PartitionFacts,
     state: PartitionState,
-    starts: LogStartHistory,
+    starts: LogStarts,
     hole: tuple[int, int],
     read_whole: Callable[[], PartitionState],
-) -> int:
+    disk: LogDisk,
+    emit: Emit,
+) -> tuple[int, LogStarts]:
     """Up to which offset a hole above the archive went with records that were deleted on purpose; its begin if none did.
 
     The same signs count. The log start may lie in the active segment, too: nothing has to be archived before that is known.
@@ -67,42 +73,41 @@ def deleted_in_hole(
     start_offset, told = starts.inside, facts.cluster_start_offset
     if told is not None and told >= hole[1] > (start_offset or 0) and facts.leader_epoch >= 0:
         active = active_below(files, told)
-        start_offset = told if active is not None and starts.is_in_ours(active, facts, told) else start_offset
+        if active is not None:
+            starts = starts.with_read(active, facts, told, disk, emit)
+            start_offset = told if starts.is_in_ours(told) else start_offset
     if start_offset is None or start_offset <= hole[0]:
-        return hole[0]
-    before_offset = _deleted_before(facts, state, starts, start_offset, read_whole)
-    return hole[0] if before_offset is None else min(before_offset, hole[1])
+        return hole[0], starts
+    before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, emit)
+    return hole[0] if before_offset is None else min(before_offset, hole[1]), starts
 
 
 def _deleted_before(
     facts: PartitionFacts,
     state: PartitionState,
-    starts: LogStartHistory,
+    starts: LogStarts,
     start_offset: int,
     read_whole: Callable[[], PartitionState],
-) -> int | None:
+    emit: Emit,
+) -> tuple[int | None, LogStarts]:
     """A log start inside a segment, None if it may have been the border of another."""
-    known = starts.borders
-    if known is not None:
-        starts.borders = known.up_to(state)
+    if starts.borders is not None:
+        starts = replace(starts, borders=starts.borders.up_to(state))
     if start_offset == starts.border:
-        return None
+        return None, starts
     try:
-        if borders_of(state).may_have(start_offset) or _all_borders(starts, start_offset, read_whole).may_have(
-            start_offset
-        ):
-            starts.border = start_offset
-            return None
+        is_border = borders_of(state).may_have(start_offset)
+        if not is_border:
+            borders = _all_borders(starts, start_offset, read_whole)
+            starts, is_border = replace(starts, borders=borders), borders.may_have(start_offset)
     except PartitionError as error:
-        starts.report_unknown(facts, start_offset, error)
-        return None
-    return start_offset
+        return None, starts.with_unknown(facts, start_offset, error, emit)
+    return (None, replace(starts, border=start_offset)) if is_border else (start_offset, starts)
 
 
-def _all_borders(starts: LogStartHistory, start_offset: int, read_whole: Callable[[], PartitionState]) -> Borders:
+def _all_borders(starts: LogStarts, start_offset: int, read_whole: Callable[[], PartitionState]) -> Borders:
     """Of the whole archive from a log start on, which only grows: read once. Raises what reading raises."""
     known = starts.borders
     if known is None or start_offset < known.from_offset:
         known = borders_of(read_whole())
-    starts.borders = known = known.above(start_offset)
-    return known
+    return known.above(start_offset)

@@ -33,7 +33,7 @@ class LossTracker:
         self._start_offset: int | None = None
         self._gone_end_offset: int | None = None
         self._retained_end_offset: int | None = None
-        self._is_doubted = False
+        self.is_doubted = False
         self._untold: tuple[_Span, ...] = ()
         self._kept: tuple[_Span, ...] = ()
 
@@ -87,7 +87,7 @@ class LossTracker:
         """
         is_empty = archived_end_offset is None
         self._report_untold(facts, is_empty, first_offset if is_empty else archived_start_offset)
-        if not is_empty and not self._is_doubted:
+        if not is_empty and not self.is_doubted:
             # From here on the archive shows what it lacks.
             self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         start_offset, end_offset = self._start_offset, self._gone_end_offset
@@ -98,16 +98,16 @@ class LossTracker:
     def _report_gone(self, facts: PartitionFacts, start_offset: int, gone_end_offset: int, first_offset: int) -> None:
         end_offset = min(gone_end_offset, first_offset)
         told = facts.cluster_start_offset
-        if told is not None and told < end_offset and not self._is_doubted:
+        if told is not None and told < end_offset and not self.is_doubted:
             # It was asked before the directory was listed: its next answer tells retention from DeleteRecords.
-            self._is_doubted = True
+            self.is_doubted = True
             return
         end_offset = self._not_in_a_tier(facts, end_offset)
         if end_offset > start_offset:
             self._emit(facts, start_offset, end_offset)
         # What is left can be archived yet, from descriptors that end with the process.
         left = gone_end_offset if end_offset < gone_end_offset else None
-        self._start_offset, self._gone_end_offset, self._is_doubted = max(start_offset, end_offset), left, False
+        self._start_offset, self._gone_end_offset, self.is_doubted = max(start_offset, end_offset), left, False
 
     def _report_untold(self, facts: PartitionFacts, is_empty: bool, begins: int | None) -> None:
         """What was seen to go under an earlier leadership, or by an earlier process, and is not archived by anybody.
@@ -155,7 +155,7 @@ class LossTracker:
         if start_offset is not None and end_offset is not None and end_offset > start_offset:
             self._untold = _joined((*self._untold, (start_offset, end_offset)))
         self._start_offset = self._gone_end_offset = self._retained_end_offset = None
-        self._is_doubted = False
+        self.is_doubted = False
 
     def _name_of(self, files: PartitionFiles) -> str:
         """What a log is known by in another process. Devices are not in it: a restart may give them other numbers."""

@@ -16,17 +16,22 @@ from sidecar.partition.leadership import require_leads
 from sidecar.partition.plan import PartitionPlan
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.losses.deleted_records import deleted_in_hole
+from sidecar.pipeline.losses.log_starts import LogStarts
 from sidecar.pipeline.tools import Tools
 
 
-def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tuple[int, int]) -> PartitionState:
-    """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose; the state after that.
+def record_lost(
+    tools: Tools, known: KnownArchive, plan: PartitionPlan, starts: LogStarts, hole: tuple[int, int]
+) -> tuple[PartitionState, LogStarts]:
+    """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose.
+
+    Returns the state after that, and what was found out of the log's beginning.
 
     Raises CommitConflict, OutcomeUnknown, and the errors of `require_leads` and the store.
     """
     state, commits = known.opened()
     require_leads(plan.facts, tools.facts.confirm(plan.files))
-    said = _what_is_said(state, known, plan, hole, commits.read)
+    said, starts = _what_is_said(tools, state, starts, plan, hole, commits.read)
     try:
         after = commits.append(said, writer_of(tools, plan.facts), state)
     except SidecarError as error:
@@ -35,17 +40,20 @@ def record_lost(tools: Tools, known: KnownArchive, plan: PartitionPlan, hole: tu
             _emit(tools, plan.facts, said)
         raise
     _emit(tools, plan.facts, said)
-    return known.recorded(after, plan.files)
+    return known.recorded(after, plan.files), starts
 
 
 def _what_is_said(
+    tools: Tools,
     state: PartitionState,
-    known: KnownArchive,
+    starts: LogStarts,
     plan: PartitionPlan,
     hole: tuple[int, int],
     read_whole: Callable[[], PartitionState],
-) -> list[Action]:
-    deleted_end = deleted_in_hole(plan.files, plan.facts, state, known.starts, hole, read_whole)
+) -> tuple[list[Action], LogStarts]:
+    deleted_end, starts = deleted_in_hole(
+        plan.files, plan.facts, state, starts, hole, read_whole, tools.disk, tools.emit
+    )
     said: list[Action] = []
     if deleted_end > hole[0]:
         said.append(Lost(hole[0], deleted_end, LossReason.DELETED_FIRST))
@@ -54,7 +62,7 @@ def _what_is_said(
     # Whoever restores what lies below is to know, too, if nothing is ever archived above.
     if deleted_end > max(hole[0], state.deleted_before_offset):
         said.append(DeleteRecords(deleted_end))
-    return said
+    return said, starts
 
 
 def _emit(tools: Tools, facts: PartitionFacts, said: list[Action]) -> None:

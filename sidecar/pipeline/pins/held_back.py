@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import TransactionHangs
@@ -34,27 +36,36 @@ class HeldBack:
             self._since_s, self._is_told = self._tools.clock.monotonic_s(), False
         self._waiting = waiting
 
-    def apply(self, plan: PartitionPlan) -> PartitionPlan:
-        """The plan without the segment that still waits, and those above it. Reads on only if more has become stable.
+    def _row(self, plan: PartitionPlan) -> int | None:
+        """Where in the plan it is, None if it is not."""
+        if self._waiting is None:
+            return None
+        log, end_offset = self._waiting.segment.log, self._waiting.segment.end_offset
+        return next((n for n, s in enumerate(plan.segments) if (s.log, s.end_offset) == (log, end_offset)), None)
 
-        Raises SegmentChanged or PartitionError where a segment cannot be read.
+    def look_ahead(self, plan: PartitionPlan) -> Callable[[], OpenTransactions | None] | None:
+        """What reads on behind the segment, where more has become stable since; None where that is not to be done.
+
+        Its result is for `found`. It raises SegmentChanged or PartitionError where a segment cannot be read.
         """
-        waiting = self._waiting
+        waiting, stable_end_offset, tools = self._waiting, plan.facts.stable_end_offset, self._tools
+        if waiting is None or self._row(plan) is None or stable_end_offset == waiting.stable_end_offset:
+            return None
+        ahead = tools.disk.look_ahead
+        return partial(ahead, plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.count)
+
+    def found(self, waiting: OpenTransactions | None) -> None:
+        """What `look_ahead` has found: None if nothing is waited for any more."""
         if waiting is None:
+            self._waiting = None
+        else:
+            self.hold(waiting)
+
+    def apply(self, plan: PartitionPlan) -> PartitionPlan:
+        """The plan without the segment that still waits, and those above it."""
+        row, waiting = self._row(plan), self._waiting
+        if row is None or waiting is None:
             return plan
-        log, end_offset = waiting.segment.log, waiting.segment.end_offset
-        row = next((n for n, s in enumerate(plan.segments) if (s.log, s.end_offset) == (log, end_offset)), None)
-        if row is None:
-            return plan
-        stable_end_offset = plan.facts.stable_end_offset
-        if stable_end_offset != waiting.stable_end_offset:
-            tools = self._tools
-            found = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.count)
-            if found is None:
-                self._waiting = None
-                return plan
-            self.hold(found)
-            waiting = found
         self._warn(waiting)
         held = (*plan.segments[row:], *plan.waiting)
         return replace(plan, segments=plan.segments[:row], waiting=held, reason=waiting.reason, look_again_ms=None)

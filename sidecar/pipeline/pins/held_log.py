@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -14,9 +13,7 @@ from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.term import Term
-from sidecar.pipeline.losses.log_start_history import LogStartHistory
 from sidecar.pipeline.losses.loss_tracker import LossTracker
-from sidecar.pipeline.pins.held_beside import HeldBeside
 from sidecar.pipeline.preparing import LogPosition
 from sidecar.pipeline.tools import Tools
 from sidecar.segment.producer_snapshot import KnownState
@@ -30,18 +27,16 @@ class HeldLog:
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
 
-    def __init__(self, tools: Tools, starts: LogStartHistory | None = None) -> None:
-        """Args: starts: is told what is seen while the partition rests. Default: nobody wants to know."""
+    def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self.starts = LogStartHistory(tools.emit, tools.disk) if starts is None else starts
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
         self._term: Term | None = None
         self._start: KnownState | None = None
         self._doubts = 0
+        self._is_newly_seen = False
         self._leads = False
-        self.beside = HeldBeside(tools.held)
         self._seen = LossTracker(tools)
         self.tail: tuple[int, FileIdentity] | None = None
 
@@ -54,9 +49,14 @@ class HeldLog:
         return self._doubts == 1
 
     @property
+    def awaits_answer(self) -> bool:
+        """Whether the leader's next answer decides what became of offsets that are gone: what is seen is to be checked again."""
+        return self.in_doubt or self._seen.is_doubted
+
+    @property
     def logs(self) -> tuple[FileIdentity, ...]:
         """Files that are held, or are to be; ascending."""
-        return (*(segment.log for segment in self._segments), *self.beside.logs)
+        return tuple(segment.log for segment in self._segments)
 
     @property
     def gone(self) -> tuple[SegmentFiles, ...]:
@@ -99,26 +99,20 @@ class HeldLog:
             self._term = plan.term
 
     def see(
-        self,
-        files: PartitionFiles,
-        facts: PartitionFacts,
-        archived_end_offset: int | None,
-        *,
-        is_turn: bool = False,
+        self, files: PartitionFiles, facts: PartitionFacts, archived_end_offset: int | None, *, is_answer: bool = True
     ) -> None:
         """What a look at the partition tells: let go of all that nobody wants any more.
 
         Args:
             archived_end_offset: as far as it is known.
-            is_turn: see `HeldBeside.take`.
+            is_answer: the leader was asked since the last time: only that can settle a doubt.
 
         Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
         self._seen.see(files, facts)
+        self._is_newly_seen |= is_answer
         self._leads = facts.leads or facts.unanswered
-        if (beside := self.beside.take(files, facts, is_turn=is_turn)) is not None:
-            self.planned(beside)
         if self._term is None:
             return
         if facts.term(files) != self._term or not self._leads:
@@ -130,30 +124,11 @@ class HeldLog:
         self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
         self._gone = gone
 
-    def look(self, files: PartitionFiles) -> None:
-        """`see` without a plan: the partition rests."""
-        with suppress(PartitionError):  # The next plan tells.
-            facts = self._tools.facts.partition(files)
-            self.starts.see(files, facts, self._tools.facts.policy(files.topic_partition.topic))
-            self.see(files, facts, None)
+    def see_unlisted(self, facts: PartitionFacts | None) -> bool:
+        """Its directory cannot be listed: nothing says that anything in it has changed, but who leads may have.
 
-    def see_beside(self, files: PartitionFiles) -> None:
-        """What retention has taken while a turn of the partition lasts. For another thread than the turn's."""
-        self._gone = _taken((*self._segments, *self.beside.segments), files)
-
-    def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
-        """A partition is not planned this time. False if it is not this broker's to archive, for all that can be told.
-
-        Args:
-            files: as they were last listed. is_listed: whether that was just now. Where it cannot be, nothing says that anything
-                in the directory has changed; but who leads may have.
+        False if it is not this broker's to archive, for all that is known. `facts`: None if they cannot be read.
         """
-        if is_listed:
-            self.look(files)
-            return True
-        facts = None
-        with suppress(PartitionError):  # What tells may lie on the same disk.
-            facts = self._tools.facts.partition(files)
         if facts is not None and not (facts.leads or facts.unanswered):
             self._leads = False
             self.drop()
@@ -181,8 +156,13 @@ class HeldLog:
             self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
         held = self.gone
         found = _below_start(self._start_offset(facts), held, archived_end_offset) if held else ()
-        self._doubts = self._doubts + 1 if len(found) < len(held) else 0
-        if not self.in_doubt:
+        is_newly_seen, self._is_newly_seen = self._is_newly_seen, False
+        if is_newly_seen:
+            self._doubts = self._doubts + 1 if len(found) < len(held) else 0
+        elif len(found) < len(held):
+            self._doubts = max(1, self._doubts)
+        if not self.in_doubt and is_newly_seen:
+            # Once for each answer of the leader: only its next one can settle a doubt.
             self._remember_start(None if found or archived_end_offset is not None else files)
             first_offset = found[0].base_offset if found else files.first_offset
             self._seen.report(facts, archived_start_offset, archived_end_offset, first_offset)
@@ -235,7 +215,6 @@ class HeldLog:
     def drop(self) -> None:
         """Let go of everything."""
         self._keep(())
-        self.beside.drop()
         self._term = self._start = None
 
     def _keep(self, segments: Iterable[SegmentFiles]) -> None:

@@ -1,4 +1,4 @@
-"""Round after round: opens the tools as soon as the store allows it, and tells Health what it meets."""
+"""Check after check, for ever: opens the tools as soon as the store allows it, and reports to Health what it meets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_ru
 from sidecar.pipeline.tools import Tools
 from sidecar.reporting.health_reporter import HealthReporter
 from sidecar.rewriting.engines import CompactionEngines, LocalEngines
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.runner.cleaner_watch import CleanerWatch
-from sidecar.runner.round_report import RoundReport
-from sidecar.runner.rounds import Rounds
+from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.answers import StoreAnswers
@@ -31,12 +31,14 @@ START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0
 BEAT_S = 1.0
 PAUSE_S_MIN = 0.05
+BUSY_TICK_S = 0.1
+"""While steps are under way, it is seen so often whether somebody woke the loop."""
 HINT_PAUSE_S_MIN = 0.1
 HINT_PAUSE_PER_SCAN = 5.0
 """Of a busy broker's files some roll all the time: events may take up a sixth of the time with scans, not all of it."""
 
 
-class RoundLoop:
+class RunLoop:
     """The work of `run`, for a thread of its own. It beats at least every `BEAT_S` while it waits."""
 
     def __init__(
@@ -71,10 +73,10 @@ class RoundLoop:
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
 
     def adopt(self, settings: Settings) -> Event:
-        """Take changed settings over before the next round, and begin it soon. For any thread; the event tells when it is done.
+        """Take changed settings over before the next check, and begin it soon. For any thread; the event tells when it is done.
 
-        What may change under a round holds at once: see `ChangingSettings`. Only settings that are marked as reloadable may
-        differ. Settings that are followed by others before the next round are never taken over.
+        What may change under tasks holds at once: see `ChangingSettings`. Only settings that are marked as reloadable may
+        differ. Settings that are followed by others before the next check are never taken over.
         """
         taken_over = Event()
         self._changing.adopt(settings)
@@ -107,7 +109,7 @@ class RoundLoop:
                 ) as tools:
                     self._reporter.store_usable()
                     self._reporter.about(tools.store.url, tools.instance)
-                    self._rounds(tools)
+                    self._archive(tools)
                 return
             except LogDirsUnformatted as error:
                 self._reporter.log_dirs_unformatted(error, wait_s)
@@ -120,13 +122,15 @@ class RoundLoop:
             self._pause(wait_s)
             wait_s = min(2 * wait_s, START_WAIT_S_MAX)
 
-    def _rounds(self, tools: Tools) -> None:
+    def _archive(self, tools: Tools) -> None:
         with ExitStack() as resources:
             beside = resources.enter_context(ExitStack())
             clocks = ClockWatch(tools.store, self._clock)
             clocks.look()
             compaction = self._compaction(beside, tools, clocks)
-            rounds = Rounds(tools, scanner(self._settings, self._clock), compaction.before_upload)
+            scan = scanner(self._settings, self._clock)
+            beat = self._health.beat
+            loop = resources.enter_context(ArchiveLoop(tools, scan, compaction.before_upload, lambda *_: beat()))
             broker = self._settings.broker
             cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
             if self._settings.run.watch:
@@ -143,18 +147,16 @@ class RoundLoop:
                     if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
                         beside.close()
                         compaction = self._compaction(beside, tools, clocks, compaction.thread)
-                    rounds.adopt(scanner(self._settings, self._clock), compaction.before_upload)
+                    loop.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
-                report = self._round(rounds, tools)
+                report = self._check(loop, tools)
                 if report.is_complete:
                     compaction.offer(report.led)
                 compaction.require_sound()
                 if cleaner.is_due():
                     self._reporter.cleaner(cleaner.look())
-                self._pause(
-                    min(self._settings.run.scan_interval_s, max(report.look_again_s, PAUSE_S_MIN)),
-                    deaf_s=max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s),
-                )
+                deaf_s = max(HINT_PAUSE_S_MIN, HINT_PAUSE_PER_SCAN * report.scan_s)
+                self._pause(self._settings.run.scan_interval_s, deaf_s, loop)
 
     def _compaction(
         self, resources: ExitStack, tools: Tools, clocks: ClockWatch, earlier: BesideUploads | None = None
@@ -180,26 +182,46 @@ class RoundLoop:
         self._settings, taken_over = self._handed_in.pop()
         return taken_over
 
-    def _pause(self, seconds: float, deaf_s: float = 0.0) -> None:
-        """Wait for that long, or until woken, but not woken within the first `deaf_s` except to stop."""
-        begun_s = self._clock.monotonic_s()
-        while (left_s := begun_s + seconds - self._clock.monotonic_s()) > 0:
-            self._health.beat()
-            if not self._wake.wait(min(left_s, BEAT_S)):
-                continue
-            deaf_left_s = min(left_s, begun_s + deaf_s - self._clock.monotonic_s())
-            if deaf_left_s <= 0 or self._stop.wait(min(deaf_left_s, BEAT_S)):
-                return
+    def _pause(self, seconds: float, deaf_s: float = 0.0, loop: ArchiveLoop | None = None) -> None:
+        """Wait for that long, until woken, or until a check has something to do; but not woken within the first `deaf_s`.
 
-    def _round(self, rounds: Rounds, tools: Tools) -> RoundReport:
+        To stop it is woken at once. Tasks go on meanwhile.
+        """
+        begun_s = self._clock.monotonic_s()
+        while (left_s := self._left_s(begun_s, seconds, loop)) > 0:
+            if loop is None or not loop.is_busy:
+                self._health.beat()
+                is_woken = self._wake.wait(min(left_s, BEAT_S))
+            else:
+                self._go_on(loop, min(left_s, BUSY_TICK_S))
+                is_woken = self._wake.is_set()
+            deaf_left_s = begun_s + deaf_s - self._clock.monotonic_s()
+            if self._stop.is_set() or (is_woken and deaf_left_s <= 0):
+                return
+            if is_woken and (loop is None or not loop.is_busy):
+                self._stop.wait(min(left_s, deaf_left_s, BEAT_S))
+
+    def _left_s(self, begun_s: float, seconds: float, loop: ArchiveLoop | None) -> float:
+        waited_s = self._clock.monotonic_s() - begun_s
+        if loop is None:
+            return seconds - waited_s
+        return min(seconds - waited_s, max(loop.due_in_s(), PAUSE_S_MIN - waited_s))
+
+    def _go_on(self, loop: ArchiveLoop, seconds: float) -> None:
+        try:
+            loop.drive(lambda: not loop.is_busy, seconds)
+        except SidecarError as error:
+            self._reporter.cycle_failed(error, None)
+
+    def _check(self, loop: ArchiveLoop, tools: Tools) -> CycleReport:
         self._health.beat()
         try:
-            report = rounds.run_once(lambda _partition, _segment: self._health.beat())
+            report = loop.cycle()
         except SidecarError as error:
-            # Facts that cannot be read now (a log dir being remounted) may be readable at the next look.
+            # Facts that cannot be read now (a log dir being remounted) may be readable at the next check.
             self._reporter.cycle_failed(error, tools.facts.state().refused)
-            return RoundReport(is_complete=False)
-        # Before the end of the first round is told: else a probe would see a process ready that is not.
+            return CycleReport(is_complete=False)
+        # Before the end of the first check is reported: else a probe would see a process ready that is not.
         if report.found_nothing:
             found = nothing_chosen(self._settings, tools.facts)
             self._reporter.no_topic(found.reason if found else "", is_slip=found is not None and found.is_slip)

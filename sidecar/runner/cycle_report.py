@@ -1,4 +1,4 @@
-"""What one round over all partitions has done."""
+"""What one check of all partitions found, and what came of it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from sidecar.reporting.health_reporter import CycleConditions
 
 
 @dataclass(slots=True)
-class RoundReport:
-    """What one round did. `outcomes` ascend by partition; `problems` are what could not even be listed.
+class CycleReport:
+    """What one check found. `outcomes` ascend by partition; `problems` are what could not even be listed.
 
-    `resting`: how partitions ended that failed not long ago and were left alone this time.
-    `led`: partitions with an archive that this broker leads. `is_complete`: False where not even a look was possible.
+    `resting`: how partitions ended that failed not long ago and were left alone this time; `retried`: the same of those that are
+    tried again.
+    `led`: partitions with an archive that this broker leads. `is_complete`: False where nothing could be checked.
     `broker_away`: why the broker could not be asked, None if it could. `missing_rights`: what it does not let us ask.
-    `look_again_s`: when the next round will have something to do for all that is known now. `scan_s`: how long the look at
+    `look_again_s`: when the next check will have something to do for all that is known now. `scan_s`: how long the look at
     the disks took.
     """
 
     outcomes: list[PartitionOutcome] = field(default_factory=list)
     problems: tuple[ScanProblem, ...] = ()
     resting: list[PartitionOutcome] = field(default_factory=list)
+    retried: list[PartitionOutcome] = field(default_factory=list)
     led: list[LedPartition] = field(default_factory=list)
     look_again_s: float = math.inf
     scan_s: float = 0.0
@@ -36,13 +38,14 @@ class RoundReport:
 
     @property
     def found_nothing(self) -> bool:
-        """Whether the look was a whole one, and there was no partition to look at."""
+        """Whether all was checked, and there was no partition."""
         return self.is_complete and not (self.broker_away or self.outcomes or self.resting or self.problems)
 
     @property
     def conditions(self) -> CycleConditions:
-        """What the round met that may keep the process from its work."""
-        outcomes = sorted([*self.outcomes, *self.resting], key=lambda outcome: outcome.files.topic_partition)
+        """What the check met that may keep the process from its work."""
+        found = [*self.outcomes, *self.resting, *self.retried]
+        outcomes = sorted(found, key=lambda outcome: outcome.files.topic_partition)
         return CycleConditions(
             tuple(str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)),
             tuple(str(problem.error) for problem in self.problems if problem.topic_partition is None),
@@ -56,11 +59,6 @@ class RoundReport:
         """Everything that needs a person or another try."""
         found = [outcome.error for outcome in self.outcomes if outcome.error is not None]
         return [*(problem.error for problem in self.problems), *found]
-
-    @property
-    def stopped(self) -> int:
-        """Partitions and directories that need a person or another try, for all that is known so far."""
-        return len(self.errors) + len(self.resting)
 
     @property
     def exit_code(self) -> int:

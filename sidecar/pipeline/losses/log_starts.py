@@ -1,0 +1,174 @@
+"""Where a leader's log began, check by check, and how far that tells of records that were deleted on purpose."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+from sidecar.archive.state import PartitionState
+from sidecar.errors import PartitionError
+from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.partition.archive_borders import Borders
+from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.term import Term
+from sidecar.segment.log_disk import LogDisk
+from sidecar.topic_policy import TopicPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class LogStarts:
+    """What was seen since this broker was first seen to lead, in one term. A value: each check gives the next one.
+
+    `inside`: the highest log start that lay inside a segment, where only DeleteRecords can have moved it, as far as the log
+    tells; retention may have moved it on since. `border`: a log start of that time that is one of the archive's borders.
+    `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
+    `read`: a log start, and whether the batch below it was written under the present leader epoch. `unknown`: a log start for
+    which the archive or the log could not be read.
+    """
+
+    term: Term | None = None
+    first_start_offset: int | None = None
+    inside: int | None = None
+    border: int | None = None
+    borders: Borders | None = None
+    read: tuple[int, bool] | None = None
+    unknown: int | None = None
+
+    def seen(
+        self, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy, disk: LogDisk, emit: Emit
+    ) -> LogStarts:
+        """After a check of the partition. A log that is moved to another log dir has other borders.
+
+        The directory has to be listed after the leader was asked: a segment that it rolled since ends behind its log start.
+        """
+        term = facts.term(files)
+        is_same = self.term is not None and term.is_one_with(self.term)
+        found = replace(self, term=term) if is_same else LogStarts(term, unknown=self.unknown)
+        start_offset = facts.cluster_start_offset
+        if not facts.leads or start_offset is None:
+            return found
+        if found.first_start_offset is None:
+            found = replace(found, first_start_offset=start_offset)
+        if start_offset > (found.inside or 0) and start_offset != found.border:
+            return _looked_inside(found, files, facts, policy, start_offset, disk, emit)
+        return found
+
+    def learned(self, other: LogStarts) -> LogStarts:
+        """With what a commit has found out in the same term, while checks went on."""
+        if self.term is None or other.term is None or not self.term.is_one_with(other.term):
+            return self
+        return replace(
+            self,
+            border=other.border,
+            borders=other.borders or self.borders,
+            read=other.read or self.read,
+            unknown=self.unknown if other.unknown is None else other.unknown,
+        )
+
+    def has_moved(self, facts: PartitionFacts) -> bool:
+        """Whether the log start of these facts is higher than it was, under one and the same leader epoch of ours."""
+        first, now = self.first_start_offset, facts.cluster_start_offset
+        return (
+            self.term is not None
+            and facts.leader_epoch == self.term.leader_epoch
+            and first is not None
+            and now is not None
+            and now > first
+        )
+
+    def unnoted_in(self, state: PartitionState) -> int | None:
+        """Up to which archived offset records look deleted on purpose, though no commit says so yet; None if there are none.
+
+        The next commit of a segment looks closer, and says so or not.
+        """
+        return self._unnoted(self.inside, state)
+
+    def unnoted_at(
+        self, state: PartitionState, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy
+    ) -> int | None:
+        """As `unnoted_in`, also by newer facts.
+
+        Args:
+            files: from an earlier check: its rolled segments have all the borders to which retention can have moved the start.
+        """
+        start_offset = facts.cluster_start_offset
+        is_inside = (
+            start_offset is not None
+            and self.term is not None
+            and facts.term(files).is_one_with(self.term)
+            and self.is_moved_by_request(facts, policy)
+            and _rolled_around(files, start_offset) is not None
+        )
+        return (self._unnoted(start_offset, state) if is_inside else None) or self.unnoted_in(state)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the archive could not be read to decide if records were deleted on purpose."""
+        return self.inside is not None and self.inside == self.unknown
+
+    def with_read(
+        self, segment: SegmentFiles, facts: PartitionFacts, start_offset: int, disk: LogDisk, emit: Emit
+    ) -> LogStarts:
+        """Knowing whether the batch below a log start was written under the present leader epoch, unless it cannot be read."""
+        if self.read is not None and self.read[0] == start_offset:
+            return self
+        try:
+            is_ours = disk.leader_epoch_below(segment, start_offset) == facts.leader_epoch
+        except PartitionError as error:
+            return self.with_unknown(facts, start_offset, error, emit)
+        return replace(self, read=(start_offset, is_ours))
+
+    def is_in_ours(self, start_offset: int) -> bool:
+        """Whether `with_read` has found that."""
+        return self.read == (start_offset, True)
+
+    def with_unknown(self, facts: PartitionFacts, start_offset: int, error: PartitionError, emit: Emit) -> LogStarts:
+        """What cannot be read is reported once: what lies below the archive's end must not stop what lies above it."""
+        if start_offset != self.unknown:
+            emit(DeletedRecordsUnknown(facts.topic_partition, start_offset, error))
+        return replace(self, unknown=start_offset)
+
+    def is_moved_by_request(self, facts: PartitionFacts, policy: TopicPolicy) -> bool:
+        """Whether only DeleteRecords can have moved the start to where it is, if that is inside a segment."""
+        return self.has_moved(facts) and not policy.unanswered and not policy.remote_storage_enable
+
+    def _unnoted(self, inside: int | None, state: PartitionState) -> int | None:
+        if inside is None or inside == self.border:
+            return None
+        offset = min(inside, state.end_offset or 0)
+        return offset if offset > state.deleted_before_offset else None
+
+
+def _looked_inside(
+    starts: LogStarts,
+    files: PartitionFiles,
+    facts: PartitionFacts,
+    policy: TopicPolicy,
+    start_offset: int,
+    disk: LogDisk,
+    emit: Emit,
+) -> LogStarts:
+    rolled = _rolled_around(files, start_offset)
+    if facts.leader_epoch < 0 or (rolled is None and active_below(files, start_offset) is None):
+        return starts
+    if starts.is_moved_by_request(facts, policy):
+        return replace(starts, inside=start_offset)
+    if rolled is None:
+        return starts  # An active segment is read where something hangs on it: it has no index that spares reading all of it.
+    found = starts.with_read(rolled, facts, start_offset, disk, emit)
+    return replace(found, inside=start_offset) if found.is_in_ours(start_offset) else found
+
+
+def _rolled_around(files: PartitionFiles, offset: int) -> SegmentFiles | None:
+    """The rolled segment inside which an offset lies."""
+    row = bisect_right(files.segments, offset, key=lambda segment: segment.end_offset)
+    return files.segments[row] if row < len(files.segments) and files.segments[row].base_offset < offset else None
+
+
+def active_below(files: PartitionFiles, offset: int) -> SegmentFiles | None:
+    """The active segment, as one that ends behind an offset inside of it; None if it does not begin below."""
+    log, base_offset = files.active_log, files.active_base_offset
+    if log is None or base_offset is None or base_offset >= offset:
+        return None
+    return SegmentFiles(files.topic_partition, files.log_dir, base_offset, offset + 1, log, None, None, None, None)
