@@ -166,7 +166,8 @@ class ArchiveLoop:
         for planning in self._plannings.values():
             planning.close()
         try:
-            if kind is None or issubclass(kind, KeyboardInterrupt | SidecarError):
+            # Anything else may have left an event half handled: the journal keeps what is uploaded for the next start.
+            if kind is None or issubclass(kind, SidecarError):
                 self._pools = pools
                 for task in list(self._tasks.values()):
                     task.executor.stop()

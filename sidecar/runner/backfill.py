@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event, current_thread, main_thread
+from types import FrameType
 from typing import Any, Final
 
 import structlog
@@ -137,8 +142,41 @@ def backfill(
             log_bytes = sum(part.size_bytes for part in segment.parts if part.name == "log")
             counter.done(log_bytes, f"{topic_partition} {segment.base_offset}")
 
-        done = rounds.work(work, report, committed)
+        with _drained_by_signals(tools.stop):
+            done = rounds.work(work, report, committed)
         return _report(done, planned, missing, without_compaction, dry_run=False)
+
+
+@contextmanager
+def _drained_by_signals(stop: Event) -> Iterator[None]:
+    """SIGINT and SIGTERM let what is uploaded be committed, and then do what they do elsewhere. A second one does so at once.
+
+    Trap: their handlers run on the loop's thread. Raising there would leave an event half handled.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    received: list[int] = []
+    # Where a signal ends the process without Python, or is ignored, it stays so.
+    before: dict[int, Callable[[int, FrameType | None], Any]] = {
+        number: handler for number in (signal.SIGINT, signal.SIGTERM) if callable(handler := signal.getsignal(number))
+    }
+
+    def drain(number: int, frame: FrameType | None) -> None:
+        if received:
+            before[number](number, frame)
+        received.append(number)
+        stop.set()
+
+    for number in before:
+        signal.signal(number, drain)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        signal.raise_signal(received[0])
 
 
 def plan_answered(

@@ -81,6 +81,13 @@ class Daemon:
     def is_ready(self) -> bool:
         return self.get("/readyz")[0] == 200
 
+    def is_settled(self) -> bool:
+        """Ready, and all is archived that waits for nothing."""
+        status = json.loads(self.get("/status")[1])
+        rows = status.get("partitions", [])
+        is_done = all(row["reason"] or not row["segments_waiting"] for row in rows) and not status["uploads"]
+        return self.is_ready() and is_done
+
     def partitions(self) -> dict[str, dict[str, Any]]:
         """The rows of `/status` by partition."""
         rows = json.loads(self.get("/status")[1]).get("partitions", [])

@@ -185,7 +185,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         took_s = eventually(lambda: (daemon.archived_end("payments-0") or 0) > stable)
         print(f"{broker.version}: archived {took_s:.2f} s after the transaction ended")
         assert took_s < 30
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         broker.stop()
         eventually(lambda: not daemon.is_ready())
         assert "broker: the broker does not answer" in daemon.get("/readyz")[1]
@@ -193,7 +193,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         eventually(lambda: daemon.metric("broker_facts_age_seconds") > 1)
         assert daemon.get("/healthz")[0] == 200
         broker.start()
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         produce(broker, "payments", 60)
         end = daemon.archived_end("payments-0") or 0
         eventually(lambda: (daemon.archived_end("payments-0") or 0) > end)

@@ -69,7 +69,7 @@ def test_segments_are_archived_soon_after_they_rolled_without_a_jvm_and_sigterm_
     settings = directory(tmp_path, log_dir)
     took_s = []
     with Daemon(tmp_path, settings, variables={"PYTHONPATH": str(trap.parent)}) as daemon:
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         while log.remaining:
             rolled_end = log.roll()
             # Until then it may not be archived: 400 ms for a missing snapshot, else 200 ms.
@@ -101,14 +101,14 @@ def test_a_restart_uploads_nothing_again_and_an_idle_scan_asks_the_store_for_not
 ) -> None:
     settings = {**s3(gateway, LOGS), "topics.include": "orders", "run.scan_interval_s": "0.1"}
     with Daemon(tmp_path, settings) as daemon:
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         assert daemon.process.stop() == 0
     expected = all_rolled(LOGS)
     assert_whole(settings, expected)
     with store_of(settings) as store:
         before = [(facts.key, facts.modified_ms) for facts in store.list("") if "_probe" not in facts.key]
     with daemon:
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         asked = daemon.metric("store_requests_total")
         ended_ms = json.loads(daemon.get("/status")[1])["round_ended_ms"]
         eventually(lambda: json.loads(daemon.get("/status")[1])["round_ended_ms"] > ended_ms + 1500)
@@ -131,7 +131,7 @@ def test_a_store_that_is_not_there_at_the_start_is_waited_for(tmp_path: Path, ga
         assert "store: " in body
         assert "check s3.endpoint_url" in body
         gateway.start()
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         assert daemon.process.stop() == 0
     assert_whole(settings, all_rolled(LOGS))
 
@@ -162,7 +162,7 @@ def test_a_store_that_goes_away_in_the_middle_costs_nothing_but_time(tmp_path: P
         assert daemon.get("/healthz")[0] == 200
         gateway.start()
         eventually(lambda: daemon.archived_end("orders-0") == end)
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         assert daemon.process.stop() == 0
     bases = sorted(int(path.name[:20]) for path in (log_dir / "orders-0").glob("*.log"))
     assert_whole(settings, {"orders-0": list(pairwise(bases))})
@@ -192,7 +192,7 @@ def test_a_drain_that_a_store_holds_up_is_ended_and_the_next_start_goes_on(
         assert daemon.process.stop() == 143
         gateway.process.send_signal(signal.SIGCONT)
     with Daemon(tmp_path, settings) as daemon:
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         assert daemon.process.stop() == 0
     assert_whole(settings, {"measured-0": rolled_ranges(log_dir, "measured-0")})
 
@@ -222,7 +222,7 @@ def test_kill_9_in_the_middle_of_a_multipart_upload_leaves_nothing_behind(
         daemon.process.kill()
         assert parts_sent() >= 3
     with Daemon(tmp_path, settings) as daemon:
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         assert daemon.process.stop() == 0
     assert_whole(settings, {"measured-0": rolled_ranges(log_dir, "measured-0")})
 
@@ -265,7 +265,7 @@ def test_two_processes_with_their_own_state_archive_each_range_once(tmp_path: Pa
 def test_a_second_process_with_the_same_state_directory_is_refused(tmp_path: Path) -> None:
     settings = {**directory(tmp_path, LOGS), "topics.include": "orders", "run.state_dir": str(tmp_path / "state")}
     with Daemon(tmp_path, settings) as daemon:
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         done = run_program({**FAST, **settings}, "run", "--http-bind", "127.0.0.1:0")
         assert done.returncode == 2
         assert "another tiered-sidecar process uses this state directory" in done.stderr

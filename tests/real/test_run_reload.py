@@ -43,7 +43,7 @@ def test_a_configmap_is_taken_over_refused_and_corrected_without_a_restart(tmp_p
     configured = ConfigMap(tmp_path / "etc", "topics: {include: [orders]}\nlog: {level: warning}\n")
     settings = {"store.url": (tmp_path / "archive").as_uri(), "broker.log_dirs": str(log_dir)}
     with Daemon(tmp_path, settings, variables={"TIERED_SIDECAR_CONFIG": str(configured.file)}) as daemon:
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         assert set(daemon.partitions()) == {"orders-0", "orders-1"}
         assert shown(daemon)["generation"] == 1
 

@@ -253,7 +253,7 @@ def test_run_says_what_is_wrong_plans_nothing_and_goes_on_with_the_right_secret(
         refused = run_program(settings, "broker", "--json")
         assert (refused.returncode, "user sidecar is refused with SCRAM-SHA-256" in refused.stderr) == (1, True)
         newest.secret("SCRAM-SHA-256-password", SECRET)
-        eventually(daemon.is_ready)
+        eventually(daemon.is_settled)
         eventually(lambda: (daemon.archived_end("orders-0") or 0) > 0)
         told = run_program(settings, "broker", "--json")
         assert json_lines(told)[0]["partitions"][0]["leads"]
