@@ -111,7 +111,7 @@ class ObjectStore(Protocol):
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """Multipart uploads begun below `prefix` and not ended (none on stores without multipart).
 
-        Raises StoreDenied, or StoreUnsupported where the store has no such listing: see `storage.unfinished`.
+        Raises StoreDenied, or StoreUnsupported where the store has no such listing: see `storage.leftovers`.
         """
         ...
 

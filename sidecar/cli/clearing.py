@@ -56,9 +56,8 @@ def gc(
     from sidecar.pipeline.garbage import abort_uploads, collect_parts, orphaned_until_ms
     from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
-    from sidecar.storage.probe.folder import remove_leftovers
+    from sidecar.storage.leftovers import list_uploads, remove_leftovers
     from sidecar.storage.store_clock import read_store_clock
-    from sidecar.storage.unfinished import list_uploads
 
     store, clock = open_existing(settings.store), SystemClock()
     grace_period_ms = settings.gc.grace_period_ms

@@ -15,11 +15,9 @@ from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupport
 from sidecar.http.page.wording import REMEDIES
 from sidecar.ports import MIB, ObjectStore
 from sidecar.storage import open_store
-from sidecar.storage.probe.folder import PROBE_FOLDER, remove_leftovers
-from sidecar.storage.probe.probe import NOT_ANSWERED, advice_on, ask, is_answer
-from sidecar.storage.probe.questions import Question, StoreProbe, UploadsInParts
+from sidecar.storage.leftovers import PROBE_FOLDER, list_uploads, remove_leftovers
+from sidecar.storage.probe import NOT_ANSWERED, Question, StoreProbe, UploadsInParts, advice_on, ask, is_answer
 from sidecar.storage.store_clock import read_store_clock
-from sidecar.storage.unfinished import list_uploads
 from sidecar.store_settings import StoreSettings
 
 LEFT_AFTER_MS = 10 * 60_000

@@ -13,7 +13,7 @@ from sidecar.model import ArchivedSegment
 from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted
 from sidecar.pipeline.bundle import PreparedSegment
 from sidecar.pipeline.tools import Tools
-from sidecar.storage.unfinished import list_uploads
+from sidecar.storage.leftovers import list_uploads
 
 
 def upload_segment(tools: Tools, prepared: PreparedSegment) -> ArchivedSegment:

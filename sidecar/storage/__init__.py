@@ -1,13 +1,12 @@
 """Object stores behind `ports.ObjectStore`: S3 through boto3, directories, and any other fsspec file system.
-`inspect` opens S3 through s3fs (`opening_to_read`).
+`inspect` opens S3 through s3fs (`opening.open_to_read`).
 
 Foreign exceptions become `sidecar.errors.StoreError` here and nowhere else. One layer repeats requests, ours; a put whose
 outcome is unknown is never repeated blindly. What depends on the store's honesty is probed at the start, not assumed.
 """
 
-from sidecar.storage.opening import open_existing, open_store
-from sidecar.storage.opening_to_read import open_archive_to_read, open_file, open_to_read
-from sidecar.storage.probe.probe import probe_store
+from sidecar.storage.opening import open_archive_to_read, open_existing, open_file, open_store, open_to_read
+from sidecar.storage.probe import probe_store
 from sidecar.storage.source import BytesSource, FileSource
 
 __all__ = [

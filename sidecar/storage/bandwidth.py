@@ -10,7 +10,6 @@ from typing import Final, Self
 from sidecar.clock import Clock
 from sidecar.io_share import Moving, io_shares
 from sidecar.logformat.window import ReadAt
-from sidecar.storage.request_body import RewindableBody
 from sidecar.store_settings import StoreSettings
 
 SMALL_BYTES: Final = 64 * 1024
@@ -145,20 +144,3 @@ class IoBudget:
         """These rates count from now on."""
         self.uploads.change(settings.bandwidth_bytes_per_s)
         self.reads.change(settings.read_bytes_per_s)
-
-
-class PacedBody(RewindableBody):
-    """A request body that takes its bytes from a limit block by block, so that a part is no burst."""
-
-    def __init__(self, body: bytes | bytearray, limit: BandwidthLimit) -> None:
-        super().__init__(body)
-        self._limit = limit
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read; what is sent, after waiting."""
-        end = len(self._body) if size is None or size < 0 else self._position + size
-        block = bytes(self._body[self._position : end])
-        self._position += len(block)
-        if self._is_sent:
-            self._limit.take(len(block))
-        return block

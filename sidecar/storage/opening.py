@@ -1,14 +1,21 @@
-"""From settings to a store. Each adapter's library is loaded only where its kind of URL is used."""
+"""From settings or a URL to a store. Each adapter's library is loaded only where its kind of URL is used.
+
+Commands that only read open any fsspec file system, and S3 by way of s3fs with the store's own settings. Whole archives on S3 are
+read through boto3 even so: s3fs lists a folder as a whole, which takes three times as long for `status`, and does not report the
+store's checksums, which `verify` compares.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
+from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
+from sidecar.randomness import SystemRandomness
 from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.directory_store import DirectoryStore
@@ -60,3 +67,69 @@ def open_store(
     from sidecar.storage.fsspec_store import FsspecStore
 
     return FsspecStore(settings.url, budget)
+
+
+if TYPE_CHECKING:
+    from fsspec.spec import AbstractFileSystem
+
+_READABLE: Final = (
+    "name s3://bucket/…, a file or directory, or a URL of another protocol that fsspec knows and that is installed"
+)
+
+
+def open_to_read(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
+    """All that lies below `settings.url`, to take single objects of it; writes are refused. Raises SettingsError, StoreError."""
+    if _is_directory(settings.url):
+        return open_existing(settings, clock)
+    files, root = _file_system(settings)
+    return _reader(settings, clock, files, root, settings.url.rstrip("/"))
+
+
+def open_archive_to_read(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
+    """As `open_to_read`, to go through the whole of an archive. Also what can only be read, such as `zip://::s3://bucket/copy.zip`."""
+    return (open_existing if _scheme(settings.url) == "s3" else open_to_read)(settings, clock)
+
+
+def open_file(settings: StoreSettings, clock: Clock | None = None) -> tuple[ObjectStore, ObjectKey]:
+    """The file at `settings.url`, which is no local path, as an object of what it lies in. Raises SettingsError, StoreError."""
+    is_web = _scheme(settings.url) in {"http", "https"}
+    shown, mark, query = settings.url.partition("?") if is_web else (settings.url, "", "")
+    inner, chained, outer = shown.partition("::")
+    place, _, name = inner.rpartition("/")
+    if not name:
+        raise SettingsError(f"{shown}: names no file, since it ends with a slash; name one file")
+    files, path = _file_system(settings)
+    folder = path.removesuffix(mark + query).rpartition("/")[0]
+    return _reader(settings, clock, files, folder, place + chained + outer, mark + query), ObjectKey(name)
+
+
+def _file_system(settings: StoreSettings) -> tuple[AbstractFileSystem, str]:
+    from sidecar.storage.fsspec_store import file_system
+
+    options: dict[str, Any] = {}
+    if any(_scheme(part) == "s3" for part in settings.url.split("::")):
+        from sidecar.storage.s3.s3fs_reader import s3fs_options
+
+        options["s3"] = s3fs_options(settings.s3)
+    return file_system(settings.url, _READABLE, options)
+
+
+def _reader(
+    settings: StoreSettings, clock: Clock | None, files: AbstractFileSystem, root: str, url: str, query: str = ""
+) -> ObjectStore:
+    from sidecar.storage.fsspec_store import FsspecReader
+    from sidecar.storage.retry import Retrier
+
+    if _scheme(settings.url) != "s3" or "::" in settings.url:
+        return FsspecReader(files, root, url, query)
+    from sidecar.storage.s3.s3fs_reader import S3FilesReader
+
+    return S3FilesReader(files, root, url, Retrier(settings.retry, clock or SystemClock(), SystemRandomness()))
+
+
+def _scheme(url: str) -> str:
+    return urlsplit(url).scheme
+
+
+def _is_directory(url: str) -> bool:
+    return "://" not in url or ("::" not in url and _scheme(url) in {"file", "local"})

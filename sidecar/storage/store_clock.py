@@ -11,7 +11,7 @@ from sidecar.errors import FROM_STORE, OutcomeUnknown, StoreUnavailable, StoreUn
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.storage.probe.folder import new_probe_folder
+from sidecar.storage.leftovers import new_probe_folder
 
 DIFFERENCE_MS_MAX: Final = 60_000
 """More than this is reported. Beyond 15 minutes S3 refuses every request."""

@@ -23,7 +23,7 @@ from sidecar.errors import FROM_STORE, CorruptFile
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised, finding
-from sidecar.storage.unfinished import list_uploads
+from sidecar.storage.leftovers import list_uploads
 from sidecar.verify.findings import (
     Orphan,
     PartitionVerification,

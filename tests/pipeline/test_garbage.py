@@ -31,9 +31,8 @@ from sidecar.pipeline.garbage import (
 )
 from sidecar.ports import UnfinishedUpload
 from sidecar.rewriting.engines import CompactionCutOff
-from sidecar.storage.probe.folder import remove_leftovers
+from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
-from sidecar.storage.unfinished import list_uploads
 from sidecar.verify.verify import verify_archive
 from tests.archive.builders import a_segment, an_id
 from tests.fakes.memory_store import MemoryStore

@@ -6,7 +6,7 @@ import pytest
 
 from sidecar.errors import ObjectExists
 from sidecar.model import ObjectKey
-from sidecar.storage.s3.held_body import HeldBody
+from sidecar.storage.s3.request_body import HeldBody
 from tests.storage.s3_servers import moto_server, new_bucket, s3_store
 
 BODY = bytes(range(256)) * 64

@@ -10,7 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from sidecar.errors import SegmentChanged
-from sidecar.storage.s3.part_buffers import PartBuffers
+from sidecar.storage.s3.upload import PartBuffers
 from sidecar.storage.source import BytesSource, FileSource
 
 PART = 700_001  # no multiple of the reading step

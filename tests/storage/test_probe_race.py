@@ -16,7 +16,7 @@ import pytest
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.errors import ObjectExists, OutcomeUnknown, StoreUnavailable, TwoWriters
 from sidecar.model import ObjectKey
-from sidecar.storage.probe.race import TURNS, WRITERS, Race
+from sidecar.storage.race import TURNS, WRITERS, Race
 from tests.fakes.memory_store import MemoryStore
 from tests.storage.s3_servers import s3_store
 

@@ -11,8 +11,9 @@ import pytest
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectDamaged, OutcomeUnknown, StoreDenied, StoreError, StoreUnavailable
 from sidecar.randomness import SeededRandomness
-from sidecar.storage.bandwidth import BandwidthLimit, PacedBody
+from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.retry import Retrier
+from sidecar.storage.s3.request_body import PacedBody
 from sidecar.store_settings import RetrySettings
 
 

@@ -353,7 +353,7 @@ def test_a_store_that_knows_only_checksums_of_checksums_is_compared_all_the_same
         assert facts is not None
         assert (facts.size_bytes, facts.crc32c) == (len(BIG), None)
         assert b"".join(store.stream(KEY)) == BIG
-        monkeypatch.setattr("sidecar.storage.s3.multipart.composite_text", lambda crcs: f"AAAAAA==-{len(crcs)}")
+        monkeypatch.setattr("sidecar.storage.s3.upload.composite_text", lambda crcs: f"AAAAAA==-{len(crcs)}")
         with pytest.raises(ObjectDamaged, match="sent was 00000000-3"):
             store.upload(ObjectKey("other"), BytesSource(BIG))
 

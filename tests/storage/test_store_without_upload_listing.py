@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnsupported
 from sidecar.storage import probe_store
-from sidecar.storage.unfinished import list_uploads
+from sidecar.storage.leftovers import list_uploads
 from tests.archive.example import write_example
 from tests.cli.running import in_this_process
 from tests.servers.fault_proxy import Break, Fault, fault_proxy

@@ -15,9 +15,8 @@ from sidecar.model import ObjectKey
 from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts, orphaned_until_ms
 from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import CompactionCutOff
-from sidecar.storage.probe.folder import remove_leftovers
+from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
-from sidecar.storage.unfinished import list_uploads
 
 _log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from fsspec.spec import AbstractFileSystem
 
 from sidecar.errors import ObjectMissing, SettingsError
 from sidecar.model import ObjectKey
-from sidecar.storage.fsspec_reader import Answer, FsspecReader
+from sidecar.storage.fsspec_store import Answer, FsspecReader
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3.client import DEFAULT_REGION, client_config, revealed, tls_verification
 from sidecar.storage.s3.errors import status_behind

@@ -26,17 +26,13 @@ from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import KeyPrefix
-from sidecar.storage.request_body import note_sending
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
 from sidecar.storage.s3.client import make_client
-from sidecar.storage.s3.held_body import HeldBody
-from sidecar.storage.s3.listing import list_folders, list_objects, list_unfinished_uploads
-from sidecar.storage.s3.multipart import begin_multipart
-from sidecar.storage.s3.part_buffers import PartBuffers
-from sidecar.storage.s3.read import read_range, stream
+from sidecar.storage.s3.read import list_folders, list_objects, list_unfinished_uploads, read_range, stream
+from sidecar.storage.s3.request_body import HeldBody, note_sending
 from sidecar.storage.s3.requests import S3Requests
-from sidecar.storage.s3.upload import Upload
+from sidecar.storage.s3.upload import PartBuffers, Upload, begin_multipart
 from sidecar.store_settings import ChecksumMode, StoreSettings
 
 _DELETE_BATCH = 1000

@@ -1,17 +1,26 @@
-"""Upload of an object under a fresh key: in one put, or in parts (`multipart`), and the settling of lost answers."""
+"""Uploads of an object under a fresh key, in one put or in parallel parts, and the settling of lost answers.
+
+Parts have a CRC-32C each, and one for the whole. Memory is bounded by part size times the workers of the pool, which all uploads
+of a store share: a worker reads its part once, hashes it and sends it from the same buffer.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sidecar.errors import ObjectDamaged, ObjectMissing, OutcomeUnknown, SidecarError, StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.ports import UploadReceipt, UploadSource
-from sidecar.storage.bandwidth import BandwidthLimit, PacedBody
-from sidecar.storage.checksums import crc32c_of, hex_text
+from sidecar.ports import MIB, UploadReceipt, UploadSource
+from sidecar.storage.bandwidth import BandwidthLimit
+from sidecar.storage.checksums import combine_parts, composite_text, crc32c_of, hex_text, reported_text, to_text
+from sidecar.storage.s3.request_body import PacedBody
 from sidecar.storage.s3.requests import S3Requests
+from sidecar.storage.source import ReadsInto
 
 Answer = TypeVar("Answer")
 
@@ -107,3 +116,204 @@ class Upload:
                 f" sent were {self.source.size_bytes} bytes with {hex_text(crc32c)}; remove the object"
             )
         return True
+
+
+_STEP_BYTES = 256 * 1024
+"""Read and hashed at a time: what was just read is hashed while it is in the processor's cache."""
+
+
+class PartBuffers:
+    """Buffers of one size for parts under way, lent to one worker at a time. All are freed when none is in use.
+
+    A fresh allocation per part costs a page fault for every 4 KiB of it: as much CPU as the whole rest of sending it.
+    """
+
+    def __init__(self, part_bytes: int) -> None:
+        self.part_bytes = part_bytes
+        self._free: list[bytearray] = []
+        self._lent = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def part(self, source: UploadSource, position: int, size_bytes: int) -> Iterator[tuple[bytes | bytearray, int]]:
+        """The bytes of a part and their CRC-32C; valid until the block is left.
+
+        botocore takes no memoryview, so only parts that fill a buffer are sent from it; the last part is a copy.
+        """
+        if size_bytes != self.part_bytes or not isinstance(source, ReadsInto):
+            body = bytes(source.read_at(position, size_bytes))
+            yield body, crc32c_of(body)
+            return
+        buffer = self._take()
+        try:
+            yield buffer, _fill(buffer, source, position)
+        finally:
+            self._give_back(buffer)
+
+    def _take(self) -> bytearray:
+        with self._lock:
+            self._lent += 1
+            if self._free:
+                return self._free.pop()
+        return bytearray(self.part_bytes)
+
+    def _give_back(self, buffer: bytearray) -> None:
+        with self._lock:
+            self._lent -= 1
+            if self._lent == 0:
+                self._free.clear()
+            else:
+                self._free.append(buffer)
+
+
+def _fill(buffer: bytearray, source: ReadsInto, position: int) -> int:
+    crc32c = 0
+    with memoryview(buffer) as whole:
+        for start in range(0, len(whole), _STEP_BYTES):
+            with whole[start : start + _STEP_BYTES] as step:
+                source.read_into(position + start, step)
+                crc32c = crc32c_of(step, crc32c)
+    return crc32c
+
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import (
+        CompletedPartTypeDef,
+        CompleteMultipartUploadOutputTypeDef,
+        CreateMultipartUploadOutputTypeDef,
+    )
+
+PARTS_MAX = 10_000
+
+
+def part_size_bytes(size_bytes: int, wanted_bytes: int) -> int:
+    """The wanted part size, or the smallest whole MiB with which the object fits into 10,000 parts."""
+    needed_mib = -(-size_bytes // (PARTS_MAX * MIB))
+    return max(wanted_bytes, needed_mib * MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class SentPart:
+    """A part that the store has acknowledged."""
+
+    number: int
+    etag: str
+    crc32c: int
+    size_bytes: int
+
+
+class MultipartUpload:
+    """One multipart upload from creation to completion, or to its abort."""
+
+    def __init__(self, upload: Upload, upload_id: str, buffers: PartBuffers, *, whole_checksum: bool) -> None:
+        """Args: whole_checksum: the store agreed to check the whole object against one CRC-32C."""
+        self._upload = upload
+        self._whole_checksum = whole_checksum
+        self._s3 = upload.s3
+        self._buffers = buffers
+        self._target = {**upload.s3.address(upload.key), "UploadId": upload_id}
+        self._cancelled = threading.Event()
+
+    def run(self, pool: ThreadPoolExecutor) -> UploadReceipt:
+        """Send all parts and complete; on any failure abort."""
+        completed = False
+        try:
+            parts = self._send_parts(pool)
+            crc32c = combine_parts([(part.crc32c, part.size_bytes) for part in parts])
+            self._complete(parts, crc32c)
+            completed = True
+        finally:
+            # Also on KeyboardInterrupt. An abort that fails too is left to `unfinished_uploads`.
+            if not completed:
+                with suppress(SidecarError):
+                    self._s3.send("AbortMultipartUpload", self._upload.key, self._abort)
+        return self._upload.receipt(crc32c)
+
+    def _abort(self) -> None:
+        self._s3.client.abort_multipart_upload(**self._target)
+
+    def _send_parts(self, pool: ThreadPoolExecutor) -> list[SentPart]:
+        size_bytes = self._upload.source.size_bytes
+        futures: list[Future[SentPart | None]] = [
+            pool.submit(self._send_part, 1 + position // self._buffers.part_bytes, position)
+            for position in range(0, size_bytes, self._buffers.part_bytes)
+        ]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            # No part may still be on its way when the upload is aborted: it would be stored and never freed.
+            if any(not future.done() or future.exception() is not None for future in futures):
+                self._cancelled.set()
+            wait(futures)
+        # A part that was left out (None) stands beside one that failed, whose error `result` raises.
+        return [part for part in (future.result() for future in futures) if part is not None]
+
+    def _send_part(self, number: int, position: int) -> SentPart | None:
+        if self._cancelled.is_set():
+            return None
+        upload = self._upload
+        size_bytes = min(self._buffers.part_bytes, upload.source.size_bytes - position)
+        with self._buffers.part(upload.source, position, size_bytes) as (body, crc32c):
+
+            def put() -> str:
+                upload.count_request()
+                answer = self._s3.client.upload_part(
+                    **self._target, PartNumber=number, Body=upload.paced(body), **self._s3.checksum(crc32c)
+                )
+                return answer["ETag"]
+
+            etag = self._s3.repeat(f"UploadPart {number} of", upload.key, put)
+        return SentPart(number, etag, crc32c, size_bytes)
+
+    def _complete(self, parts: list[SentPart], crc32c: int) -> None:
+        listed: list[CompletedPartTypeDef] = [
+            {"PartNumber": part.number, "ETag": part.etag, "ChecksumCRC32C": to_text(part.crc32c)}
+            if self._s3.checksums
+            else {"PartNumber": part.number, "ETag": part.etag}
+            for part in parts
+        ]
+        whole: dict[str, Any] = {}
+        if self._whole_checksum:
+            whole = {**self._s3.checksum(crc32c), "ChecksumType": "FULL_OBJECT"}
+
+        def complete() -> CompleteMultipartUploadOutputTypeDef:
+            self._upload.count_request()
+            return self._s3.client.complete_multipart_upload(
+                **self._target, MultipartUpload={"Parts": listed}, **self._s3.create_only(), **whole
+            )
+
+        answer = self._upload.settled("CompleteMultipartUpload", complete, crc32c)
+        if answer is not None:
+            self._compare(answer.get("ChecksumCRC32C"), parts, crc32c)
+
+    def _compare(self, reported: str | None, parts: list[SentPart], crc32c: int) -> None:
+        if reported is None or not self._s3.checksums:
+            return
+        # Stores that do not know FULL_OBJECT answer with the checksum of the parts' checksums.
+        sent = composite_text([part.crc32c for part in parts]) if "-" in reported else to_text(crc32c)
+        if reported != sent:
+            raise ObjectDamaged(
+                f"{self._upload.key}: the store reports CRC-32C {reported_text(reported)}, sent was {reported_text(sent)}; "
+                "remove the object"
+            )
+
+
+def begin_multipart(upload: Upload, wanted_part_bytes: int, buffers: PartBuffers) -> MultipartUpload:
+    """Open a multipart upload with parts of at least `wanted_part_bytes`; `buffers` are used if they have that size."""
+    s3 = upload.s3
+    part_bytes = part_size_bytes(upload.source.size_bytes, wanted_part_bytes)
+    # FULL_OBJECT lets the store prove the whole object by one CRC instead of by a list of its parts.
+    checksum: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if s3.checksums else {}
+
+    def create() -> CreateMultipartUploadOutputTypeDef:
+        upload.count_request()
+        return s3.client.create_multipart_upload(**s3.address(upload.key), **s3.creation(), **checksum)
+
+    answer = s3.repeat("CreateMultipartUpload", upload.key, create)
+    return MultipartUpload(
+        upload,
+        answer["UploadId"],
+        buffers if buffers.part_bytes == part_bytes else PartBuffers(part_bytes),
+        # A store that knows only checksums of checksums would take ours of the whole for a wrong one of those.
+        whole_checksum=s3.checksums and answer.get("ChecksumType") == "FULL_OBJECT",
+    )
