@@ -1,4 +1,8 @@
-"""What the cluster says of partitions at one moment, asked in few requests and kept as plain values."""
+"""What the cluster says of partitions at one moment, asked in few requests and kept as plain values; and which right we lack.
+
+Source of the rights: KafkaApis: handleTopicMetadataRequest, handleListOffsetRequest, handleDescribeConfigsRequest,
+handleDescribeProducersRequest, handleDescribeLogDirsRequest.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.rights import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, RequestProblem
-from sidecar.broker.topic_policy import ConfigValue
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 from sidecar.model import TopicPartition
 
+TOPIC_DENIED, CLUSTER_DENIED = "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"
+DENIED = frozenset({TOPIC_DENIED, CLUSTER_DENIED})
+DESCRIBE, DESCRIBE_CONFIGS, READ = "Describe", "DescribeConfigs", "Read"
+CLUSTER = ""
+"""In place of a topic's name: the right is one on the cluster."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 EARLIEST, LATEST = -2, -1
 ANY_EPOCH = -1
@@ -23,7 +30,6 @@ TOPICS_PER_REQUEST, PARTITIONS_PER_REQUEST = 1_000, 10_000
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 ORIGINS = {1: "topic", 2: "broker, dynamic", 3: "cluster, dynamic", 4: "broker's properties", 5: "Kafka's default"}
 """Kafka's `ConfigSource`, in words."""
-
 Item = TypeVar("Item")
 
 
@@ -135,6 +141,14 @@ def list_offsets(
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A value as the broker told it, and where it has it from."""
+
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class DescribedConfigs:
     """Configurations by resource and by Kafka's name. `problems`: resources that could not be described, and why."""
 
@@ -195,3 +209,42 @@ def require_broker(view: ClusterView, broker_id: int) -> None:
         live = ", ".join(map(str, sorted(view.broker_ids))) or "none"
         what = f"broker {broker_id} is none of the live brokers of its cluster ({live})"
         raise BrokerUnavailable(what, BrokerTrouble.NOT_A_MEMBER)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RequestProblem:
+    """A broker's error for a topic or for the cluster. `name`: Kafka's. `operation`: what we wanted to do there."""
+
+    name: str
+    operation: str
+    topic: str = CLUSTER
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether a right is missing."""
+        return self.name in DENIED
+
+    def __str__(self) -> str:
+        """Kafka's name of the error; where a right is missing, which one, and how to give it."""
+        if not self.is_denied:
+            return self.name
+        where = f"topic {self.topic}" if self.topic else "the cluster"
+        option = f"--topic {self.topic}" if self.topic else "--cluster"
+        return (
+            f"{self.name}: our user is not authorized; allow it {self.operation} on {where} "
+            f"(kafka-acls.sh --add --allow-principal User:... --operation {self.operation} {option})"
+        )
+
+
+def missing_right(problems: Iterable[RequestProblem], effect: str) -> tuple[str, ...]:
+    """One sentence for all topics that lack the same right, with one of them as an example; none if none does.
+
+    Args:
+        problems: all of one operation.
+        effect: what follows.
+    """
+    denied = sorted(problem for problem in problems if problem.is_denied)
+    if not denied:
+        return ()
+    more = f", and on {len(denied) - 1} more" if len(denied) > 1 else ""
+    return (f"{denied[0]}{more}; until then {effect}",)

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.broker.cluster_view import error_name, portions
+from sidecar.broker.cluster_view import READ, RequestProblem, error_name, portions
 from sidecar.broker.connection import BrokerConnection, IncompatibleRequest
-from sidecar.broker.rights import READ, RequestProblem
 from sidecar.model import TopicPartition
 
 PARTITIONS_WITH_PRODUCERS_PER_REQUEST = 500

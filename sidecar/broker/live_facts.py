@@ -15,7 +15,6 @@ from pathlib import Path
 
 import structlog
 
-from sidecar.broker.absence import Absence
 from sidecar.broker.cluster_view import (
     EARLIEST,
     READ_UNCOMMITTED,
@@ -24,14 +23,14 @@ from sidecar.broker.cluster_view import (
     all_topics,
     describe_topics,
     list_offsets,
+    missing_right,
     require_broker,
 )
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.broker.rights import missing_right
 from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.clock import Clock
-from sidecar.errors import BrokerUnavailable, SettingsError
+from sidecar.errors import BrokerTrouble, BrokerUnavailable, SettingsError
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
@@ -48,10 +47,8 @@ from sidecar.ports import FactsState
 from sidecar.topic_policy import TopicPolicy
 
 _log = structlog.get_logger(__name__)
-
 TOPICS_MAX_AGE_S = 300.0
 """All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
-
 OTHERS_ASKED_MAX = 3
 """Before the one beside us: where many are gone at once, each may take `request_timeout_s` to say nothing."""
 
@@ -254,3 +251,26 @@ def _facts_of(
         transaction_open=high_watermark > stable.offset,  # else the two are the same
         cluster_start_offset=None if log_start is None or log_start.problem else log_start.offset,
     )
+
+
+class Absence:
+    """The troubles that were logged since the broker answered last.
+
+    The first one may hide another: while a broker starts, it refuses connections, and then perhaps a password.
+    """
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._logged = BrokerTrouble(0)
+
+    def goes_on(self, error: BrokerUnavailable) -> None:
+        """The broker did not answer."""
+        if error.trouble not in self._logged:
+            self._logged |= error.trouble
+            _log.warning("broker_away", error=str(error), effect="nothing new is planned")
+
+    def is_over(self) -> None:
+        """The broker has answered."""
+        if self._logged:
+            self._logged = BrokerTrouble(0)
+            _log.info("broker_back", servers=self._servers)

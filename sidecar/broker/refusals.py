@@ -1,10 +1,27 @@
-"""Why a broker does not answer us, for the person who has to change something."""
+"""Why a broker does not answer us, for the person who has to change something.
+
+Before the client is opened: does anybody answer there, in our protocol, and if not, why? The client itself tries for as long as it
+may, and then says only that it could not.
+"""
 
 from __future__ import annotations
 
+import operator
+import socket
+import ssl
+import struct
+from contextlib import closing
+from functools import reduce
+
 from sidecar.broker.client import EndedWhileGreeting
+from sidecar.broker.credentials import handshake_failure
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
+
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+"""An ApiVersions request of version 0 without a client id: it is answered before we have said who we are."""
+_NONE, _UNSUPPORTED_MECHANISM = 0, 33
+_ANSWER_BYTES_MAX = 1024 * 1024
 
 
 def unavailable(error: BaseException, settings: BrokerConnectionSettings) -> BrokerUnavailable:
@@ -51,7 +68,7 @@ def unavailable(error: BaseException, settings: BrokerConnectionSettings) -> Bro
 
 def _refused(settings: BrokerConnectionSettings) -> str:
     if settings.sasl_mechanism is SaslMechanism.OAUTHBEARER and settings.sasl_oauth_token_file is not None:
-        from sidecar.broker.oauth_token import lifetime_words
+        from sidecar.broker.credentials import lifetime_words
 
         file = settings.sasl_oauth_token_file
         return (
@@ -62,3 +79,108 @@ def _refused(settings: BrokerConnectionSettings) -> str:
         "sasl_password" if settings.sasl_password_file is None else f"sasl_password_file {settings.sasl_password_file}"
     )
     return f"user {settings.sasl_username} is refused with {settings.sasl_mechanism}: correct sasl_username or {where}"
+
+
+def require_contact(settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> None:
+    """Raise BrokerUnavailable, with a line for each of the bootstrap servers, unless one of them answers.
+
+    Args:
+        context: for listeners with TLS, else None.
+    """
+    refused: dict[str, BrokerUnavailable] = {}
+    for server in settings.bootstrap_servers:
+        try:
+            return _require_answer(server, settings, context)
+        except BrokerUnavailable as error:
+            refused[server] = error
+    what = "; ".join(f"{server}: {error}" for server, error in refused.items())
+    raise BrokerUnavailable(what, reduce(operator.or_, (error.trouble for error in refused.values())))
+
+
+def _require_answer(server: str, settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> None:
+    """Raise BrokerUnavailable unless this server answers."""
+    host, _, port = server.rpartition(":")
+    host = host.strip("[]")
+    timeout_s = settings.request_timeout_s
+    try:
+        with closing(socket.create_connection((host, int(port)), timeout_s)) as plain:
+            if context is None:
+                return _ask(plain, settings)
+            with context.wrap_socket(plain, server_hostname=host) as secured:
+                return _ask(secured, settings)
+    except ssl.SSLError as error:
+        raise handshake_failure(error, host, settings) from error
+    except TimeoutError as error:
+        raise BrokerUnavailable(f"no answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise BrokerUnavailable(str(error.strerror or error)) from error
+
+
+def _ask(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
+    """With TLS 1.3 a broker refuses our certificate only after the handshake: where the answer should be."""
+    if _answer_to(connection, _API_VERSIONS) is None:
+        raise BrokerUnavailable(
+            f"no Kafka listener with security_protocol {settings.security_protocol} "
+            f"(it closes the connection, or speaks another protocol): correct the port or security_protocol",
+            BrokerTrouble.WRONG_LISTENER,
+        )
+    _require_mechanism(connection, settings)
+
+
+def _require_mechanism(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
+    """Whether the listener wants SASL, and offers what we mean to use. A listener without SASL tells with an error."""
+    mechanism = ("" if settings.sasl_mechanism is None else settings.sasl_mechanism.value).encode()
+    body = struct.pack(">hhihh", 17, 1, 1, -1, len(mechanism)) + mechanism
+    answer = _answer_to(connection, struct.pack(">i", len(body)) + body) or b""
+    if len(answer) < 2:
+        return  # A listener without SASL may also just end the connection: the client will tell.
+    (code,) = struct.unpack_from(">h", answer)
+    offered = ", ".join(_strings(answer[2:])) or "none"
+    if mechanism and code != _NONE:
+        raise BrokerUnavailable(
+            f"the listener does not offer sasl_mechanism {settings.sasl_mechanism}, but {offered}: "
+            f"correct sasl_mechanism, security_protocol or the port",
+            BrokerTrouble.WRONG_LISTENER,
+        )
+    if not mechanism and code in (_NONE, _UNSUPPORTED_MECHANISM):
+        what = f"the listener wants SASL ({offered}): set security_protocol, sasl_mechanism and what goes with it"
+        raise BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
+
+
+def _answer_to(connection: socket.socket, request: bytes) -> bytes | None:
+    """The answer without its size and correlation id; None if that is no answer of Kafka's to this request."""
+    connection.sendall(request)
+    try:
+        head = _received(connection, 8)
+        if len(head) < 8 or head[4:] != request[8:12]:
+            return None
+        size_bytes = struct.unpack_from(">i", head)[0] - 4
+        return _received(connection, size_bytes) if 0 <= size_bytes <= _ANSWER_BYTES_MAX else None
+    except ConnectionError:
+        return None
+
+
+def _received(connection: socket.socket, size_bytes: int) -> bytes:
+    """So many bytes, or fewer where the connection ends."""
+    received = b""
+    while len(received) < size_bytes:
+        more = connection.recv(size_bytes - len(received))
+        if not more:
+            break
+        received += more
+    return received
+
+
+def _strings(data: bytes) -> list[str]:
+    """Kafka's array of strings, as far as it can be read."""
+    found: list[str] = []
+    if len(data) < 4:
+        return found
+    position, (count,) = 4, struct.unpack_from(">i", data)
+    while len(found) < count and position + 2 <= len(data):
+        (length,) = struct.unpack_from(">h", data, position)
+        if length < 0 or position + 2 + length > len(data):
+            break
+        found.append(data[position + 2 : position + 2 + length].decode(errors="replace"))
+        position += 2 + length
+    return found

@@ -45,10 +45,16 @@ def broker(
         raise SettingsError("no broker is given: --bootstrap-server, or broker.connection.bootstrap_servers")
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
-    from sidecar.broker.cluster_view import READ_UNCOMMITTED, list_offsets
+    from sidecar.broker.cluster_view import (
+        CLUSTER_DENIED,
+        DESCRIBE,
+        READ_UNCOMMITTED,
+        RequestProblem,
+        list_offsets,
+        missing_right,
+    )
     from sidecar.broker.connection import BrokerConnection
     from sidecar.broker.inspection import ask_producers, log_dirs
-    from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, RequestProblem, missing_right
     from sidecar.cli.output import remark
     from sidecar.clock import SystemClock
     from sidecar.partition.wait_reason import render

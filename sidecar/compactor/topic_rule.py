@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from sidecar.broker.topic_policy import TOPIC_CONFIGS
+from sidecar.broker.topic_configs import TOPIC_CONFIGS
 from sidecar.compaction_strategy import Strategy, header_name, strategy_in_use, strategy_of
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.topic_policy import TopicPolicy

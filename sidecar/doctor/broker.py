@@ -11,12 +11,12 @@ from sidecar.broker.cluster_view import (
     ask_configs,
     describe_topics,
     list_offsets,
+    missing_right,
     require_broker,
 )
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.inspection import ask_producers
-from sidecar.broker.rights import missing_right
 from sidecar.broker.topic_configs import ask_topics
 from sidecar.clock import Clock
 from sidecar.config import Settings

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from sidecar.broker.cleaner_checkpoint import CleanerCheckpoint, compaction_candidates, read_cleaner_checkpoint
+from sidecar.broker.log_dir_state import CleanerCheckpoint, compaction_candidates, read_cleaner_checkpoint
 from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidecar.broker.topic_policy import NOT_KNOWN, POLICY_NAMES, resolve_policy
+from sidecar.broker.topic_configs import NOT_KNOWN, POLICY_NAMES, resolve_policy
 from sidecar.clock import Clock
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import Settings

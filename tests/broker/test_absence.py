@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.broker.absence import Absence
-from sidecar.broker.first_contact import require_contact
+from sidecar.broker.live_facts import Absence
+from sidecar.broker.refusals import require_contact
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 from sidecar.partition.wait_reason import BrokerAway

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.broker import epochs_on_disk, log_dir_state
-from sidecar.broker.epochs_on_disk import SETTLED_MS, LeaderEpochCache
-from sidecar.broker.files import FileBrokerFacts
+from sidecar.broker import files, log_dir_state
+from sidecar.broker.files import SETTLED_MS, FileBrokerFacts, LeaderEpochCache
 from sidecar.broker.log_dir_state import read_log_dir_state
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile
@@ -28,13 +27,13 @@ class Epochs:
         self.clock = ManualClock(self.path.stat().st_mtime_ns // 1_000_000 + SETTLED_MS + 1_000)
         self.cache = LeaderEpochCache(self.clock)
         self.reads = 0
-        latest = epochs_on_disk.latest_epoch
+        latest = files.latest_epoch
 
         def counted(directory: Path) -> int:
             self.reads += 1
             return latest(directory)
 
-        monkeypatch.setattr(epochs_on_disk, "latest_epoch", counted)
+        monkeypatch.setattr(files, "latest_epoch", counted)
 
     def write(self, epoch: int) -> None:
         """As a broker does: a new file, renamed over the old one."""

@@ -11,7 +11,7 @@ import pytest
 from sidecar.broker.cluster_view import ClusterView, LeaderView, PartitionOffset, require_broker
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.live_facts import OTHERS_ASKED_MAX, LiveBrokerFacts, _facts_of, _Look
-from sidecar.broker.topic_policy import ConfigValue, resolve_policy
+from sidecar.broker.topic_configs import ConfigValue, resolve_policy
 from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import CleanupPolicy, TopicPolicySettings
 from sidecar.errors import BrokerUnavailable

@@ -18,11 +18,9 @@ from kafka.errors import (
 )
 
 from sidecar.broker.client import EndedWhileGreeting
-from sidecar.broker.first_contact import _strings
-from sidecar.broker.oauth_token import lifetime_words
-from sidecar.broker.refusals import unavailable
-from sidecar.broker.rights import DESCRIBE, RequestProblem, missing_right
-from sidecar.broker.secret_files import fingerprint, read_secret
+from sidecar.broker.cluster_view import DESCRIBE, RequestProblem, missing_right
+from sidecar.broker.credentials import fingerprint, lifetime_words, read_secret
+from sidecar.broker.refusals import _strings, unavailable
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 from tests.servers.secure_kafka import unsecured_token

@@ -11,8 +11,7 @@ import pytest
 
 from sidecar.broker.cluster_view import TOPIC_RESOURCE
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.topic_configs import TopicConfigs, ask_topics
-from sidecar.broker.topic_policy import resolve_policy
+from sidecar.broker.topic_configs import TopicConfigs, ask_topics, resolve_policy
 from sidecar.clock import ManualClock
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings, load_settings

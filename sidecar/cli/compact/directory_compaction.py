@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sidecar.broker.topic_policy import resolve_policy
+from sidecar.broker.topic_configs import resolve_policy
 from sidecar.cli.compact.rules import Wanted, tell_rules
 from sidecar.cli.compact.tables import show_compaction, show_outlooks
 from sidecar.cli.engines.choice import Work, WorkKind
