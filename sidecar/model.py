@@ -89,6 +89,12 @@ class SegmentFiles:
     start_position: int = 0
 
     @property
+    def files(self) -> tuple[FileIdentity, ...]:
+        """Those that exist, the log first."""
+        found = (self.offset_index, self.time_index, self.transaction_index, self.snapshot)
+        return (self.log, *(file for file in found if file is not None))
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the log: of the file from `start_position` on."""
         return self.log.size_bytes - self.start_position

@@ -189,14 +189,14 @@ def test_while_one_thread_reads_a_secret_no_other_goes_on_without_it(
 ) -> None:
     file, is_reading, may_read = tmp_path / "token", Event(), Event()
     file.write_text("token-of-monday")
-    text_of = secrets_module._text_of
+    text_of = secrets_module.read_secret
 
     def slow(file: Path) -> str:
         is_reading.set()
         may_read.wait()
         return text_of(file)
 
-    monkeypatch.setattr(secrets_module, "_text_of", slow)
+    monkeypatch.setattr(secrets_module, "read_secret", slow)
     secrets = Secrets((), [file])
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(tuple, secrets)

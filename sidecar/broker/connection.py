@@ -12,11 +12,12 @@ from typing import Any
 
 from sidecar import __version__
 from sidecar.broker.client import Client, failures
-from sidecar.broker.credentials import Fingerprint, fingerprint, secret_of, tls_context
+from sidecar.broker.credentials import secret_of, tls_context
 from sidecar.broker.refusals import require_contact, unavailable
 from sidecar.clock import Clock, SystemClock
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
 from sidecar.errors import BrokerUnavailable
+from sidecar.logformat.regular_file import FileStamp, stamp_of
 
 CLIENT_ID = f"tiered-sidecar-{__version__}"
 METADATA_MAX_AGE_MS = 60_000
@@ -33,7 +34,7 @@ class _Opened:
     """A client, and how many requests are on their way over it. `ended`: by `close`, whatever is on its way."""
 
     client: Client
-    secrets: Fingerprint
+    secrets: list[FileStamp | None]
     requests: int = 0
     ended: bool = False
 
@@ -145,7 +146,7 @@ class BrokerConnection:
 
     def _usable(self) -> _Opened | None:
         """The shared client, one request more on it, unless the secrets have changed."""
-        secrets = fingerprint(self._settings.secret_files)
+        secrets = list(map(stamp_of, self._settings.secret_files))
         with self._lock:
             found = self._shared
             if found is not None and found.secrets == secrets:
@@ -155,10 +156,10 @@ class BrokerConnection:
             self._set_aside(found)
         return None
 
-    def _new_client(self) -> tuple[Client, Fingerprint]:
+    def _new_client(self) -> tuple[Client, list[FileStamp | None]]:
         """Raises BrokerUnavailable."""
         settings = self._settings
-        secrets = fingerprint(settings.secret_files)
+        secrets = list(map(stamp_of, settings.secret_files))
         try:
             context = tls_context(settings) if settings.uses_tls else None
             arguments = {**_arguments(settings), "ssl_context": context}

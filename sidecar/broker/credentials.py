@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +12,12 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sidecar.config.broker_connection import BrokerConnectionSettings
+from sidecar.config.secrets import read_secret
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 
 if TYPE_CHECKING:
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-SECRET_BYTES_MAX = 64 * 1024
-Fingerprint = tuple[tuple[int, int, int] | None, ...]
-"""Of each file its inode, size and time of change; None where it cannot be looked at."""
 _OAUTH_FILE = "sasl_oauth_token_file"
 _HOSTNAME_MISMATCH = 62
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; 64 is the same for addresses."""
@@ -29,34 +26,17 @@ _EXPIRED = 10
 _NOT_OF_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
 
 
-def fingerprint(files: Iterable[Path]) -> Fingerprint:
-    """What changes when a file is replaced, by a rename or behind a symbolic link, as Kubernetes does it."""
-    found: list[tuple[int, int, int] | None] = []
-    for file in files:
-        try:
-            status = file.stat()
-        except OSError:
-            found.append(None)
-        else:
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
-
-
-def read_secret(setting: str, file: Path) -> str:
+def secret_in(setting: str, file: Path) -> str:
     """The file's text without blanks around it.
 
     Raises BrokerUnavailable if there is nothing to read: a mount may come later, so nothing ends for it.
     """
     try:
-        with file.open(encoding="utf-8") as opened:
-            text = opened.read(SECRET_BYTES_MAX + 1)
+        return read_secret(file)
     except OSError as error:
         raise unreadable(setting, file, error) from error
-    except UnicodeDecodeError as error:
-        raise secret_refused(f"{setting}: {file} is no UTF-8 text") from error
-    if not text.strip() or len(text) > SECRET_BYTES_MAX:
-        raise secret_refused(f"{setting}: {file} is empty, or too long to be a secret")
-    return text.strip()
+    except ValueError as error:
+        raise secret_refused(f"{setting}: {file} {error}") from error
 
 
 def unreadable(setting: str, file: Path, error: OSError) -> BrokerUnavailable:
@@ -74,7 +54,7 @@ def secret_refused(what: str) -> BrokerUnavailable:
 def secret_of(setting: str, value: SecretStr | None, file: Path | None) -> str | None:
     """A secret that is given itself or as `<setting>_file`; None if it is not. Raises BrokerUnavailable."""
     if file is not None:
-        return read_secret(f"{setting}_file", file)
+        return secret_in(f"{setting}_file", file)
     return None if value is None else value.get_secret_value()
 
 
@@ -87,7 +67,7 @@ def token_provider(path: Path) -> AbstractTokenProvider:
 
         def token(self) -> str:
             """See `AbstractTokenProvider`."""
-            return read_secret(_OAUTH_FILE, path)
+            return secret_in(_OAUTH_FILE, path)
 
     return FileToken()
 
@@ -97,7 +77,7 @@ def lifetime_words(path: Path) -> str:
 
     Source: RFC 7519, section 4.1.4.
     """
-    parts = read_secret(_OAUTH_FILE, path).split(".")
+    parts = secret_in(_OAUTH_FILE, path).split(".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         expires = datetime.fromtimestamp(float(claims["exp"]), UTC)

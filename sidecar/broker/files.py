@@ -16,6 +16,7 @@ from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import MetaProperties
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
+from sidecar.logformat.regular_file import FileStamp, stamp_of
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import NotCheckpointed, OutsideLogDirs, Wait, WaitReason
@@ -173,9 +174,9 @@ def latest_epoch(directory: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """`stamp`: inode, size and mtime of the file before it was read."""
+    """`stamp`: of the file before it was read."""
 
-    stamp: tuple[int, int, int]
+    stamp: FileStamp
     epoch: int
 
 
@@ -196,20 +197,12 @@ class LeaderEpochCache:
     def latest(self, directory: Path) -> int:
         """See `latest_epoch`, also for what it raises."""
         self._asked.add(directory)
-        stamp = _stamp(directory)
+        stamp = stamp_of(directory / LEADER_EPOCH_CHECKPOINT)
         known = self._known.get(directory)
         if known is not None and known.stamp == stamp:
             return known.epoch
         self._known.pop(directory, None)
         epoch = latest_epoch(directory)
-        if stamp is not None and 0 <= stamp[2] // 1_000_000 < self._clock.now_ms() - SETTLED_MS:
+        if stamp is not None and 0 <= stamp.mtime_ns // 1_000_000 < self._clock.now_ms() - SETTLED_MS:
             self._known[directory] = _Known(stamp, epoch)
         return epoch
-
-
-def _stamp(directory: Path) -> tuple[int, int, int] | None:
-    try:
-        found = (directory / LEADER_EPOCH_CHECKPOINT).stat()
-    except OSError:
-        return None  # Reading it says what is wrong with it.
-    return (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -11,10 +11,10 @@ from sidecar.config.compaction import (
     TopicCompaction,
 )
 from sidecar.config.environment import read_assignments
-from sidecar.config.http import HttpSettings
 from sidecar.config.loading import LoadedSettings, load_settings
 from sidecar.config.model import (
     BrokerSettings,
+    HttpSettings,
     LogSettings,
     RunSettings,
     Settings,

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from sidecar.config.loading import LoadedSettings
 from sidecar.config.paths import all_settings, value_at
+from sidecar.logformat.regular_file import FileStamp, stamp_of
 
 _FINGERPRINT_DIGITS = 12
-
-
-FileState = tuple[int, int, int, int]
 
 
 class SettingsSource:
@@ -37,18 +35,12 @@ class SettingsSource:
         self.loaded_state = self.state()
         self.loaded = read()
 
-    def state(self) -> FileState | None:
+    def state(self) -> FileStamp | None:
         """Which file it is and in which state; None where there is none to see.
 
         A Kubernetes ConfigMap is exchanged by a symbolic link above the file: device and inode are those of what it leads to.
         """
-        if self._file is None:
-            return None
-        try:
-            found = self._file.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+        return None if self._file is None else stamp_of(self._file)
 
 
 @dataclass(frozen=True, slots=True)

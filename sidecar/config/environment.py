@@ -17,6 +17,7 @@ from pydantic_settings.exceptions import SettingsError as ForeignSettingsError
 
 from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean
+from sidecar.config.secrets import read_secret
 from sidecar.errors import SettingsError
 
 PREFIX = "TIERED_SIDECAR__"
@@ -29,7 +30,6 @@ _SERVICE_LINK = re.compile(
 )
 FROM_FILE = "_FILE"
 NULL = "null"
-SECRET_BYTES_MAX = 64 * 1024
 _PLACES = "use the environment or a file"
 
 
@@ -136,15 +136,11 @@ def _resolved(name: str, text: str) -> tuple[str, str]:
 
 def _secret(name: str, path: Path) -> str:
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(SECRET_BYTES_MAX + 1)
+        return read_secret(path)
     except OSError as error:
         raise SettingsError(f"environment {name}: cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"environment {name}: {path} is no UTF-8 text") from error
-    if not text.strip() or len(text) > SECRET_BYTES_MAX:
-        raise SettingsError(f"environment {name}: {path} is empty, or too long to be a secret")
-    return text.strip()
+    except ValueError as error:
+        raise SettingsError(f"environment {name}: {path} {error}") from error
 
 
 def _value_at(tree: Mapping[str, Any], path: str) -> Any:

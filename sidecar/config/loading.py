@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,34 @@ from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean, value_at
 from sidecar.config.secrets import Secrets
 from sidecar.config.section import REDACTED, without_credentials
-from sidecar.config.wording import expectation
 from sidecar.errors import SettingsError
 
 DEFAULT = "default"
 _SHORTEST_SECRET_ENTRY = 8
 """Shorter values, such as `true` and `60s`, are no secrets; to blot them out would spoil other text."""
+_EXPECTED = {
+    "string_type": "expected text",
+    "string_sub_type": "expected text",
+    "path_type": "expected a path",
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_parsing_size": "expected a whole number of usual size",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "finite_number": "expected a finite number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected {ge} or more",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected {le} or less",
+    "enum": "expected {expected}",
+    "model_type": "expected a section: its settings on lines of their own, further in",
+    "model_attributes_type": "expected a section: its settings on lines of their own, further in",
+    "dict_type": "expected a section: its settings on lines of their own, further in",
+}
+_LISTS = {"tuple_type", "list_type"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +184,34 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return REDACTED
     return without_credentials(str(value)) if isinstance(value, str | Path) else value
+
+
+def expectation(details: ErrorDetails, *, example: str, may_show: bool) -> str:
+    """What was expected, and what was found instead.
+
+    Args:
+        example: an entry, should it be a list.
+        may_show: the value is no secret.
+    """
+    kind, found = details["type"], details["input"]
+    if kind in _LISTS:
+        example = found if may_show and isinstance(found, str) and found else example
+        return f"expected a list, such as [{example}]{_found(found) if may_show else ''}"
+    template = _EXPECTED.get(kind)
+    if template is None:
+        return details["msg"].removeprefix("Value error, ")
+    context: Mapping[str, Any] = details.get("ctx") or {}
+    limits = {name: _plain(limit) for name, limit in context.items()}
+    return template.format(**limits) + (_found(found) if may_show else "")
+
+
+def _plain(limit: object) -> object:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+
+
+def _found(value: object) -> str:
+    if value is None:
+        return ", found nothing"
+    if isinstance(value, str | int | float | date):
+        return f", found {value!r}"
+    return f", found a {'section' if isinstance(value, Mapping) else type(value).__name__}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
-from sidecar.config.environment import SECRET_BYTES_MAX
+from sidecar.logformat.regular_file import FileStamp, stamp_of
 
-EARLIER_MAX = 16
+SECRET_BYTES_MAX: Final = 64 * 1024
+EARLIER_MAX: Final = 16
 """Of each file: a connection may go on with the token of some hours ago."""
 
 
@@ -19,7 +21,7 @@ class Secrets:
         self._given = tuple(given)
         self._files = tuple(files)
         self._lock = Lock()
-        self._seen: dict[Path, tuple[int, int, int]] = {}
+        self._seen: dict[Path, FileStamp] = {}
         self._read: dict[Path, tuple[str, ...]] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -30,29 +32,26 @@ class Secrets:
             return iter((*self._given, *(text for file in self._files for text in self._read.get(file, ()))))
 
     def _look_at(self, file: Path) -> None:
-        stamp = _stamp(file)
+        stamp = stamp_of(file)
         if stamp is None or stamp == self._seen.get(file):
             return
-        text, known = _text_of(file), self._read.get(file, ())
-        if not text:
-            return
+        known = self._read.get(file, ())
+        try:
+            text = read_secret(file)
+        except (OSError, ValueError):
+            return  # Who uses it says so.
         if text not in known:
             self._read[file] = (text, *known)[:EARLIER_MAX]
         self._seen[file] = stamp
 
 
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _text_of(file: Path) -> str:
-    """The secret in a file, "" if it cannot be read: who uses it says so."""
+def read_secret(file: Path) -> str:
+    """The file's text without blanks around it. Raises OSError; ValueError, with words to follow the file's name."""
     try:
         with file.open(encoding="utf-8") as opened:
-            return opened.read(SECRET_BYTES_MAX).strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+            text = opened.read(SECRET_BYTES_MAX + 1)
+    except UnicodeDecodeError as error:
+        raise ValueError("is no UTF-8 text") from error
+    if not text.strip() or len(text) > SECRET_BYTES_MAX:
+        raise ValueError("is empty, or too long to be a secret")
+    return text.strip()

@@ -11,6 +11,7 @@ from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.logformat.regular_file import FileStamp, stamp_of
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 
 LIST_EVERY_S: Final = 300.0
@@ -21,9 +22,9 @@ SETTLED_MS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """`stamp`: device, inode and mtime of the directory before it was listed; None if that does not stand for its content."""
+    """`stamp`: of the directory before it was listed; None if that does not stand for its content."""
 
-    stamp: tuple[int, int, int] | None
+    stamp: FileStamp | None
     listed_s: float
     files: PartitionFiles
 
@@ -42,7 +43,7 @@ class ListingCache:
 
     def read(self, topic_partition: TopicPartition, log_dir: Path, directory: Path) -> PartitionFiles:
         """See `read_partition_directory`, also for what it raises."""
-        stamp = _stamp(directory)
+        stamp = stamp_of(directory)
         known = self._known.get(directory)
         if (
             known is not None
@@ -56,7 +57,7 @@ class ListingCache:
         files = read_partition_directory(topic_partition, log_dir, directory)
         if known is not None:
             files = _sharing(files, known.files)
-        is_settled = stamp is not None and 0 <= stamp[2] // 1_000_000 < self._clock.now_ms() - SETTLED_MS
+        is_settled = stamp is not None and 0 <= stamp.mtime_ns // 1_000_000 < self._clock.now_ms() - SETTLED_MS
         believed = stamp if is_settled and not files.unstable else None
         self._known[directory] = _Known(believed, self._clock.monotonic_s(), files)
         return files
@@ -65,14 +66,6 @@ class ListingCache:
         """Forget all others."""
         kept = set(directories)
         self._known = {directory: known for directory, known in self._known.items() if directory in kept}
-
-
-def _stamp(directory: Path) -> tuple[int, int, int] | None:
-    try:
-        found = directory.stat()
-    except OSError:
-        return None  # The listing says what is wrong with it.
-    return (found.st_dev, found.st_ino, found.st_mtime_ns)
 
 
 def _sharing(files: PartitionFiles, known: PartitionFiles) -> PartitionFiles:
@@ -101,26 +94,16 @@ class NotARegularFile(Exception):
 
 def _segment(segment: SegmentFiles) -> SegmentFiles:
     """The same object where none of its files has changed."""
-    log = _identity(segment.log)
-    offset_index = segment.offset_index and _identity(segment.offset_index)
-    time_index = segment.time_index and _identity(segment.time_index)
-    transaction_index = segment.transaction_index and _identity(segment.transaction_index)
-    snapshot = segment.snapshot and _identity(segment.snapshot)
-    if (
-        log is segment.log
-        and offset_index is segment.offset_index
-        and time_index is segment.time_index
-        and transaction_index is segment.transaction_index
-        and snapshot is segment.snapshot
-    ):
+    found = {file: _identity(file) for file in segment.files}
+    if all(fresh is file for file, fresh in found.items()):
         return segment
     return replace(
         segment,
-        log=log,
-        offset_index=offset_index,
-        time_index=time_index,
-        transaction_index=transaction_index,
-        snapshot=snapshot,
+        log=found[segment.log],
+        offset_index=segment.offset_index and found[segment.offset_index],
+        time_index=segment.time_index and found[segment.time_index],
+        transaction_index=segment.transaction_index and found[segment.transaction_index],
+        snapshot=segment.snapshot and found[segment.snapshot],
     )
 
 

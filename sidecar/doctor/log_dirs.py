@@ -17,7 +17,7 @@ from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, 
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.logformat.regular_file import open_regular
-from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.model import PartitionFiles
 from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.ports import BrokerFacts
 from sidecar.runner.assembly import scanner
@@ -107,7 +107,7 @@ class _Look:
         logs += [files.active_log.path for files in self.found.partitions if files.active_log is not None]
         opened = logs[:: len(logs) // _OPENED_MAX + 1]
         all_files = [
-            path for files in self.found.partitions for segment in files.segments for path in _files_of(segment)
+            file.path for files in self.found.partitions for segment in files.segments for file in segment.files
         ]
         for path in all_files:
             if not os.access(path, os.R_OK) and os.path.lexists(path):  # What was deleted since the listing is gone.
@@ -185,11 +185,6 @@ class _Look:
             "write a record to the partition now: it moves that by retention.ms. Then set segment.ms of the topic well below its "
             "retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
         )
-
-
-def _files_of(segment: SegmentFiles) -> list[Path]:
-    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
-    return [file.path for file in files if file is not None]
 
 
 def _idle(files: PartitionFiles, facts: BrokerFacts, clock: Clock) -> int | None:

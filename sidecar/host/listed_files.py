@@ -123,10 +123,7 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
     Its files must be the same, its end must still be the base of the next segment, and no segment may begin inside. Only
     retention is no change: it takes whole segments from the log's beginning while our descriptor still holds the bytes.
     """
-    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
-    for file in files:
-        if file is None:
-            continue
+    for file in segment.files:
         with suppress(FileNotFoundError):
             if identity_of(file.path, file.path.stat()) != file:
                 raise _changed(segment, f"{file.path} is another file or has grown or shrunk")

@@ -11,7 +11,7 @@ from typing import Any
 
 from sidecar import __version__
 from sidecar.clock import Clock
-from sidecar.config.http import HttpSettings
+from sidecar.config.model import HttpSettings
 from sidecar.http.access import CHALLENGES, Access, Verdict
 from sidecar.http.page import StatusPage
 from sidecar.http.page.rendering import asset

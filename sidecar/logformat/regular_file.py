@@ -6,13 +6,31 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of a file that is read whole: indexes and checkpoints of a broker are smaller."""
 
 _TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no file of this name is; move it away"
 _WHAT: Final = "no regular file but a pipe, device or socket; move it out of the broker's directory"
+
+
+class FileStamp(NamedTuple):
+    """What changes when a file or directory is written, or replaced: by a rename, or behind a symbolic link."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+
+
+def stamp_of(path: Path) -> FileStamp | None:
+    """The stamp of what a path leads to; None where that cannot be seen: who opens it learns why."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def open_regular(path: Path, flags: int = 0) -> int:

@@ -19,10 +19,11 @@ from kafka.errors import (
 
 from sidecar.broker.client import EndedWhileGreeting
 from sidecar.broker.cluster_view import DESCRIBE, RequestProblem, missing_right
-from sidecar.broker.credentials import fingerprint, lifetime_words, read_secret
+from sidecar.broker.credentials import lifetime_words, secret_in
 from sidecar.broker.refusals import _strings, unavailable
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
+from sidecar.logformat.regular_file import stamp_of
 from tests.servers.secure_kafka import unsecured_token
 
 
@@ -95,11 +96,11 @@ def test_a_secret_that_cannot_be_read_is_told_with_its_setting_and_never_with_it
     for content, problem in ((b"", "is empty"), (b"\xff\xfe", "no UTF-8"), (b"x" * 70_000, "too long")):
         path.write_bytes(content)
         with pytest.raises(BrokerUnavailable, match=rf"sasl_password_file: .*{problem}") as refused:
-            read_secret("sasl_password_file", path)
+            secret_in("sasl_password_file", path)
         assert refused.value.trouble is BrokerTrouble.SECRET_UNREADABLE
     path.unlink()
     with pytest.raises(BrokerUnavailable, match="cannot be read: No such file"):
-        read_secret("sasl_password_file", path)
+        secret_in("sasl_password_file", path)
 
 
 def test_a_secret_behind_a_link_that_is_turned_is_another(tmp_path: Path) -> None:
@@ -109,11 +110,13 @@ def test_a_secret_behind_a_link_that_is_turned_is_another(tmp_path: Path) -> Non
         (tmp_path / version / "password").write_text("same")
         os.utime(tmp_path / version / "password", ns=(0, 0))
     link.symlink_to("1")
-    before = fingerprint([link / "password", tmp_path / "absent"])
-    assert before == fingerprint([link / "password", tmp_path / "absent"])
+    before = stamp_of(link / "password")
+    assert before is not None
+    assert before == stamp_of(link / "password")
+    assert stamp_of(tmp_path / "absent") is None
     link.unlink()
     link.symlink_to("2")
-    assert fingerprint([link / "password", tmp_path / "absent"]) != before
+    assert stamp_of(link / "password") != before
 
 
 def test_a_missing_right_is_told_once_for_all_topics() -> None:
