@@ -19,7 +19,7 @@ from sidecar.errors import SettingsError
 from sidecar.host.cpu_limit import processors
 from sidecar.host.memory_limit import memory_limit_bytes
 from sidecar.metrics import Metrics
-from sidecar.metrics.config import ReloadResult
+from sidecar.metrics.process import ReloadResult
 from sidecar.reporting.health import Health
 
 _log = structlog.get_logger(__name__)

@@ -17,11 +17,9 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.errors import CoverageHole, StagingFull, StagingTooSmall
 from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
-from sidecar.metrics.config import ConfigMetrics
 from sidecar.metrics.declarations import Declarations
-from sidecar.metrics.http import HttpMetrics
+from sidecar.metrics.process import ConfigMetrics, HttpMetrics, WorkDirMetrics
 from sidecar.metrics.store import StoreMetrics
-from sidecar.metrics.work_dirs import WorkDirMetrics
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.partition.status import PartitionCondition, PartitionStatus
 

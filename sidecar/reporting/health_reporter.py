@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import structlog
 
@@ -11,12 +12,10 @@ from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, Stagi
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.reporting.advice import advised
-from sidecar.reporting.cleaner_report import CleanerReport
 from sidecar.reporting.health import Health
 from sidecar.reporting.status_model import StatusModel
 
 _log = structlog.get_logger(__name__)
-
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
 ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir")
@@ -26,6 +25,55 @@ _NOTHING_IS_PINNED = (
     "meanwhile: bring the store back, or raise the retention of the topics"
 )
 _IS_PINNED = "uploads wait; new segments of partitions whose archive was read are planned and pinned meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class StalledPartition:
+    """A partition that the broker's cleaner should have cleaned long ago."""
+
+    topic: str
+    partition: int
+    first_dirty_offset: int
+    dirty_bytes: int
+    dirty_ratio: float
+    stalled_s: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: {self.dirty_bytes} dirty bytes ({self.dirty_ratio:.0%}), first dirty offset "
+            f"{self.first_dirty_offset} for {self.stalled_s} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerReport:
+    """One look. `problems`: files that could not be read."""
+
+    partitions: int
+    dirty_bytes: int
+    max_dirty_ratio: float
+    beyond_max_lag: int
+    stalled: tuple[StalledPartition, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def max_stalled_s(self) -> int:
+        """For how long the one that has stalled longest has; 0 if none has."""
+        return max((found.stalled_s for found in self.stalled), default=0)
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        if self.stalled:
+            more = f" and {len(self.stalled) - 1} more" if len(self.stalled) > 1 else ""
+            return (
+                f"the broker's cleaner stands still: {self.stalled[0]}{more}; look for 'uncleanable' in log-cleaner.log"
+            )
+        return f"the broker's cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
+
+    def as_json(self) -> dict[str, Any]:
+        """For `/status`."""
+        return {**asdict(self), "line": self.line}
 
 
 def conditions_at_start(url: str) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Container, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sidecar.archive.extent import ArchiveExtent
@@ -15,14 +15,106 @@ from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import render
 from sidecar.reporting.advice import advised
-from sidecar.reporting.figures import PartitionFigures, RecentError, StatusFigures, Upload
-from sidecar.reporting.history import History
 
+WINDOW_S = 3600.0
+SAMPLE_EVERY_S = 30.0
 ERRORS_MAX = 20
 ERROR_TEXT_MAX = 2_000
-
 _ErrorKey: TypeAlias = tuple[str, str, str]
 """Where, which kind, and what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A moment. `age_s`: how long ago it was. `archived_bytes`: since the start; `pending_bytes`: waiting at that time."""
+
+    age_s: float
+    archived_bytes: int
+    pending_bytes: int
+
+
+class History:
+    """A ring of samples. Not for use by two threads at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._archived_bytes = 0
+        # One more than fills the window: a rate needs the sample before.
+        self._ring: deque[tuple[float, int, int]] = deque(maxlen=int(WINDOW_S / SAMPLE_EVERY_S) + 1)
+
+    def archived(self, size_bytes: int) -> None:
+        """So many bytes more are in the archive."""
+        self._archived_bytes += size_bytes
+
+    def is_due(self) -> bool:
+        """Whether it is time for another sample."""
+        return not self._ring or self._clock.monotonic_s() - self._ring[-1][0] >= SAMPLE_EVERY_S
+
+    def tick(self, pending_bytes: int) -> None:
+        """Take a sample; so much is waiting now."""
+        self._ring.append((self._clock.monotonic_s(), self._archived_bytes, pending_bytes))
+
+    def samples(self, pending_bytes: int) -> tuple[Sample, ...]:
+        """Those of the last hour, ascending in time, and one of this moment."""
+        now_s = self._clock.monotonic_s()
+        kept = [(now_s - at_s, archived, pending) for at_s, archived, pending in self._ring]
+        return (
+            *(Sample(*entry) for entry in kept if entry[0] <= WINDOW_S + SAMPLE_EVERY_S),
+            Sample(0.0, self._archived_bytes, pending_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A segment on its way."""
+
+    topic_partition: TopicPartition
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    begun_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecentError:
+    """Something that went wrong, and how often it did so in the same words."""
+
+    where: str
+    kind: str
+    text: str
+    first_ms: int
+    last_ms: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    """One partition: its status, what is archived of it, what is on its way, and how much came since the start.
+
+    `stands_since_ms`: since when segments wait and none of them was archived, as far as this process knows; None if none waits.
+    `reason`: why it waits or stopped, in words without secrets.
+    """
+
+    status: PartitionStatus
+    extent: ArchiveExtent
+    uploads: tuple[Upload, ...]
+    segments_archived: int
+    stands_since_ms: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFigures:
+    """All of it at one moment. `partitions` ascend; `errors` begin with the latest; `snapshots` count since the start."""
+
+    archive: str
+    instance: str
+    began_ms: int
+    partitions: tuple[PartitionFigures, ...]
+    uploads: tuple[Upload, ...]
+    errors: tuple[RecentError, ...]
+    snapshots: Counter[str]
+    samples: tuple[Sample, ...]
 
 
 class StatusModel:

@@ -15,7 +15,7 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.ports import BrokerFacts
-from sidecar.reporting.cleaner_report import CleanerReport, StalledPartition
+from sidecar.reporting.health_reporter import CleanerReport, StalledPartition
 from sidecar.runner.cleaner_backlog import CleanerBacklog, backlog_of
 
 LOOK_EVERY_S_MAX = 60.0

@@ -13,7 +13,7 @@ from sidecar.clock import SystemClock
 from sidecar.config import Settings
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import summary_of
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health import Health

@@ -15,7 +15,7 @@ from sidecar.config import Settings
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import SidecarError
 from sidecar.host import process_store
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.metrics import MeteredStore
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.rewriting.engines import LocalStages

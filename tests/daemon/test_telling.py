@@ -14,7 +14,7 @@ import pytest
 from sidecar import daemon
 from sidecar.config import Settings
 from sidecar.errors import StoreDenied, StoreUnavailable
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.reporting.health import Health
 from sidecar.reporting.health_reporter import CycleConditions
 from sidecar.reporting.status_model import StatusModel

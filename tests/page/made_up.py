@@ -10,8 +10,7 @@ from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.partition.domain_events import ExtentChanged, PartitionsChecked
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.reporting.figures import PartitionFigures, Upload
-from sidecar.reporting.status_model import StatusModel
+from sidecar.reporting.status_model import PartitionFigures, StatusModel, Upload
 from tests.pipeline.archived import segment
 
 NOW_MS = 1_790_000_000_000

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.archive.coverage import Hole
-from sidecar.http.page.bar import bar_text, pieces_of
-from sidecar.http.page.ranges import OffsetRange, RangeKind, ranges_of
-from sidecar.reporting.figures import PartitionFigures
+from sidecar.http.page.ranges import OffsetRange, RangeKind, bar_text, pieces_of, ranges_of
+from sidecar.reporting.status_model import PartitionFigures
 from tests.page.made_up import NOW_MS, a_look, figures, waiting
 from tests.pipeline.archived import segment
 

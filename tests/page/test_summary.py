@@ -14,9 +14,8 @@ from sidecar.http.page.summary import Summary, summary_of
 from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import AboveHighWatermark, OpenTransaction
-from sidecar.reporting.figures import PartitionFigures, StatusFigures
 from sidecar.reporting.health_reporter import conditions_at_start
-from sidecar.reporting.history import Sample
+from sidecar.reporting.status_model import PartitionFigures, Sample, StatusFigures
 from tests.page.made_up import HOUR_MS, NOW_MS, a_look, figures, waiting
 
 STALLED = {"stalled": [{"topic": "accounts", "partition": 0}]}

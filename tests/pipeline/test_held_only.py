@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.pipeline.tools import Tools
 from tests.pipeline.held_rig import Outage, after_an_outage, open_deleted
 from tests.pipeline.rig import (

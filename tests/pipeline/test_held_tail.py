@@ -18,7 +18,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.discovery.scan import ScanResult
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.pipeline.partition_status import AT_RISK_MS
 from sidecar.pipeline.tools import Tools
-from sidecar.reporting.figures import PartitionFigures
+from sidecar.reporting.status_model import PartitionFigures
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, rounds_over, status_of, tools_for

@@ -17,7 +17,7 @@ from sidecar.config import load_settings
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts

@@ -11,7 +11,7 @@ import pytest
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreDenied
-from sidecar.http.status_json import status_json
+from sidecar.http.pages import status_json
 from sidecar.model import FileIdentity, SegmentFiles, TopicPartition
 from sidecar.partition.domain_events import (
     BacklogChanged,
@@ -28,8 +28,7 @@ from sidecar.partition.domain_events import (
 )
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import BrokerAway, Wait
-from sidecar.reporting.history import SAMPLE_EVERY_S, WINDOW_S
-from sidecar.reporting.status_model import ERROR_TEXT_MAX, ERRORS_MAX, StatusModel
+from sidecar.reporting.status_model import ERROR_TEXT_MAX, ERRORS_MAX, SAMPLE_EVERY_S, WINDOW_S, StatusModel
 from tests.pipeline.archived import segment as archived_segment
 
 ORDERS = TopicPartition("orders", 0)

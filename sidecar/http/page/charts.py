@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sidecar.http.page.wording import bytes_text, duration_text
-from sidecar.reporting.history import WINDOW_S, Sample
+from sidecar.reporting.status_model import WINDOW_S, Sample
 
 WIDTH = 600.0
 HEIGHT = 100.0

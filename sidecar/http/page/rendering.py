@@ -13,13 +13,12 @@ from zlib import crc32
 
 from sidecar import __version__
 from sidecar.clock import Clock
-from sidecar.http.page import bar, charts, wording
+from sidecar.http.page import charts, ranges, wording
 from sidecar.http.page.query import Query, parse, select
 from sidecar.http.page.rows import Row, State, row_of
 from sidecar.http.page.summary import Summary, mismatches, summary_of
-from sidecar.reporting.figures import StatusFigures
 from sidecar.reporting.health import Health
-from sidecar.reporting.status_model import StatusModel
+from sidecar.reporting.status_model import StatusFigures, StatusModel
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -144,7 +143,7 @@ def _variables(moment: _Moment, query: Query) -> dict[str, Any]:
         "table": select(moment.rows, query),
         "query": query,
         "states": list(State),
-        "legend": [(kind, bar.LABELS[kind], bar.EXPLANATIONS[kind]) for kind in bar.LABELS],
+        "legend": [(kind, ranges.LABELS[kind], ranges.EXPLANATIONS[kind]) for kind in ranges.LABELS],
         "charts": (charts.throughput(figures.samples), charts.backlog(figures.samples)),
         "uploads": sorted(figures.uploads, key=lambda upload: upload.begun_ms)[:UPLOADS_SHOWN_MAX],
         "cleaner": status.get("broker_cleaner"),

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sidecar.http.page.bar import Piece, bar_text, pieces_of
-from sidecar.http.page.ranges import OffsetRange, is_at_risk, ranges_of
+from sidecar.http.page.ranges import OffsetRange, Piece, bar_text, is_at_risk, pieces_of, ranges_of
 from sidecar.http.page.wording import remedy
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import AboveLastStableOffset, OpenTransaction
-from sidecar.reporting.figures import PartitionFigures
+from sidecar.reporting.status_model import PartitionFigures
 
 
 class State(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 
 from sidecar.http.page.rows import TROUBLE, Row, State
 from sidecar.http.page.wording import bytes_text, count_text, duration_text, plural
-from sidecar.reporting.figures import StatusFigures
+from sidecar.reporting.status_model import StatusFigures
 
 MISMATCHES = ("wrong", "corrupt")
 

@@ -1,0 +1,102 @@
+"""Metrics of the process itself: its settings, its HTTP port, and the directories that it writes to."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+from sidecar.clock import Clock
+from sidecar.metrics.declarations import Declarations
+
+
+class ReloadResult(StrEnum):
+    """How an attempt ended. REFUSED: something changed that needs a restart; INVALID: the settings are wrong."""
+
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    INVALID = "invalid"
+
+
+class ConfigMetrics:
+    """Thread-safe."""
+
+    def __init__(self, declare: Declarations, clock: Clock) -> None:
+        self._clock = clock
+        self._reloads = declare.counter(
+            "config_reloads_total",
+            "Attempts to take changed settings over, by result: applied, unchanged, refused (needs a restart), invalid.",
+            "result",
+        )
+        self._stale = declare.gauge(
+            "config_stale",
+            "1 while the settings file says something else than what holds: it was refused, or is wrong. Alert after minutes.",
+        )
+        self._pending = declare.gauge(
+            "config_pending",
+            "1 while changed settings wait for the end of the round that is under way; it may take hours where much is pending.",
+        )
+        self._loaded = declare.gauge("config_loaded_timestamp_seconds", "When the settings that hold were taken over.")
+        for result in ReloadResult:
+            self._reloads.labels(result)
+        self._loaded.set(clock.now_ms() / 1000)
+
+    def shown(self, *, stale: bool, pending: bool) -> None:
+        """How the settings that hold stand to the file now."""
+        self._stale.set(stale)
+        self._pending.set(pending)
+
+    def reloaded(self, result: ReloadResult) -> None:
+        """An attempt has ended."""
+        self._reloads.labels(result).inc()
+        if result is ReloadResult.APPLIED:
+            self._loaded.set(self._clock.now_ms() / 1000)
+
+
+class HttpMetrics:
+    """Thread-safe."""
+
+    def __init__(self, declare: Declarations) -> None:
+        self._turned_away = declare.counter(
+            "http_turned_away_total",
+            "Clients of the HTTP port that got no answer: `http.max_connections` were being served and as many as may waited, "
+            "or they had sent no request when others came.",
+        )
+
+    def turned_away(self) -> None:
+        """A client got no answer for want of room."""
+        self._turned_away.inc()
+
+
+class WorkDirMetrics:
+    """Room where this process writes: a full disk stops compaction and uploads. Looks when it is asked."""
+
+    def __init__(self, declare: Declarations) -> None:
+        self._free = declare.gauge(
+            "work_dir_free_ratio",
+            "Free part, 0 to 1, of the file system of a directory for work files: state (journal of uploads) or staging "
+            "(compaction). A limit of a Kubernetes emptyDir is not seen here.",
+            "directory",
+        )
+
+    def watch(self, directory: str, path: Path) -> None:
+        """From now on show the room where `path` is, or will be."""
+        self._free.labels(directory).set_function(_free_ratio_of(path))
+
+
+def _free_ratio_of(path: Path) -> Callable[[], float]:
+    def free_ratio() -> float:
+        for existing in (path, *path.absolute().parents):
+            try:
+                found = os.statvfs(existing)
+            except OSError:
+                continue
+            # What root alone may use counts as used.
+            used = found.f_blocks - found.f_bfree
+            return found.f_bavail / (used + found.f_bavail) if used + found.f_bavail else math.nan
+        return math.nan
+
+    return free_ratio
