@@ -26,7 +26,7 @@ from pathlib import Path
 
 from benchmarks.compaction_input import TOPIC, Shape, write_partition
 from sidecar.cli.engines.choice import Work, WorkKind, choose_engine, local_s, spark_s
-from sidecar.host.cpu_limit import processors
+from sidecar.host.limits import processors
 from sidecar.model import EngineName
 
 MIB = 1024 * 1024

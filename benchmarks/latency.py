@@ -30,7 +30,7 @@ from confluent_kafka import Producer
 
 from benchmarks.run_process import RunProcess
 from benchmarks.segments import MIB
-from sidecar.discovery.inotify import NewNames
+from sidecar.discovery.watch import NewNames
 from sidecar.randomness import SystemRandomness
 from tests.real.product import s3_settings
 from tests.real.topics import create_topic

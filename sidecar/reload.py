@@ -16,8 +16,7 @@ from sidecar.config.loading import LoadedSettings
 from sidecar.config.section import MIB
 from sidecar.doctor.machine import memory_needed_bytes
 from sidecar.errors import SettingsError
-from sidecar.host.cpu_limit import processors
-from sidecar.host.memory_limit import memory_limit_bytes
+from sidecar.host.limits import memory_limit_bytes, processors
 from sidecar.metrics import Metrics
 from sidecar.metrics.process import ReloadResult
 from sidecar.reporting.health import Health

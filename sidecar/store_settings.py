@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 _MIB = 1024 * 1024
 Value = TypeVar("Value")
 
+READ_LATER_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes without immediate reads."""
+
 
 class ReloadMark:
     """Stands at settings that `run` takes over from a changed file without a restart."""

@@ -130,7 +130,7 @@ def run(
     settings = source.loaded.settings
     from sidecar import daemon
     from sidecar.cli.engines.of_run import RunEngines
-    from sidecar.host.rlimits import allow_open_files
+    from sidecar.host.limits import allow_open_files
 
     allow_open_files()
     freeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,10 +11,47 @@ from pathlib import Path
 
 from sidecar.discovery.listing_cache import ListingCache
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.discovery.topic_filter import TopicFilter
-from sidecar.errors import PartitionError
-from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
+from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.names import (
+    CLUSTER_METADATA_TOPIC,
+    META_PROPERTIES,
+    REMOTE_LOG_METADATA_TOPIC,
+    DirectoryState,
+    is_internal_topic,
+    parse_directory_name,
+)
 from sidecar.model import PartitionFiles, TopicPartition
+
+NEVER = frozenset({CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC})
+"""Kafka's own bookkeeping, which no archive may hold: the KRaft log, and the metadata of tiered segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """A topic passes if an include pattern matches its whole name and no exclude pattern does.
+
+    Raises SettingsError for a pattern that is no regular expression.
+    """
+
+    include: tuple[str, ...] = (".*",)
+    exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, patterns in (("include", self.include), ("exclude", self.exclude)):
+            for pattern in patterns:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise SettingsError(
+                        f"topic {what} pattern {pattern!r} is no regular expression: {error}"
+                    ) from error
+
+    def accepts(self, topic: str, *, internal_topics: bool = False) -> bool:
+        """Whether the topic is looked at. Topics that begin with `__` are left out unless `internal_topics`."""
+        if topic in NEVER or (is_internal_topic(topic) and not internal_topics):
+            return False
+        included = any(re.fullmatch(pattern, topic) for pattern in self.include)
+        return included and not any(re.fullmatch(pattern, topic) for pattern in self.exclude)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,118 @@
-"""All checks of the areas that are asked for, put together from settings."""
+"""All checks of the areas that are asked for, put together from settings.
+
+Areas are asked side by side, the checks of an area one after the other, none for longer than it may take.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Generic, TypeVar
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.doctor.broker import broker_checks
 from sidecar.doctor.compaction import compaction_checks
-from sidecar.doctor.examining import examine
-from sidecar.doctor.findings import Area, Check, Finding, Report, not_checked, problem
+from sidecar.doctor.findings import Area, Check, Finding, Outcome, Report, Verdict, not_checked, problem
 from sidecar.doctor.log_dirs import log_dir_checks
 from sidecar.doctor.machine import machine_checks
 from sidecar.doctor.settings_rules import settings_checks
 from sidecar.doctor.store import store_checks
+from sidecar.errors import SidecarError
 
 TIMEOUT_S = 30.0
+
+_Answer = TypeVar("_Answer")
+
+
+class _Work(threading.Thread, Generic[_Answer]):
+    """Work in a thread that nobody has to wait for: a disk or a store may hang for ever. `answer`: None until it is done."""
+
+    def __init__(self, name: str, work: Callable[[], _Answer]) -> None:
+        super().__init__(name=f"doctor-{name}", daemon=True)
+        self._work = work
+        self.answer: _Answer | None = None
+        self._fault: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.answer = self._work()
+        except BaseException as error:  # noqa: BLE001 - raised by `require_sound`, in the thread that waits
+            self._fault = error
+
+    def require_sound(self) -> None:
+        """Raise what the work raised."""
+        if self._fault is not None:
+            raise self._fault
+
+
+def examine(
+    areas: Mapping[Area, Sequence[Check]],
+    clock: Clock,
+    *,
+    timeout_s: float,
+    cleaned: Callable[[str], str] = lambda text: text,
+) -> Report:
+    """Ask everything.
+
+    Args:
+        timeout_s: for each check. One that takes longer is a problem, and those that need it are not asked.
+        cleaned: takes secrets out of a text.
+    """
+    works = [_Work(area, partial(_examined, area, checks, clock, timeout_s)) for area, checks in areas.items()]
+    for work in works:
+        work.start()
+    for work in works:
+        work.join()
+    for work in works:
+        work.require_sound()
+    answers = [work.answer for work in works if work.answer is not None]
+    findings = [_without_secrets(found, cleaned) for answer in answers for found in answer[0]]
+    return Report(findings, any(has_hung for _, has_hung in answers))
+
+
+def _without_secrets(found: Finding, cleaned: Callable[[str], str]) -> Finding:
+    outcome = replace(found.outcome, detail=cleaned(found.outcome.detail), advice=cleaned(found.outcome.advice))
+    return replace(found, outcome=outcome)
+
+
+def _examined(area: Area, checks: Sequence[Check], clock: Clock, timeout_s: float) -> tuple[list[Finding], bool]:
+    """What the checks of one area found, in order, and whether one of them has hung."""
+    findings: list[Finding] = []
+    failed: set[str] = set()
+    has_hung = False
+    for check in checks:
+        begun_s = clock.monotonic_s()
+        lacking = next((name for name in check.needs if name in failed), None)
+        outcome = not_checked(f"it needs '{lacking}'") if lacking is not None else _outcome(check, timeout_s)
+        if outcome is None:
+            has_hung = True
+            advice = "find out what hangs, or allow more time by --timeout"
+            outcome = problem(f"no answer within {timeout_s:g} s", advice)
+        if outcome.verdict in {Verdict.PROBLEM, Verdict.NOT_CHECKED}:
+            failed.add(check.name)
+        findings.append(Finding(area, check.name, outcome, round((clock.monotonic_s() - begun_s) * 1000)))
+    return findings, has_hung
+
+
+def _outcome(check: Check, timeout_s: float) -> Outcome | None:
+    """What one check says; None if it does not come back in time."""
+
+    def ask() -> Outcome:
+        try:
+            return check.ask()
+        except SidecarError as error:
+            return problem(str(error), exit_code=error.exit_code)
+        except OSError as error:
+            return problem(f"{error.filename or check.name}: {error.strerror or error}")
+
+    work = _Work(check.name, ask)
+    work.start()
+    work.join(timeout_s)
+    work.require_sound()
+    return work.answer
 
 
 def doctor(

@@ -13,10 +13,8 @@ from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX
 from sidecar.config import CompactionWhen, Settings
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import SettingsError, StagingFull
-from sidecar.host.cpu_limit import processors
-from sidecar.host.memory_limit import memory_limit_bytes
+from sidecar.host.limits import allowed_open_files, memory_limit_bytes, processors
 from sidecar.host.pinned_files import HELD_FEW
-from sidecar.host.rlimits import allowed_open_files
 from sidecar.model import EngineName
 from sidecar.ports import MIB
 

@@ -11,11 +11,10 @@ from sidecar.config import Settings
 from sidecar.doctor.findings import Check, Outcome, fine, problem, warning
 from sidecar.errors import SettingsError
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.store_settings import ChecksumMode
+from sidecar.store_settings import READ_LATER_CLASSES, ChecksumMode
 
 _HOUR_MS = 3_600_000
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-_READS_LATER = {"GLACIER", "DEEP_ARCHIVE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ _RULES = (
     ),
     _Rule(
         "store.s3.storage_class",
-        lambda settings: settings.store.s3.storage_class in _READS_LATER,
+        lambda settings: settings.store.s3.storage_class in READ_LATER_CLASSES,
         "objects of this storage class cannot be read: no upload can be checked",
         "use a class with immediate reads, such as GLACIER_IR",
     ),

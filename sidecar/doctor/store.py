@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from sidecar.clock import Clock
 from sidecar.config import Settings
-from sidecar.doctor.bucket import bucket_rules, endpoint
 from sidecar.doctor.findings import Check, Outcome, Verdict, fine, not_checked, problem, warning
 from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupported
 from sidecar.http.page.wording import REMEDIES
@@ -17,9 +21,11 @@ from sidecar.ports import MIB, ObjectStore
 from sidecar.storage import open_store
 from sidecar.storage.leftovers import PROBE_FOLDER, list_uploads, remove_leftovers
 from sidecar.storage.probe import NOT_ANSWERED, Question, StoreProbe, UploadsInParts, advice_on, ask, is_answer
+from sidecar.storage.s3.bucket_rules import BucketRules
 from sidecar.storage.store_clock import read_store_clock
-from sidecar.store_settings import StoreSettings
+from sidecar.store_settings import READ_LATER_CLASSES, AddressingStyle, StoreSettings
 
+_EXIT_CODE = StoreError.exit_code
 LEFT_AFTER_MS = 10 * 60_000
 """A probe that is older than this is of a process that was killed: no check takes so long."""
 _ATTEMPTS = 2
@@ -28,6 +34,83 @@ _DIFFERENCE_PROBLEM_MS = 600_000
 _SLOW_MS = 1_000
 _LEFT_ADVICE = "gc removes them after a day, if it may delete"
 _PART_BYTES = 5 * MIB
+
+
+@runtime_checkable
+class HasBucket(Protocol):
+    """A store whose objects lie in a bucket behind an address."""
+
+    @property
+    def endpoint_url(self) -> str:
+        """The address, without the bucket."""
+        ...
+
+    def bucket_rules(self) -> BucketRules:
+        """What the bucket does with objects by itself."""
+        ...
+
+
+def endpoint(settings: StoreSettings, store: ObjectStore) -> Outcome:
+    """Whether the store's host has an address, under the name that requests will use."""
+    if not isinstance(store, HasBucket):
+        return fine(store.url)
+    parts = urlsplit(store.endpoint_url)
+    host = parts.hostname or ""
+    if getproxies().get(parts.scheme) and not proxy_bypass(host):
+        return fine(f"{store.url} by the proxy of the environment")
+    for name in dict.fromkeys([host, _requested_host(settings, host)]):
+        try:
+            socket.getaddrinfo(name, parts.port or parts.scheme, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            what = f"{store.endpoint_url}: no address of {name}: {error}"
+            if name == host:
+                return problem(what, "correct store.s3.endpoint_url, or the name server's entry", _EXIT_CODE)
+            return problem(what, "set store.s3.addressing_style: path", _EXIT_CODE)
+    return fine(f"{store.url} at {store.endpoint_url}")
+
+
+def _requested_host(settings: StoreSettings, host: str) -> str:
+    """The host of requests to the bucket: with its name before it, unless addressed by path."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        bucket = urlsplit(settings.url).netloc
+        is_by_path = settings.s3.addressing_style is AddressingStyle.PATH or not _is_dns_name(bucket)
+        return host if is_by_path else f"{bucket}.{host}"
+    return host
+
+
+def _is_dns_name(bucket: str) -> bool:
+    return bucket == bucket.lower() and not set("._:/") & set(bucket)
+
+
+def bucket_rules(store: ObjectStore) -> Outcome:
+    """What would delete or hide objects of the archive, or keep what was deleted."""
+    if not isinstance(store, HasBucket):
+        return not_checked("this store is no bucket")
+    rules = store.bucket_rules()
+    for rule in rules.lifecycle:
+        named = f"the bucket's lifecycle rule {rule.name!r}"
+        if rule.expires_days is not None:
+            what = f"{named} deletes objects of the archive after {rule.expires_days} days"
+            return problem(what, "take the archive's prefix out of that rule: what it deletes is lost", _EXIT_CODE)
+        if later := sorted(READ_LATER_CLASSES.intersection(rule.transitions)):
+            what = f"{named} moves objects to {later[0]}, where they cannot be read"
+            return warning(what, "verify, restore and compaction fail on them: move to a class with immediate reads")
+    kept = all(rule.noncurrent_expires_days is None for rule in rules.lifecycle)
+    if rules.versioning == "Enabled" and kept and "GetBucketLifecycleConfiguration" not in rules.unknown:
+        return warning(
+            "the bucket keeps versions, and no rule ends them: what gc deletes goes on costing",
+            "add a lifecycle rule with NoncurrentVersionExpiration of some days",
+        )
+    aborts = any(rule.aborts_uploads_days is not None for rule in rules.lifecycle)
+    told = [
+        f"versions: {rules.versioning.lower() or 'none'}" if "GetBucketVersioning" not in rules.unknown else "",
+        f"encryption: {rules.encryption or 'none by default'}" if "GetBucketEncryption" not in rules.unknown else "",
+        "a rule aborts unfinished uploads" if aborts else "",
+        f"not told (no right is needed): {', '.join(rules.unknown)}" if rules.unknown else "",
+    ]
+    return fine("; ".join(filter(None, told)))
 
 
 @dataclass(slots=True)

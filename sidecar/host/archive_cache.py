@@ -22,7 +22,7 @@ from sidecar.archive.keys import parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile
-from sidecar.host.sqlite_pages import require_sound_pages
+from sidecar.host.journal import require_sound_pages
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent, Emit, OffsetsLost
 

@@ -18,11 +18,9 @@ import structlog
 
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.host.log_dir_fingerprint import SourceMark
-from sidecar.host.sqlite_pages import require_sound_pages
 from sidecar.model import ObjectKey, SegmentFiles
 
 _log = structlog.get_logger(__name__)
-
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
@@ -245,3 +243,12 @@ def _locked(directory: Path) -> int:
             f"its own run.state_dir"
         ) from error
     return descriptor
+
+
+def require_sound_pages(connection: sqlite3.Connection) -> None:
+    """Raise DatabaseError for damage that SQLite would find only when it comes across it."""
+    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if finding != "ok":
+        damage = sqlite3.DatabaseError(finding)
+        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise damage

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.host.broker_files import BrokerFiles
+from sidecar.host.listed_files import BrokerFiles
 from sidecar.model import FileIdentity
 from sidecar.partition.domain_events import Emit, PinReleased
 from sidecar.ports import OpenFiles

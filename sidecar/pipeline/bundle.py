@@ -11,8 +11,8 @@ from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
 from sidecar.compactor.staged_copies import CompactedCopy
 from sidecar.errors import PartitionError
-from sidecar.host.broker_files import BrokerFiles
 from sidecar.host.journal import Attempt
+from sidecar.host.listed_files import BrokerFiles
 from sidecar.host.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
 from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
 from sidecar.ports import OpenFiles, UploadSource

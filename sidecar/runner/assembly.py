@@ -15,8 +15,7 @@ from threading import Event
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.listing_cache import ListingCache
-from sidecar.discovery.scan import ScanResult, scan_log_dirs
-from sidecar.discovery.topic_filter import NEVER, TopicFilter
+from sidecar.discovery.scan import NEVER, ScanResult, TopicFilter, scan_log_dirs
 from sidecar.errors import SettingsError
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache

@@ -12,7 +12,6 @@ from sidecar.compactor.background_worker import BesideUploads
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
-from sidecar.host.clock_watch import ClockWatch
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
@@ -26,6 +25,7 @@ from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.answers import StoreAnswers
+from sidecar.storage.store_clock import ClockWatch
 
 START_WAIT_S_FIRST = 1.0
 START_WAIT_S_MAX = 60.0

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sidecar.config import Settings
-from sidecar.discovery.scan import topics_of
-from sidecar.discovery.topic_filter import NEVER
+from sidecar.discovery.scan import NEVER, topics_of
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.logformat.names import is_internal_topic
 from sidecar.ports import BrokerFacts

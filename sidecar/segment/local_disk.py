@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
-from sidecar.host.broker_files import BrokerFiles
-from sidecar.host.listed_files import ListedFile, ensure_unchanged, listed_anew, opened
+from sidecar.host.listed_files import BrokerFiles, ListedFile, ensure_unchanged, listed_anew, opened
 from sidecar.host.log_dir_fingerprint import SourceMark, mark_of
 from sidecar.logformat.batches import SegmentScanner, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint

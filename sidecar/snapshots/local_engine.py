@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SidecarError
-from sidecar.host.cpu_limit import processors
-from sidecar.host.memory_limit import memory_limit_bytes
+from sidecar.host.limits import memory_limit_bytes, processors
 from sidecar.io_share import be_one_of
 from sidecar.ports import MIB
 

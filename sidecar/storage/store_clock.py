@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from sidecar.clock import Clock
 from sidecar.errors import FROM_STORE, OutcomeUnknown, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
@@ -19,6 +21,9 @@ _BODY = b"tiered-sidecar clock"
 _LIST_AGAIN_S: Final = 1.0
 _TOLD_IN_MS: Final = 1_000
 """S3 gives whole seconds, rounded down."""
+CHECK_S: Final = 3600.0
+"""Between two looks of `run`."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +90,34 @@ def read_store_clock(
             f"{store.url}: the store gives its objects no modification times, so nobody can tell how old an object is"
         )
     return ClockReading(store_ms, max(before_ms - store_ms - _TOLD_IN_MS, 0) - max(store_ms - after_ms, 0))
+
+
+class ClockWatch:
+    """Logs a WARNING when the two clocks begin to differ by more than a minute, and a line when they agree again.
+
+    It writes to the store, which may hang: after the start it belongs on the thread of the chores, not on that of the rounds.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._differed = False
+
+    def look(self) -> None:
+        """Compare the clocks. A store that fails, or gives no times, is reported elsewhere."""
+        try:
+            reading = read_store_clock(self._store, self._clock)
+        except FROM_STORE:
+            return
+        if reading.differs == self._differed:
+            return
+        self._differed = reading.differs
+        if reading.differs:
+            _log.warning(
+                "clock_differs_from_store",
+                finding=str(reading),
+                effect="times in commits and logs are wrong; ages of objects are measured by the store's clock",
+                advice="synchronise this host's clock (NTP)",
+            )
+        else:
+            _log.info("clock_agrees_with_store")

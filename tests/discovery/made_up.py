@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sidecar.discovery.scan import ScanResult
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import ScanResult, TopicFilter
 from sidecar.model import PartitionFiles
 
 ALL = TopicFilter()

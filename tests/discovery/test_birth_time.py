@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from sidecar.discovery.birth_time import birth_ns
+from sidecar.host.log_dir_fingerprint import birth_ns
 
 
 def test_a_birth_is_what_the_system_says_and_survives_a_new_name_and_content(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from sidecar.clock import ManualClock
 from sidecar.discovery import listing_cache
 from sidecar.discovery.listing_cache import LIST_EVERY_S, SETTLED_MS, ListingCache
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import SegmentChanged
 from sidecar.model import PartitionFiles, TopicPartition
 

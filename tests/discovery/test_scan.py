@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import ALL, HEX, TOPIC_ID, a_partition, names, only

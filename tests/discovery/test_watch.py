@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.discovery import watch
-from sidecar.discovery.inotify import NewNames
-from sidecar.discovery.watch import Hint, is_worth_a_scan
+from sidecar.discovery.watch import Hint, NewNames, is_worth_a_scan
 from sidecar.errors import PartitionError
 
 PATIENCE_S = 20.0

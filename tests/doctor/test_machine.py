@@ -10,7 +10,7 @@ import pytest
 from sidecar.doctor import machine
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area, Verdict
-from sidecar.host import memory_limit
+from sidecar.host import limits
 from tests.doctor.examined import found_in, settings_for, troubles
 
 
@@ -82,7 +82,7 @@ def test_the_memory_limit_is_held_against_what_the_settings_may_take(
     log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(memory_limit, "CGROUP_FILES", (limit,))
+    monkeypatch.setattr(limits, "MEMORY_FILES", (limit,))
     settings = settings_for(log_dir)
     for text, verdict in (
         ("max\n", Verdict.NOT_CHECKED),

@@ -12,9 +12,9 @@ import pytest
 
 from sidecar.clock import SystemClock
 from sidecar.doctor import store as doctor_store
-from sidecar.doctor.bucket import bucket_rules
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area, Outcome, Verdict
+from sidecar.doctor.store import bucket_rules
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource

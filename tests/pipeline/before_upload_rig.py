@@ -11,8 +11,7 @@ from typing import Any
 
 from sidecar.archive.keys import below
 from sidecar.config import CompactionSettings
-from sidecar.discovery.scan import ScanResult, scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor
 from sidecar.pipeline.tools import Tools

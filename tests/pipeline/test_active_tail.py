@@ -13,8 +13,7 @@ import pytest
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.http.pages import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.bodies.building import build_empty_batch

@@ -18,8 +18,7 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.keys import NO_TOPIC_ID
 from sidecar.commits.commit_log import CommitLog
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import CorruptFile, LineageUnknown
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.host.journal import Attempt

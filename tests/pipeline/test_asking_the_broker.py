@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
 from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles

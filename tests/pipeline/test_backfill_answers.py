@@ -10,8 +10,7 @@ import pytest
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import BrokerUnavailable, PartitionError
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts

@@ -23,8 +23,7 @@ from sidecar.clock import ManualClock, SystemClock
 from sidecar.compactor.background_worker import BesideUploads, Chore, Turning
 from sidecar.compactor.compacting import Compacted, Compacting
 from sidecar.config import Settings
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor

@@ -20,8 +20,7 @@ from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.compacting import Compacting, DeletionUnnoted
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs

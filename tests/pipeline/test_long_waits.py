@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import CoverageHole
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts

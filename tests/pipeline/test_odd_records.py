@@ -16,8 +16,7 @@ from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.compacting import Compacted, Compacting
 from sidecar.compactor.raw_uploads import RawReason
 from sidecar.config import Settings
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.pipeline.compaction.group_compactor import GroupCompactor

@@ -11,7 +11,7 @@ SCRIPT = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 from sidecar.host.pinned_files import descriptors_to_hold
-from sidecar.host.rlimits import allow_open_files, allowed_open_files
+from sidecar.host.limits import allow_open_files, allowed_open_files
 told = allowed_open_files()
 allow_open_files()
 print(told, *resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_to_hold())

@@ -16,7 +16,7 @@ from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings, load_settings
 from sidecar.doctor.machine import memory_needed_bytes
-from sidecar.host import cpu_limit
+from sidecar.host import limits
 from sidecar.http.page.rendering import StatusPage
 from sidecar.metrics import Metrics
 from sidecar.reload import SettingsReload
@@ -225,9 +225,9 @@ def test_a_container_has_as_many_processors_as_its_quota(
     files = tuple(tmp_path / str(number) for number in range(len(quota)))
     for file, text in zip(files, quota, strict=True):
         file.write_text(text)
-    monkeypatch.setattr(cpu_limit, "CGROUP_FILES", ((tmp_path / "none",), files))
+    monkeypatch.setattr(limits, "CPU_FILES", ((tmp_path / "none",), files))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
-    assert cpu_limit.processors() == expected
+    assert limits.processors() == expected
 
 
 def test_a_large_node_is_no_reason_to_refuse_compaction_in_a_small_container(
@@ -236,7 +236,7 @@ def test_a_large_node_is_no_reason_to_refuse_compaction_in_a_small_container(
     """`local[*]` is as many workers as the JVM counts processors, and that are those of the quota."""
     quota = tmp_path / "cpu.max"
     quota.write_text("200000 100000\n")
-    monkeypatch.setattr(cpu_limit, "CGROUP_FILES", ((quota,),))
+    monkeypatch.setattr(limits, "CPU_FILES", ((quota,),))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
     store = f"store: {{url: {operator.file.parent}/archive}}"
     operator.write_text(f"{store}\ncompaction: {{topics: [orders]}}\nspark: {{master: 'local[*]'}}\n")

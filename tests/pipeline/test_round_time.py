@@ -10,8 +10,7 @@ from pathlib import Path
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.pipeline.tools import Tools
 from sidecar.runner.archive_loop import ArchiveLoop, Done

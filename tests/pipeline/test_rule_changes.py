@@ -22,8 +22,7 @@ from sidecar.compactor.policy_rules import RuleChanged, rule_change
 from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs

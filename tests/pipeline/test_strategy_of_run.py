@@ -19,8 +19,7 @@ from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.compacting import Compacting
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import Settings
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import PartitionError
 from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.rewriting.engines import LocalEngines

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term

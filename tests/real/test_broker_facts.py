@@ -12,8 +12,7 @@ from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.inspection import ask_producers, log_dirs
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
+from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import BrokerAway

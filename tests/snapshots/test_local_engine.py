@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.host import memory_limit
+from sidecar.host import limits
 from sidecar.ports import MIB
 from sidecar.snapshots import local_engine
 from sidecar.snapshots.local_engine import LocalEngine, WorkerDied, workers_that_fit
@@ -61,6 +61,6 @@ def test_a_small_container_on_a_large_node_gets_no_more_workers_than_fit(
 def test_where_only_one_worker_fits_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     limit.write_text(f"{300 * MIB}\n")
-    monkeypatch.setattr(memory_limit, "CGROUP_FILES", (limit,))
+    monkeypatch.setattr(limits, "MEMORY_FILES", (limit,))
     monkeypatch.setattr(local_engine, "processors", lambda: 64)
     assert set(LocalEngine(alone_s=0.0).run(where, range(5))) == {str(os.getpid()).encode()}

@@ -11,10 +11,9 @@ from structlog.testing import capture_logs
 
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.errors import OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
-from sidecar.host.clock_watch import CHECK_S, ClockWatch
 from sidecar.model import ObjectKey
 from sidecar.storage import open_store
-from sidecar.storage.store_clock import DIFFERENCE_MS_MAX, read_store_clock
+from sidecar.storage.store_clock import CHECK_S, DIFFERENCE_MS_MAX, ClockWatch, read_store_clock
 from sidecar.storage.store_time import is_old, milliseconds_of
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore

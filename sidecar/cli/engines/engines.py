@@ -49,7 +49,7 @@ def takes_spark(settings: Settings, work: Work) -> bool:
 
 def spark_cores(settings: Settings) -> int:
     """Cores that Spark has in this container: `local[N]` says how many."""
-    from sidecar.host.cpu_limit import processors
+    from sidecar.host.limits import processors
 
     count = settings.spark.master.removeprefix("local").strip("[]").partition(",")[0]
     if count.isdecimal():

@@ -20,7 +20,7 @@ from sidecar.snapshots.replay_mode import Replay
 if TYPE_CHECKING:
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.config import Settings
-    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.discovery.scan import TopicFilter
     from sidecar.engine_ports import TaskEngine
     from sidecar.snapshots.check import CheckReport
     from sidecar.snapshots.jobs import Forgetting
@@ -111,14 +111,14 @@ def snapshot_targets(
 
 def chosen_topics(settings: Settings) -> TopicFilter:
     """As `topics.include` and `exclude` say."""
-    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.discovery.scan import TopicFilter
 
     return TopicFilter(settings.topics.include, settings.topics.exclude)
 
 
 def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
     """As `--compacted` says."""
-    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.discovery.scan import TopicFilter
 
     return TopicFilter(tuple(patterns or ()))
 

@@ -19,13 +19,13 @@ from sidecar.compactor.raw_uploads import RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.host.clock_watch import CHECK_S, ClockWatch
 from sidecar.pipeline.compaction.before_upload import BeforeUpload, rule_unknown
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.workplace import WorkFiles
 from sidecar.spark.scratch import sweep
+from sidecar.storage.store_clock import CHECK_S, ClockWatch
 
 DRAIN_SHARE: Final = 0.5
 """Of the time that there is for draining: what the rest is for is ending a JVM."""
