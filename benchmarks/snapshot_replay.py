@@ -33,8 +33,7 @@ from crc32c import crc32c
 
 from benchmarks.segments import MIB, TOPIC, write_log_dir
 from sidecar.snapshots.folding import parts_of
-from sidecar.snapshots.segment_source import LocalSegment
-from sidecar.snapshots.tasks import SegmentTask, digest_group, unpacked
+from sidecar.snapshots.tasks import LocalSegment, SegmentTask, digest_group, unpacked
 
 _HEADER = struct.Struct(">qiibI")
 _BODY = struct.Struct(">hiqqqhii")

@@ -11,7 +11,7 @@ from sidecar.compaction.segments import SegmentInput
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.rewriting.sources import input_of
-from sidecar.snapshots.segment_source import LocalSegment
+from sidecar.snapshots.tasks import LocalSegment
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Su
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.segment.dropped_producers import dropped_below
-from sidecar.snapshots.segment_source import LocalSegment
-from sidecar.snapshots.tasks import SegmentTask
+from sidecar.snapshots.tasks import LocalSegment, SegmentTask
 
 
 @dataclass(frozen=True, slots=True)

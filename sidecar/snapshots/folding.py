@@ -5,6 +5,7 @@ Large segments are split at batches that their offset index names, so that one s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -19,6 +20,8 @@ from producer_state.digest import merge
 from producer_state.wire import ProducerStateError
 from sidecar.engine_ports import TaskEngine
 from sidecar.logformat.regular_file import read_regular
+from sidecar.model import TopicPartition
+from sidecar.reporting.progress import ProgressCounter, Watcher
 from sidecar.snapshots.jobs import Event, PartitionJob
 from sidecar.snapshots.partition_fold import PartitionFold
 from sidecar.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment, unpacked
@@ -26,12 +29,9 @@ from sidecar.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_TASKS: Final = 64
 """Small segments go to a worker many at a time: up to this much, and this many."""
-
 PART_BYTES: Final = 128 * 1024 * 1024
 """Segments of twice this size and more are split. Handing out a smaller part costs two busy cores more than it evens out."""
-
 _ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-
 Digested: TypeAlias = Callable[[PartitionJob, SegmentTask], None]
 
 
@@ -128,3 +128,22 @@ def _positions(index: Path, size_bytes: int, part_bytes: int) -> list[int]:
     at = np.searchsorted(positions, np.arange(part_bytes, size_bytes - part_bytes // 2, part_bytes))
     found = np.unique(positions[at[at < len(positions)]])
     return [int(position) for position in found if 0 < position < size_bytes]
+
+
+class Counting:
+    """A `Digested` that tells a watcher how far the jobs are. A window replay may find that it needs more than was planned."""
+
+    def __init__(self, jobs: Sequence[PartitionJob], watcher: Watcher | None) -> None:
+        self._counter = ProgressCounter(
+            watcher, sum(len(job.tasks) for job in jobs), sum(job.size_bytes for job in jobs)
+        )
+        self._read_bytes: Counter[TopicPartition] = Counter()
+
+    def __call__(self, job: PartitionJob, task: SegmentTask) -> None:
+        """One segment is read."""
+        self._read_bytes[job.topic_partition] += task.size_bytes
+        self._counter.done(task.size_bytes, f"{job.topic_partition} {task.base_offset}")
+
+    def read_bytes(self, job: PartitionJob) -> int:
+        """Bytes of the partition's segments that have been read."""
+        return self._read_bytes[job.topic_partition]

@@ -16,9 +16,8 @@ from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.snapshots.gaps import describe_gap, has_gap
 from sidecar.snapshots.jobs import Ended, Event, Misplaced, PartitionJob, StateAt, Stopped
-from sidecar.snapshots.starts import Start, StartKind
+from sidecar.snapshots.starts import OpenBelow, Start, StartKind, with_rows, without_batch
 from sidecar.snapshots.tasks import DigestedSegment, SegmentTask
-from sidecar.snapshots.witnesses import OpenBelow, with_rows, without_batch
 
 ReadBelow = Callable[[SegmentTask], DigestedSegment]
 

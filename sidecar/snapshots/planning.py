@@ -16,9 +16,8 @@ from sidecar.errors import SegmentChanged
 from sidecar.model import TopicPartition
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.snapshots.replay_mode import Replay
-from sidecar.snapshots.starts import Start, StartKind, TrustedSnapshots
+from sidecar.snapshots.starts import OpenBelow, Start, StartKind, TrustedSnapshots
 from sidecar.snapshots.tasks import SegmentTask
-from sidecar.snapshots.witnesses import OpenBelow
 
 
 class PartitionLog(Protocol):

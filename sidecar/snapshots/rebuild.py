@@ -11,8 +11,7 @@ from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.progress import Watcher
-from sidecar.snapshots.counting import Counting
-from sidecar.snapshots.folding import fold
+from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.snapshots.planning import PartitionLog, plan_job
 from sidecar.snapshots.replay_mode import Replay

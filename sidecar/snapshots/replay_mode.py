@@ -1,4 +1,4 @@
-"""How much of a log a reconstruction reads."""
+"""How much of a log a reconstruction reads; apart from `jobs`, which loads numpy, for the command line."""
 
 from __future__ import annotations
 

@@ -9,11 +9,17 @@ from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Final, Protocol
 
+import numpy as np
+
 from producer_state.exactness import knows_beginning
-from producer_state.snapshot import CorruptSnapshot
+from producer_state.facts import Int64Column
+from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of
 from producer_state.strays import stray_offsets
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError, SegmentChanged
+
+TABLES_KEPT: Final = 2
+"""A snapshot may name many thousands of producers: what is planned are offsets, and a table is read when it is used."""
 
 
 class StartKind(StrEnum):
@@ -64,10 +70,6 @@ class _Kind(IntEnum):
     EMPTY = 1
     NAMES_WHAT_IS_ABOVE = 2
     SOUND = 3
-
-
-TABLES_KEPT: Final = 2
-"""A snapshot may name many thousands of producers: what is planned are offsets, and a table is read when it is used."""
 
 
 class TrustedSnapshots:
@@ -153,3 +155,38 @@ class TrustedSnapshots:
 def _is_below(table: ProducerTable) -> bool:
     offsets: Sequence[str] = ("last_offset", "current_txn_first_offset")
     return all(int(table.rows[name].max(initial=-1)) < table.end_offset for name in offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBelow:
+    """The producers whose transactions were open at an offset, as they were there.
+
+    `late`: those that have written since. Of their last batch below the offset the snapshot says nothing: it is left blank.
+    """
+
+    rows: Rows
+    late: Int64Column
+
+    @classmethod
+    def of(cls, witness: ProducerTable, offset: int) -> OpenBelow:
+        """What a snapshot says of the transactions that began below an offset, which lies below the snapshot."""
+        undecided = witness.in_transaction().rows
+        rows = undecided[undecided["current_txn_first_offset"] < offset]
+        late = rows["last_offset"] >= offset
+        rows[late] = without_batch(rows[late])
+        return cls(rows, rows["producer_id"][late])
+
+
+def without_batch(rows: Rows) -> Rows:
+    """A copy of the rows in which no last batch is known."""
+    found, blank = rows.copy(), rows_of([ProducerEntry(0)])[0]
+    for name in ("last_sequence", "last_offset", "offset_delta", "last_timestamp_ms"):
+        found[name] = blank[name]
+    return found
+
+
+def with_rows(table: ProducerTable, rows: Rows) -> ProducerTable:
+    """The table with these producers in the place of what it says of them."""
+    others = table.rows[~np.isin(table.rows["producer_id"], rows["producer_id"])]
+    both = np.concatenate([others, rows])
+    return ProducerTable(table.end_offset, both[np.argsort(both["producer_id"])])

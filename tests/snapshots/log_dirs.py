@@ -11,8 +11,8 @@ from pathlib import Path
 from sidecar.discovery.scan import TopicFilter
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.snapshots.heal.heal import heal
-from sidecar.snapshots.heal.report import HealReport
+from sidecar.snapshots.heal import heal
+from sidecar.snapshots.heal_plan import HealReport
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.replay_mode import Replay

@@ -16,7 +16,7 @@ from producer_state.snapshot import read_snapshot
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.host import placing
 from sidecar.host.log_dir_lock import LogDirRefused
-from sidecar.snapshots.heal import writer as heal_writer
+from sidecar.snapshots import healer
 from tests.golden import STORE, golden
 from tests.snapshots.log_dirs import (
     healed,
@@ -88,7 +88,7 @@ def test_an_interrupted_run_is_continued(tmp_path: Path, monkeypatch: pytest.Mon
         placing.place_snapshot(path, *arguments, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(heal_writer, "place_snapshot", killed)
+        patch.setattr(healer, "place_snapshot", killed)
         with pytest.raises(KeyboardInterrupt):
             healed(log_dir)
     assert snapshots_in(log_dir / "t-1") == [2]

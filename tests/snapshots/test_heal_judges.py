@@ -15,8 +15,7 @@ from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
 from sidecar.host import placing
 from sidecar.logformat.batches import scan_bytes
-from sidecar.snapshots.heal import held_snapshots
-from sidecar.snapshots.heal import writer as heal_writer
+from sidecar.snapshots import healer
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 
@@ -84,8 +83,8 @@ def test_a_wrong_snapshot_at_the_end_of_the_log_and_one_inside_a_batch(tmp_path:
 def test_many_held_snapshots_wait_on_disk_and_are_written_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_snapshots, "IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr(held_snapshots, "GROUP_BYTES", 100)
+    monkeypatch.setattr(healer, "IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr(healer, "GROUP_BYTES", 100)
     log_dir = log_dir_of(tmp_path, segments=12)
     put(log_dir, 22, state_after(11))
     assert sorted(healed(log_dir).healings[0].created) == list(range(2, 22, 2))
@@ -231,8 +230,8 @@ def test_names_are_made_durable_also_when_a_later_file_fails(tmp_path: Path, mon
             raise PartitionError("no more")
         placing.place_snapshot(path, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(heal_writer, "place_snapshot", fails_at_4)
-    monkeypatch.setattr(heal_writer, "sync_directory", synced.append)
+    monkeypatch.setattr(healer, "place_snapshot", fails_at_4)
+    monkeypatch.setattr(healer, "sync_directory", synced.append)
     (healing,) = healed(log_dir).healings
     assert (healing.created, healing.problem, synced) == ([2], "no more", [log_dir / "t-0"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.host import placing
 from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
-from sidecar.snapshots.heal import writer as heal_writer
+from sidecar.snapshots import healer
 from tests.descriptors import open_below
 from tests.snapshots.log_dirs import (
     healed,
@@ -115,8 +115,8 @@ def test_a_broker_that_starts_meanwhile_ends_the_run(tmp_path: Path, monkeypatch
         placing.place_snapshot(path, *arguments, **options)  # type: ignore[arg-type]
         (log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
 
-    monkeypatch.setattr(heal_writer, "THREADS", 1)
-    monkeypatch.setattr(heal_writer, "place_snapshot", written_while_a_broker_starts)
+    monkeypatch.setattr(healer, "THREADS", 1)
+    monkeypatch.setattr(healer, "place_snapshot", written_while_a_broker_starts)
     with pytest.raises(LogDirRefused, match="a broker has started"):
         healed(log_dir)
     assert [snapshots_in(log_dir / f"t-{partition}") for partition in range(3)] == [[2, 4, 6], [], []]

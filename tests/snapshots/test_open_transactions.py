@@ -10,7 +10,7 @@ from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.scan import TopicFilter
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
-from sidecar.snapshots.heal.report import HealReport
+from sidecar.snapshots.heal_plan import HealReport
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild

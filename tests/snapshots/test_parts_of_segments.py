@@ -18,9 +18,8 @@ from sidecar.snapshots.folding import parts_of
 from sidecar.snapshots.jobs import Forgetting, StateAt
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.segment_source import LocalSegment
 from sidecar.snapshots.targets import find_targets
-from sidecar.snapshots.tasks import SegmentTask, digest_segment, unpacked
+from sidecar.snapshots.tasks import LocalSegment, SegmentTask, digest_segment, unpacked
 from tests.snapshots.log_dirs import NOW_MS, log_dir_of
 
 

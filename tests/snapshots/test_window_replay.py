@@ -18,9 +18,8 @@ from sidecar.snapshots.jobs import Event, Forgetting, PartitionJob, StateAt, Sto
 from sidecar.snapshots.partition_fold import PartitionFold
 from sidecar.snapshots.planning import plan_job
 from sidecar.snapshots.replay_mode import Replay
-from sidecar.snapshots.segment_source import LocalSegment
 from sidecar.snapshots.starts import StartKind
-from sidecar.snapshots.tasks import DigestedSegment, SegmentTask
+from sidecar.snapshots.tasks import DigestedSegment, LocalSegment, SegmentTask
 from tests.producer_state.logs_in_memory import a_log, full_replay
 from tests.producer_state.random_logs import (
     NOW_MS,

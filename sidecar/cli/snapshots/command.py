@@ -141,7 +141,7 @@ def heal(
     settings = snapshot_settings(options, topic, exclude, spark=spark_flags(master, engine))
     from sidecar.cli.snapshots.tables import show_healed
     from sidecar.clock import SystemClock
-    from sidecar.snapshots.heal.heal import heal as give_snapshots
+    from sidecar.snapshots.heal import heal as give_snapshots
 
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     clock_ms = SystemClock().now_ms()

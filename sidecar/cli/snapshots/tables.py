@@ -10,8 +10,7 @@ from sidecar.snapshots.replay_mode import Replay
 
 if TYPE_CHECKING:
     from sidecar.snapshots.check import CheckReport
-    from sidecar.snapshots.heal.plan import Healing
-    from sidecar.snapshots.heal.report import HealReport
+    from sidecar.snapshots.heal_plan import Healing, HealReport
     from sidecar.snapshots.rebuild import RebuildReport
 
 OFFSETS_SHOWN = 6

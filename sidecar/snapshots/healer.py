@@ -1,17 +1,143 @@
-"""Turns the states of one partition into the files that it lacks."""
+"""Turns the states of one partition into the files that it lacks: held until a witness confirms them, written on threads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from types import TracebackType
+from typing import Final, Self
 
-from sidecar.errors import PartitionError
-from sidecar.host.placing import CORRUPT_SUFFIX, EMPTY_SUFFIX
-from sidecar.snapshots.heal.held_snapshots import HeldSnapshots
-from sidecar.snapshots.heal.plan import Healing
-from sidecar.snapshots.heal.writer import HealWriter, NewSnapshot
+from sidecar.errors import PartitionError, StagingFull
+from sidecar.host.log_dir_lock import LogDirLock
+from sidecar.host.placing import CORRUPT_SUFFIX, EMPTY_SUFFIX, place_snapshot, sync_directory
+from sidecar.logformat.names import Suffix, file_name
+from sidecar.snapshots.check import judge, lacking
+from sidecar.snapshots.heal_plan import Healing
 from sidecar.snapshots.jobs import Ended, Event, Forgetting, Misplaced, StateAt, Stopped
-from sidecar.snapshots.judging import judge, lacking, unexpired_now
 from sidecar.snapshots.starts import StartKind
+
+THREADS: Final = 8
+WAITING: Final = 64
+"""Partitions whose files are not written yet; bounds memory."""
+IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
+"""More than this waits in the system's directory for temporary files: memory does not depend on the log's size."""
+GROUP_BYTES: Final = 1024 * 1024
+"""They are given out in groups of about this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSnapshot:
+    """Content for `<offset>.snapshot`. `aside_suffix`: what the file that it replaces is kept as, "" if there is none."""
+
+    offset: int
+    content: bytes
+    aside_suffix: str = ""
+
+
+class HealWriter:
+    """A context manager. Takes a partition's snapshots, and enters into its `Healing` what came of them."""
+
+    def __init__(self, locks: Mapping[Path, LogDirLock]) -> None:
+        self._locks = locks
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="heal")
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._pool.shutdown(cancel_futures=kind is not None)
+
+    def write(self, healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
+        """Write them in ascending order, then make their names durable. Raises LogDirRefused once a lock is lost."""
+        self._waiting.append(self._pool.submit(self._write, healing, snapshots))
+        while len(self._waiting) > WAITING:
+            self._waiting.popleft().result()
+
+    def finish(self) -> None:
+        """Wait for everything. Raises LogDirRefused."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    def _write(self, healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
+        log = healing.plan.log
+        self._locks[log.files.log_dir].require_held()
+        with _problem_of(healing):
+            _place_all(healing, snapshots)
+        # Also when one could not be placed: those before it are reported as done.
+        with _problem_of(healing):
+            sync_directory(log.files.directory)
+
+
+def _place_all(healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
+    log = healing.plan.log
+    bases = sorted({log.first_offset, *log.bases})
+    for snapshot in snapshots:
+        # A snapshot at the log's end has no .log of that name: the segment it ends is its neighbour.
+        base = max(base for base in bases if base <= snapshot.offset)
+        neighbour = log.files.directory / file_name(base, Suffix.LOG)
+        path = log.snapshot_path(snapshot.offset)
+        place_snapshot(path, snapshot.content, neighbour, aside_suffix=snapshot.aside_suffix)
+        (healing.replaced if snapshot.aside_suffix else healing.created).append(snapshot.offset)
+
+
+@contextmanager
+def _problem_of(healing: Healing) -> Iterator[None]:
+    try:
+        yield
+    except PartitionError as error:
+        healing.problem = healing.problem or str(error)
+
+
+class HeldSnapshots:
+    """In the order in which they were added. To be closed."""
+
+    def __init__(self) -> None:
+        # Not a context: it lives as long as this object, whose owner closes it.
+        self._spool = SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115 - see above
+        self._waiting: list[tuple[int, int, str]] = []
+
+    def add(self, snapshot: NewSnapshot) -> None:
+        """Keep one. Raises StagingFull."""
+        try:
+            self._spool.write(snapshot.content)
+        except OSError as error:
+            raise StagingFull(
+                f"temporary files: cannot be written: {error.strerror}; make room there, or set TMPDIR to a larger disk"
+            ) from error
+        self._waiting.append((snapshot.offset, len(snapshot.content), snapshot.aside_suffix))
+
+    def take(self) -> Iterator[list[NewSnapshot]]:
+        """All of them, in groups; none is held afterwards."""
+        self._spool.seek(0)
+        group: list[NewSnapshot] = []
+        group_bytes = 0
+        for offset, size_bytes, aside_suffix in self._waiting:
+            group.append(NewSnapshot(offset, self._spool.read(size_bytes), aside_suffix))
+            group_bytes += size_bytes
+            if group_bytes >= GROUP_BYTES:
+                yield group
+                group, group_bytes = [], 0
+        if group:
+            yield group
+        self.drop()
+
+    def drop(self) -> list[int]:
+        """Forget all of them; their offsets."""
+        dropped = [offset for offset, _, _ in self._waiting]
+        self._waiting = []
+        self._spool.seek(0)
+        self._spool.truncate()
+        return dropped
+
+    def close(self) -> None:
+        """Let go of the temporary file."""
+        self._spool.close()
 
 
 class Healer:
@@ -64,7 +190,7 @@ class Healer:
             if len(self._forgetting.snapshot_table(state)):
                 self._hold(state, "")
         elif offset in plan.empty:
-            hides_producers = len(unexpired_now(state, self._forgetting)) > 0
+            hides_producers = len(state.table.unexpired(self._forgetting.expiration_now)) > 0
             if hides_producers or state.transactions_known:
                 self._healing.compared.add(offset)
             if hides_producers:
