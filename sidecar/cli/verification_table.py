@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from sidecar.verify.verify import PartitionVerification
+    from sidecar.verify.findings import PartitionVerification
 
 _OF_OBJECTS: Final = {"missing_object", "size_mismatch", "checksum_mismatch", "corrupt_content"}
 

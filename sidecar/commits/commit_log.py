@@ -16,8 +16,7 @@ from sidecar.archive.fold import fold
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_root
 from sidecar.archive.state import CommitId, PartitionState, empty_state
 from sidecar.clock import Clock
-from sidecar.commits.put_once import SETTLE_S, put_once
-from sidecar.commits.stored_commits import RESTORE_COMMIT, StoredCommits, mark_of
+from sidecar.commits.stored_commits import RESTORE_COMMIT, SETTLE_S, StoredCommits, mark_of, put_once
 from sidecar.errors import (
     CommitRefused,
     CorruptFile,

@@ -16,7 +16,7 @@ from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
-from sidecar.commits.put_once import proves_not_committed
+from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compactor.policy_rules import RuleChanged, RuleUnknown
 from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.staged_copies import CopyGroup

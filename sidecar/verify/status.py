@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +15,45 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
-from sidecar.commits.store_outage import Outage
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.errors import FROM_STORE, CorruptFile, ObjectDamaged, ObjectMissing, PartitionError, SidecarError
+from sidecar.errors import (
+    FROM_STORE,
+    CorruptFile,
+    ObjectDamaged,
+    ObjectMissing,
+    PartitionError,
+    SettingsError,
+    SidecarError,
+    StoreError,
+)
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
 
+UNANSWERED_MAX = 8
+"""So many reads in a row without an answer, over all partitions, and the store counts as gone."""
 WORKERS = 8
+
+
+class Outage:
+    """Counts what failed in a row. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unanswered = 0
+
+    def answered(self) -> None:
+        """Something could be read."""
+        with self._lock:
+            self._unanswered = 0
+
+    def failed(self, error: StoreError | SettingsError) -> None:
+        """Something could not. Raises the error if the store is gone; else only one partition cannot be read."""
+        with self._lock:
+            self._unanswered += error.retryable
+            is_gone = self._unanswered > UNANSWERED_MAX
+        if is_gone:
+            raise error
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
-from sidecar.commits.store_outage import Outage
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import FROM_STORE, CorruptFile
 from sidecar.model import ObjectKey
@@ -25,27 +24,17 @@ from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised, finding
 from sidecar.storage.leftovers import list_uploads
 from sidecar.verify.findings import (
-    Orphan,
+    Beside,
     PartitionVerification,
     SegmentState,
     SegmentVerification,
+    StoreNow,
     segment_row,
     unread,
 )
 from sidecar.verify.scrub import Check, Checked, Checks, ChecksInThreads
 from sidecar.verify.segments import Problem, ProblemKind
-from sidecar.verify.status import row_of
-from sidecar.verify.unreferenced_objects import UPLOAD_MS_MAX, Beside, StoreNow
-
-__all__ = [
-    "UPLOAD_MS_MAX",
-    "Orphan",
-    "PartitionVerification",
-    "SegmentState",
-    "SegmentVerification",
-    "verify_archive",
-    "verify_partition",
-]
+from sidecar.verify.status import Outage, row_of
 
 WORKERS: Final = 8
 DEEP_WORKERS: Final = 2

@@ -21,7 +21,7 @@ from sidecar.archive.commit import Writer, decode_commit
 from sidecar.archive.keys import checkpoint_key, commit_key
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_window import ORPHAN_MS
-from sidecar.commits.put_once import proves_not_committed
+from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor

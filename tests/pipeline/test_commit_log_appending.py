@@ -12,7 +12,7 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
-from sidecar.commits.put_once import SETTLE_S_PATIENT, proves_not_committed
+from sidecar.commits.stored_commits import SETTLE_S_PATIENT, proves_not_committed
 from sidecar.errors import (
     CommitRefused,
     CorruptFile,

@@ -22,7 +22,8 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import UnfinishedUpload
-from sidecar.verify.verify import PartitionVerification, SegmentState, verify_archive, verify_partition
+from sidecar.verify.findings import PartitionVerification, SegmentState
+from sidecar.verify.verify import verify_archive, verify_partition
 from tests.archive.builders import an_id
 from tests.archive.example import (
     FIRST,

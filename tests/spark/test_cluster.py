@@ -29,8 +29,9 @@ from sidecar.spark.engine import SparkEngine
 from sidecar.spark.stages import SparkStages
 from sidecar.storage import open_store
 from sidecar.verify import scrub
+from sidecar.verify.findings import PartitionVerification
 from sidecar.verify.scrub import PRELOADED, ChecksOnEngine
-from sidecar.verify.verify import PartitionVerification, verify_archive
+from sidecar.verify.verify import verify_archive
 from tests.compaction.directories import compacted
 from tests.golden import golden
 from tests.real.compacted_archives import assert_compacted, clean_end

@@ -16,7 +16,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
-from sidecar.commits.put_once import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
+from sidecar.commits.stored_commits import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.compactor.archive.commit import commit

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import CommitId
-from sidecar.commits.put_once import proves_not_committed
+from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog

@@ -8,7 +8,7 @@ from sidecar import __version__
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
-from sidecar.commits.put_once import proves_not_committed
+from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.errors import SidecarError
 from sidecar.partition.domain_events import committed_events
 from sidecar.partition.facts import PartitionFacts
