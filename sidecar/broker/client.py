@@ -104,7 +104,6 @@ class Client:
         return min(connected, key=self._net_client.in_flight_request_count, default=self._manager.least_loaded_node())
 
     def close(self) -> None:
-        """End the connections and the thread."""
         self._net.stop()
         # kafka-python forgets a socket that is being connected: it would stay open until the garbage is collected.
         waited_for = [key.fileobj for key in self._net._selector.get_map().values()]  # noqa: SLF001 - as above

@@ -197,7 +197,6 @@ def kafka_id(value: uuid.UUID) -> str:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
     from kafka.errors import for_code
 
     return str(getattr(for_code(code), "message", "") or for_code(code).__name__)
@@ -221,7 +220,6 @@ class RequestProblem:
 
     @property
     def is_denied(self) -> bool:
-        """Whether a right is missing."""
         return self.name in DENIED
 
     def __str__(self) -> str:

@@ -157,7 +157,6 @@ class BrokerConnection:
         return None
 
     def _new_client(self) -> tuple[Client, list[FileStamp | None]]:
-        """Raises BrokerUnavailable."""
         settings = self._settings
         secrets = list(map(stamp_of, settings.secret_files))
         try:
@@ -201,7 +200,6 @@ class BrokerConnection:
 
     @property
     def servers(self) -> str:
-        """Who is asked first, for messages."""
         return ",".join(self._settings.bootstrap_servers)
 
 

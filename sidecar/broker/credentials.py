@@ -40,7 +40,6 @@ def secret_in(setting: str, file: Path) -> str:
 
 
 def unreadable(setting: str, file: Path, error: OSError) -> BrokerUnavailable:
-    """A file cannot be opened."""
     return secret_refused(
         f"{setting}: {file} cannot be read: {error.strerror or error}; mount it, or correct the setting"
     )
@@ -63,10 +62,7 @@ def token_provider(path: Path) -> AbstractTokenProvider:
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class FileToken(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-        """The content of the file, without blanks around it."""
-
         def token(self) -> str:
-            """See `AbstractTokenProvider`."""
             return secret_in(_OAUTH_FILE, path)
 
     return FileToken()

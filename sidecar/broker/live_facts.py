@@ -99,15 +99,12 @@ class LiveBrokerFacts:
         return self._files.cluster_id()
 
     def broker_id(self) -> int:
-        """See `BrokerFacts`."""
         return self._broker_id
 
     def state(self) -> FactsState:
-        """See `BrokerFacts`."""
         return self._state
 
     def policy(self, topic: str) -> TopicPolicy:
-        """See `BrokerFacts`."""
         return self._configs.policy(topic)
 
     def topics(self) -> frozenset[str]:
@@ -204,7 +201,6 @@ class LiveBrokerFacts:
         return describe_topics(self._connection, [topic], self._broker_id)
 
     def close(self) -> None:
-        """End the connections."""
         self._connection.close()
 
 
@@ -264,13 +260,11 @@ class Absence:
         self._logged = BrokerTrouble(0)
 
     def goes_on(self, error: BrokerUnavailable) -> None:
-        """The broker did not answer."""
         if error.trouble not in self._logged:
             self._logged |= error.trouble
             _log.warning("broker_away", error=str(error), effect="nothing new is planned")
 
     def is_over(self) -> None:
-        """The broker has answered."""
         if self._logged:
             self._logged = BrokerTrouble(0)
             _log.info("broker_back", servers=self._servers)

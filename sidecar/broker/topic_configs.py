@@ -113,7 +113,6 @@ class TopicConfigs:
         self._of_broker, self._broker_problems = found.values.get(name, {}), tuple(found.problems.values())
 
     def policy(self, topic: str) -> TopicPolicy:
-        """What holds for a topic."""
         overrides = tuple(self._overrides)
         if overrides != self._resolved_by:
             self._policies, self._resolved_by = {}, overrides

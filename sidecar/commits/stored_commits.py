@@ -63,7 +63,6 @@ class StoredCommits:
         return {number: facts for number, facts in numbers if number is not None}
 
     def checkpoint(self, number: int, listed: ObjectFacts) -> PartitionState:
-        """The state that a checkpoint holds."""
         key = below(self._root, checkpoint_key(number))
         _require_size(key, listed.size_bytes, CHECKPOINT_BYTES_MAX)
         try:
@@ -131,7 +130,6 @@ class StoredCommits:
         self._store.put_if_absent(self.key(number), body)
 
     def key(self, number: int) -> ObjectKey:
-        """The full key of a commit."""
         return below(self._root, commit_key(number))
 
 

@@ -90,12 +90,10 @@ class BrokerConnectionSettings(Section):
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is a broker to be asked."""
         return bool(self.bootstrap_servers)
 
     @property
     def uses_tls(self) -> bool:
-        """Whether the listener speaks TLS."""
         return self.security_protocol in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
 
     @model_validator(mode="after")

@@ -113,7 +113,6 @@ class TopicCompaction(Section):
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What is set here."""
         return self.model_dump(exclude={"pattern"}, exclude_none=True)
 
 
@@ -166,7 +165,6 @@ class CompactionSettings(CompactionPolicy):
 
     @property
     def is_active(self) -> bool:
-        """Whether anything may have to be compacted."""
         return self.enabled and bool(self.topics)
 
     @property
@@ -194,7 +192,6 @@ class CompactionSettings(CompactionPolicy):
         return next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
 
     def overrides_of(self, topic: str) -> dict[str, Any]:
-        """What the entry for a topic sets itself."""
         entry = self.entry_of(topic)
         return {} if entry is None else entry.overrides
 

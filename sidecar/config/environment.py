@@ -52,7 +52,6 @@ class _Source(EnvSettingsSource):
 
 
 def variable_of(path: str) -> str:
-    """The variable that sets a setting."""
     return PREFIX + path.upper().replace(".", DELIMITER)
 
 

@@ -104,7 +104,6 @@ class TopicSettings(Section):
         return tuple(map(require_pattern, patterns))
 
     def accepts(self, topic: str) -> bool:
-        """Whether a topic of this name is archived."""
         included = any(re.fullmatch(pattern, topic) for pattern in self.include)
         excluded = any(re.fullmatch(pattern, topic) for pattern in self.exclude)
         return included and not excluded and (self.internal or not topic.startswith("__"))

@@ -26,7 +26,6 @@ class Setting:
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value is never shown."""
         return any(kind is SecretStr for kind in alternatives(self.field.annotation))
 
     @property
@@ -39,7 +38,6 @@ class Setting:
         return next((mark for mark in self.field.metadata if isinstance(mark, SecretEntries)), None)
 
     def shown(self, value: Any) -> Any:
-        """The value with secrets redacted."""
         if value is None:
             return None
         if self.is_secret:
@@ -67,17 +65,14 @@ class Setting:
 
     @property
     def is_reloadable(self) -> bool:
-        """Whether `run` takes a new value over without a restart."""
         return any(isinstance(mark, ReloadMark) for mark in self.field.metadata)
 
     @property
     def is_list(self) -> bool:
-        """Whether it takes several values."""
         return any(get_origin(kind) in {tuple, list} for kind in alternatives(self.field.annotation))
 
 
 def value_at(settings: Settings, path: str) -> Any:
-    """The value of a setting."""
     value: Any = settings
     for name in path.split("."):
         value = getattr(value, name)
@@ -107,13 +102,11 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 @cache
 def all_settings() -> dict[str, Setting]:
-    """Every setting by its path."""
     return {setting.path: setting for setting in walk(Settings)}
 
 
 @cache
 def all_sections() -> frozenset[str]:
-    """The paths of all sections."""
     paths = [path.split(".")[:-1] for path in all_settings()]
     return frozenset(".".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
 

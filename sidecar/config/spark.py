@@ -88,5 +88,4 @@ class SparkSettings(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether the work runs in this container."""
         return self.master == "local" or self.master.startswith("local[")

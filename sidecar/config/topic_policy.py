@@ -71,5 +71,4 @@ class TopicPolicySettings(Section):
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is set here, by name."""
         return self.model_dump(exclude={"pattern"}, exclude_none=True)

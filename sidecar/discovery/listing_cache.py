@@ -63,7 +63,6 @@ class ListingCache:
         return files
 
     def keep_only(self, directories: Iterable[Path]) -> None:
-        """Forget all others."""
         kept = set(directories)
         self._known = {directory: known for directory, known in self._known.items() if directory in kept}
 

@@ -105,7 +105,6 @@ class NewNames:
         return found
 
     def close(self) -> None:
-        """End all watches."""
         for descriptor in (self._descriptor, self._interrupted, self._interrupt):
             os.close(descriptor)
 

@@ -39,13 +39,11 @@ def _java(settings: Settings) -> Outcome:
 
 
 def _strategy(settings: Settings, clock: Clock) -> Outcome:
-    """Raises BrokerUnavailable, SettingsError."""
     unnamed = {topic: remark for topic, _, _, remark in _compacted(settings, clock)}
     return _worst(unnamed, NAME_HEADER) or fine("every topic with strategy header names its header")
 
 
 def _tombstones(settings: Settings, clock: Clock) -> Outcome:
-    """Raises BrokerUnavailable, SettingsError."""
     compacted = _compacted(settings, clock)
     risks = {topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told, _ in compacted}
     if at_risk := _worst(risks, tombstone_expiry.ADVICE):
@@ -57,7 +55,6 @@ def _tombstones(settings: Settings, clock: Clock) -> Outcome:
 
 
 def _before_upload(settings: Settings, clock: Clock) -> Outcome:
-    """Raises BrokerUnavailable, SettingsError."""
     delay_ms = settings.compaction.max_upload_delay_ms
     risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _, _ in _compacted(settings, clock)}
     return _worst(risks, raw_uploads.ADVICE) or fine("no topic has when: before_upload in vain")

@@ -46,22 +46,18 @@ class Outcome:
 
 
 def fine(detail: str) -> Outcome:
-    """As it should be."""
     return Outcome(Verdict.OK, detail)
 
 
 def warning(detail: str, advice: str) -> Outcome:
-    """It works, but somebody should know."""
     return Outcome(Verdict.WARNING, detail, advice)
 
 
 def problem(detail: str, advice: str = "", exit_code: int = 1) -> Outcome:
-    """It does not work like this."""
     return Outcome(Verdict.PROBLEM, detail, advice, exit_code)
 
 
 def not_checked(reason: str, advice: str = "") -> Outcome:
-    """Nothing can be said."""
     return Outcome(Verdict.NOT_CHECKED, reason, advice)
 
 
@@ -86,7 +82,6 @@ class Finding:
     duration_ms: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """The stable JSON form."""
         return {
             "area": self.area.value,
             "check": self.check,
@@ -105,7 +100,6 @@ class Report:
     has_hung: bool = False
 
     def counts(self) -> Mapping[Verdict, int]:
-        """How many of each."""
         return {verdict: sum(found.outcome.verdict is verdict for found in self.findings) for verdict in Verdict}
 
     @property
@@ -117,7 +111,6 @@ class Report:
         return codes.pop() if len(codes) == 1 else SEVERAL_KINDS
 
     def as_json(self) -> dict[str, Any]:
-        """The stable JSON form."""
         counts = {verdict.value: count for verdict, count in self.counts().items()}
         checks = [found.as_json() for found in self.findings]
         return {

@@ -214,7 +214,6 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def log_dir_checks(settings: Settings, clock: Clock) -> list[Check]:
-    """What can be asked of the log dirs of these settings."""
     if not settings.broker.log_dirs:
         return [Check("log dirs", lambda: problem("none is given", _LOG_DIRS, SettingsError.exit_code))]
     look = _Look(settings, clock)

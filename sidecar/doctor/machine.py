@@ -175,7 +175,6 @@ def _memory(settings: Settings) -> Outcome:
 
 
 def machine_checks(settings: Settings) -> list[Check]:
-    """What can be asked of this machine."""
     return [
         *(Check(place.setting, place.look) for place in _places(settings)),
         Check("file descriptors", partial(_descriptors, settings)),

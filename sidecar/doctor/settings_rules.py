@@ -88,7 +88,6 @@ def _leadership(settings: Settings) -> Outcome:
 
 
 def settings_checks(settings: Settings) -> list[Check]:
-    """What can be said of settings that were accepted."""
     found = [Check(rule.name, partial(warning, rule.detail, rule.advice)) for rule in _RULES if rule.holds(settings)]
     named = "no unknown name, every value within its limits"
     return [Check("valid", partial(fine, named)), Check("leadership", partial(_leadership, settings)), *found]

@@ -274,7 +274,6 @@ def impatient(settings: StoreSettings, timeout_s: float) -> StoreSettings:
 
 
 def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Check]:
-    """What can be asked of the store of these settings."""
     hurried = impatient(settings.store, timeout_s)
     try:
         store = open_store(hurried, clock)

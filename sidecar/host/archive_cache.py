@@ -156,7 +156,6 @@ class ArchiveCache:
             return self._gone.get(topic_partition)
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._guard:
             self._connection.close()
 

@@ -210,7 +210,6 @@ class Journal:
         return int(count)
 
     def close(self) -> None:
-        """Release the file and its lock."""
         with self._guard:
             self._connection.close()
             os.close(self._lock_fd)

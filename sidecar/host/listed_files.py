@@ -20,7 +20,6 @@ SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
 
 
 def identity_of(path: Path, status: os.stat_result) -> FileIdentity:
-    """The identity of a file from its status."""
     return FileIdentity.of(path.parent, path.name, status)
 
 
@@ -149,27 +148,21 @@ class BrokerFiles:
     """Implements `sidecar.ports.OpenFiles`."""
 
     def open(self, file: FileIdentity) -> int:
-        """See `OpenFiles`."""
         return open_listed(file)
 
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
-        """See `OpenFiles`."""
         return identity_of(file.path, os.fstat(descriptor))
 
     def duplicate(self, descriptor: int) -> int:
-        """See `OpenFiles`."""
         return os.dup(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """See `OpenFiles`."""
         os.close(descriptor)
 
     def is_unlinked(self, descriptor: int) -> bool:
-        """See `OpenFiles`."""
         return os.fstat(descriptor).st_nlink == 0
 
     def has_its_name(self, file: FileIdentity) -> bool:
-        """See `OpenFiles`."""
         try:
             return file.path.stat().st_ino == file.inode
         except FileNotFoundError:
@@ -180,10 +173,8 @@ class BrokerFiles:
         return True
 
     def free_share(self, descriptor: int) -> float:
-        """See `OpenFiles`."""
         found = os.fstatvfs(descriptor)
         return found.f_bavail / max(1, found.f_blocks)
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> FileSource:
-        """See `OpenFiles`."""
         return FileSource(descriptor, size_bytes, name, start_position)

@@ -54,7 +54,6 @@ class SourceMark:
 
 
 def mark_of(files: PartitionFiles) -> SourceMark:
-    """The mark of a directory as it was listed."""
     inode, active = files.directory_id[1], files.active_log
     return SourceMark(
         files.directory,

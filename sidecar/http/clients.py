@@ -77,13 +77,11 @@ class Clients:
             return False
 
     def left(self, client: socket.socket) -> None:
-        """The client is served, or has been given up."""
         with self._changed:
             self._clients.pop(client, None)
             self._changed.notify_all()
 
     def cut_off_overdue(self) -> None:
-        """Cut off who takes too long."""
         now_s = self._clock.monotonic_s()
         with self._changed:
             _cut_off(client for client, state in self._clients.items() if state.deadline_s <= now_s)

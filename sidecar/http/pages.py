@@ -147,7 +147,6 @@ def pages_of(settings: HttpSettings, health: Health, metrics: Metrics, clock: Cl
 
 
 def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    """A line of text."""
     return Answer(status, TEXT, f"{text}\n".encode(), headers)
 
 

@@ -61,7 +61,6 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
         return int(self._server.server_address[1])
 
     def close(self, grace_s: float = 1.0) -> None:
@@ -106,12 +105,10 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """The client is served, or has been given up."""
         super().shutdown_request(request)
         self.clients.left(request)
 
     def service_actions(self) -> None:
-        """Called at every turn of the serving loop."""
         self.clients.cut_off_overdue()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -135,11 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"  # one request per connection: an idle client holds no thread
 
     def do_GET(self) -> None:
-        """Answer with a body."""
         self._send(self._answer())
 
     def do_HEAD(self) -> None:
-        """Answer without a body."""
         self._send(self._answer(), with_body=False)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

@@ -120,7 +120,6 @@ class BrokerMetrics:
         self._held_deleted.set_function(deleted_bytes)
 
     def offsets_lost(self, count: int) -> None:
-        """A range of so many offsets was recorded as LOST."""
         self._lost.inc(count)
         self.last_loss(self._clock.now_ms())
 

@@ -101,11 +101,9 @@ class CompactionMetrics:
             self._records.labels(side)
 
     def went_uncompacted(self, reason: str, segments: int) -> None:
-        """These were to be compacted before their upload, and go as they are."""
         self._uncompacted.labels(reason).inc(segments)
 
     def weighed(self, found: Weighed) -> None:
-        """The compaction thread has checked its partitions."""
         self._show(found)
         self._last_check.set(self._clock.now_ms() / 1000)
 
@@ -123,16 +121,13 @@ class CompactionMetrics:
         self._quarantined_bytes.set(found.quarantined_bytes)
 
     def job_begins(self) -> None:
-        """Partitions are being compacted."""
         self._running.set(1)
 
     def job_ends(self, duration_s: float) -> None:
-        """They are, or it failed."""
         self._running.set(0)
         self._duration.observe(duration_s)
 
     def compacted(self, bytes_before: int, bytes_after: int, records_before: int, records_after: int) -> None:
-        """One partition is done, and committed."""
         self._partitions.labels("ok").inc()
         self._last_success.set(self._clock.now_ms() / 1000)
         for side, size_bytes, records in (
@@ -143,20 +138,16 @@ class CompactionMetrics:
             self._records.labels(side).inc(records)
 
     def odd_records(self, unkeyed: int, malformed_versions: int) -> None:
-        """One partition was compacted that has such records."""
         self._odd_records.labels("unkeyed").inc(unkeyed)
         self._odd_records.labels("malformed_version").inc(malformed_versions)
 
     def failed(self) -> None:
-        """One partition could not be compacted."""
         self._partitions.labels("failed").inc()
 
     def uploads_aborted(self, uploads: int) -> None:
-        """So many multipart uploads are ended without an object."""
         self._aborted.inc(uploads)
 
     def garbage_removed(self, objects: int) -> None:
-        """A look for garbage is over; so many objects are gone."""
         self._removed.inc(objects)
         self._gc_success.set(self._clock.now_ms() / 1000)
 

@@ -34,7 +34,6 @@ class Declarations:
         return Counter(self._declared(name, "counter", text, labels), text, labels, registry=self.registry)
 
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        """Declare a gauge."""
         return Gauge(self._declared(name, "gauge", text, labels), text, labels, registry=self.registry)
 
     def histogram(self, name: str, text: str, *labels: str) -> Histogram:

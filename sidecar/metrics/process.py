@@ -45,12 +45,10 @@ class ConfigMetrics:
         self._loaded.set(clock.now_ms() / 1000)
 
     def shown(self, *, stale: bool, pending: bool) -> None:
-        """How the settings that hold stand to the file now."""
         self._stale.set(stale)
         self._pending.set(pending)
 
     def reloaded(self, result: ReloadResult) -> None:
-        """An attempt has ended."""
         self._reloads.labels(result).inc()
         if result is ReloadResult.APPLIED:
             self._loaded.set(self._clock.now_ms() / 1000)
@@ -67,7 +65,6 @@ class HttpMetrics:
         )
 
     def turned_away(self) -> None:
-        """A client got no answer for want of room."""
         self._turned_away.inc()
 
 

@@ -120,7 +120,6 @@ class Metrics(Declarations):
                 self._partitions.labels(condition).set(count)
 
     def uploaded(self, size_bytes: int, duration_s: float) -> None:
-        """Both objects of a segment are in the store, and checked."""
         self._segments.labels(Stage.UPLOADED, "ok").inc()
         self._bytes.labels(Stage.UPLOADED).inc(size_bytes)
         self._upload_duration.observe(duration_s)
@@ -171,7 +170,6 @@ class Metrics(Declarations):
             self._last_success.set(self._clock.now_ms() / 1000)
 
     def unfinished_attempts(self, count: int) -> None:
-        """So many uploads were begun and are in no commit."""
         self._unfinished.set(count)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:

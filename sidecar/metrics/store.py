@@ -68,12 +68,10 @@ class StoreMetrics:
         self._limit.labels(direction).set_function(lambda: limit.bytes_per_s or 0)
 
     def call_begins(self) -> None:
-        """One call to the store is under way."""
         with self._lock:
             self._in_progress += 1
 
     def call_ends(self, operation: str, result: str) -> None:
-        """It has ended."""
         with self._lock:
             self._in_progress -= 1
         self._requests.labels(operation, result).inc()
@@ -106,7 +104,6 @@ class MeteredStore:
             self._metrics.call_ends(operation, result)
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        """See `ObjectStore`."""
         with self._counted("put_if_absent"):
             self._store.put_if_absent(key, body)
 
@@ -121,7 +118,6 @@ class MeteredStore:
             held(key, body, before_last_bytes)
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
-        """See `ObjectStore`."""
         with self._counted("upload"):
             return self._store.upload(key, source)
 
@@ -135,45 +131,36 @@ class MeteredStore:
             return receipt
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
-        """See `ObjectStore`."""
         with self._counted("read"):
             return self._store.read(key, position, size_bytes, whole=whole)
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
-        """See `ObjectStore`."""
         with self._counted("stream"):
             yield from self._store.stream(key, chunk_bytes)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
-        """See `ObjectStore`."""
         with self._counted("head"):
             return self._store.head(key)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
-        """See `ObjectStore`."""
         with self._counted("list"):
             yield from self._store.list(prefix, start_after)
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """See `ObjectStore`."""
         with self._counted("list_folders"):
             yield from self._store.list_folders(prefix)
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
-        """See `ObjectStore`."""
         with self._counted("delete"):
             self._store.delete(keys)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """See `ObjectStore`."""
         with self._counted("unfinished_uploads"):
             yield from self._store.unfinished_uploads(prefix)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See `ObjectStore`."""
         with self._counted("abort_upload"):
             self._store.abort_upload(upload)
 
     def close(self) -> None:
-        """See `ObjectStore`."""
         self._store.close()

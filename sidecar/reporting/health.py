@@ -34,7 +34,6 @@ class Health:
         self._sections: dict[str, Mapping[str, Any]] = {}
 
     def beat(self) -> None:
-        """The loop turns."""
         with self._lock:
             self._beaten_s = self._clock.monotonic_s()
 
@@ -61,7 +60,6 @@ class Health:
             self._sections[name] = status
 
     def heartbeat_age_s(self) -> float:
-        """Seconds since the last `beat`."""
         with self._lock:
             return self._clock.monotonic_s() - self._beaten_s
 

@@ -63,7 +63,6 @@ class CleanerReport:
 
     @property
     def line(self) -> str:
-        """For people."""
         if self.stalled:
             more = f" and {len(self.stalled) - 1} more" if len(self.stalled) > 1 else ""
             return (
@@ -72,7 +71,6 @@ class CleanerReport:
         return f"the broker's cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
 
     def as_json(self) -> dict[str, Any]:
-        """For `/status`."""
         return {**asdict(self), "line": self.line}
 
 
@@ -213,7 +211,6 @@ class HealthReporter:
         self.health.met("first_round")
 
     def cleaner(self, report: CleanerReport) -> None:
-        """The broker's own cleaner was checked."""
         was_stalled, self._cleaner_stalled = self._cleaner_stalled, bool(report.stalled)
         self._metrics.broker.cleaner(
             len(report.stalled),

@@ -14,8 +14,6 @@ from sidecar.partition.status import PartitionStatus
 
 
 class RetentionRisk:
-    """Active segments count too. It changes with each commit, since a cycle may last for minutes. Thread-safe."""
-
     def __init__(self, metrics: BrokerMetrics) -> None:
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -38,7 +36,6 @@ class RetentionRisk:
             self._show_first()
 
     def changed(self, backlog: BacklogChanged) -> None:
-        """One more segment of this partition is in the archive."""
         with self._lock:
             self._deadlines_ms.pop(backlog.topic_partition, None)
             if backlog.deadline_ms is not None:

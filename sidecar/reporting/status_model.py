@@ -43,11 +43,9 @@ class History:
         self._ring: deque[tuple[float, int, int]] = deque(maxlen=int(WINDOW_S / SAMPLE_EVERY_S) + 1)
 
     def archived(self, size_bytes: int) -> None:
-        """So many bytes more are in the archive."""
         self._archived_bytes += size_bytes
 
     def is_due(self) -> bool:
-        """Whether it is time for another sample."""
         return not self._ring or self._clock.monotonic_s() - self._ring[-1][0] >= SAMPLE_EVERY_S
 
     def tick(self, pending_bytes: int) -> None:
@@ -66,8 +64,6 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A segment on its way."""
-
     topic_partition: TopicPartition
     base_offset: int
     end_offset: int
@@ -267,7 +263,6 @@ class StatusModel:
         return sum(status.pending_bytes for status in self._statuses.values() if status.leads)
 
     def figures(self) -> StatusFigures:
-        """All of it, now."""
         with self._lock:
             found = self._copied()
         partitions = tuple(

@@ -35,15 +35,12 @@ class LocalDisk(BrokerFiles):
     """Implements `sidecar.segment.log_disk.LogDisk`."""
 
     def listed_again(self, files: PartitionFiles) -> PartitionFiles:
-        """See `LogDisk`."""
         return listed_anew(files)
 
     def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
-        """See `LogDisk`."""
         ensure_unchanged(segment, listed)
 
     def fingerprint(self, files: PartitionFiles) -> SourceMark:
-        """See `LogDisk`."""
         return mark_of(files)
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
@@ -58,7 +55,6 @@ class LocalDisk(BrokerFiles):
         return replace(segment, snapshot=FileIdentity.of(files.directory, name, status))
 
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
-        """See `LogDisk`."""
         path = files.directory / "leader-epoch-checkpoint"
         try:
             return read_leader_epochs(read_regular(path), str(path))
@@ -80,11 +76,9 @@ class LocalDisk(BrokerFiles):
             return True  # A healthy partition must not stop over it.
 
     def dropped_producers(self, directory: Path) -> Dropped:
-        """See `LogDisk`."""
         return dropped_producers(directory)
 
     def producers_at(self, files: PartitionFiles, base_offset: int) -> KnownState:
-        """See `LogDisk`."""
         return state_at_log_start(files, base_offset)
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
@@ -112,7 +106,6 @@ class LocalDisk(BrokerFiles):
         return -1
 
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
-        """See `LogDisk`."""
         largest_ms, end_offset = -1, base_offset
         for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
@@ -120,23 +113,18 @@ class LocalDisk(BrokerFiles):
         return largest_ms, end_offset
 
     def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
-        """See `LogDisk`."""
         return batch_search.log_end_offset(active, base_offset)
 
     def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
-        """See `LogDisk`."""
         return batch_search.batch_crc(segment, base_offset, end_offset, last=last)
 
     def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
-        """See `LogDisk`."""
         return batch_search.first_record_batch(log, segment_base, base_offset, end_offset)
 
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
-        """See `LogDisk`."""
         return batch_search.leader_epoch_below(segment, offset)
 
     def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
-        """See `LogDisk`."""
         return batch_search.cut_segment(segment, base_offset)
 
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
@@ -164,5 +152,4 @@ class LocalDisk(BrokerFiles):
         beat: Callable[[], None],
         taken: Callable[[int], None],
     ) -> OpenTransactions | None:
-        """See `LogDisk`."""
         return open_transactions.look_ahead(files, waiting, stable_end_offset, beat, taken)

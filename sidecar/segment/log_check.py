@@ -41,7 +41,6 @@ class ExpectedLog:
 
     @classmethod
     def of_commit(cls, segment: ArchivedSegment) -> ExpectedLog:
-        """As committed."""
         return cls(
             segment.base_offset,
             segment.end_offset,
@@ -53,7 +52,6 @@ class ExpectedLog:
 
     @classmethod
     def of_built(cls, base_offset: int, end_offset: int, built: BuiltIndexes) -> ExpectedLog:
-        """As its indexes were built."""
         epoch = built.leader_epochs.latest_epoch
         return cls(base_offset, end_offset, built.batch_count, epoch, built.first_batch_crc, built.last_batch_crc)
 
@@ -70,7 +68,6 @@ class LogCheck:
         self.last_offset = expected.base_offset - 1
 
     def add(self, columns: BatchColumns) -> None:
-        """Take the next batches."""
         self._first_crc = int(columns.crc[0]) if self._first_crc is None else self._first_crc
         self._last_crc, self.last_offset = int(columns.crc[-1]), int(columns.last_offset[-1])
         self._highest_epoch = max(self._highest_epoch, int(columns.leader_epoch.max()))
@@ -116,7 +113,6 @@ class IndexCheck:
         self._checks = {name: check(indexes[name], base_offset) for name, check in checks.items() if name in indexes}
 
     def add(self, columns: BatchColumns) -> None:
-        """Take the next batches."""
         for check in self._checks.values():
             check.add(columns)
 
@@ -140,7 +136,6 @@ class ChecksummedReads:
         self._crc = 0
 
     def read_at(self, position: int, buffer: memoryview) -> int:
-        """See `ReadAt`."""
         count = self._read_at(position, buffer[: max(self._size_bytes - position, 0)])
         if position <= self._position < position + count:
             self._crc = crc32c(buffer[self._position - position : count], self._crc)

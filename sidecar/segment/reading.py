@@ -50,7 +50,6 @@ class IndexChoice:
         self._aborted = TransactionIndexCheck(read_unless_deleted(segment, segment.transaction_index), base_offset)
 
     def add(self, columns: BatchColumns) -> None:
-        """Take the next batches in file order."""
         self._offsets.add(columns)
         self._times.add(columns)
         self._aborted.add(columns)
@@ -136,9 +135,7 @@ class ReadSegment(Protocol):
         log_start_offset: int,
         index_interval_bytes: int,
         taken: Callable[[int], None] = ...,
-    ) -> SegmentReading:
-        """See `read_segment`."""
-        ...
+    ) -> SegmentReading: ...
 
 
 def read_segment(

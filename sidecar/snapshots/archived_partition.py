@@ -32,7 +32,6 @@ class ArchivedLog:
 
     @property
     def name(self) -> str:
-        """The key."""
         return self.key
 
     @property
@@ -78,7 +77,6 @@ class ArchivedPartition:
 
     @property
     def place(self) -> str:
-        """The lineage's root."""
         return self.root
 
     @property
@@ -88,7 +86,6 @@ class ArchivedPartition:
 
     @property
     def first_offset(self) -> int:
-        """See `PartitionLog`."""
         return self.segments[0].base_offset
 
     @property
@@ -98,12 +95,10 @@ class ArchivedPartition:
 
     @property
     def bases(self) -> tuple[int, ...]:
-        """See `PartitionLog`."""
         return tuple(self.by_end)
 
     @property
     def snapshot_offsets(self) -> tuple[int, ...]:
-        """See `PartitionLog`."""
         return tuple(self.by_end)
 
     @property
@@ -145,7 +140,6 @@ class ArchivedPartition:
         return [Segment(each.base_offset, each.max_timestamp_ms) for each in self.segments]
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
-        """See `PartitionLog`."""
         return tuple(
             SegmentTask(self._source(segment), segment.base_offset, segment.end_offset)
             for segment in self.segments

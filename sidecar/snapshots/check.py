@@ -38,7 +38,6 @@ class Verdict:
         return self.comparison is None or self.comparison.conformance is Conformance.WRONG
 
     def describe(self) -> str:
-        """For people."""
         return self.problem if self.comparison is None else self.comparison.describe()
 
 
@@ -132,7 +131,6 @@ class Checking:
         return any(snapshot.result in {Result.WRONG, Result.CORRUPT} for snapshot in self.snapshots)
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "topic": self.log.topic_partition.topic,
             "partition": self.log.topic_partition.partition,
@@ -159,7 +157,6 @@ class CheckReport:
 
     @property
     def missing(self) -> int:
-        """How many snapshots are not there."""
         return sum(found.result is Result.MISSING for each in self.partitions for found in each.snapshots)
 
     @property

@@ -28,17 +28,14 @@ class DiskPartition:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """See `PartitionLog`."""
         return self.files.topic_partition
 
     @property
     def place(self) -> str:
-        """The directory."""
         return str(self.files.directory)
 
     @property
     def first_offset(self) -> int:
-        """See `PartitionLog`."""
         files = self.files
         start = files.segments[0].base_offset if files.segments else files.active_base_offset
         if start is None:
@@ -106,17 +103,14 @@ class DiskPartition:
 
     @property
     def bases(self) -> tuple[int, ...]:
-        """See `PartitionLog`."""
         return tuple(segment.end_offset for segment in self.files.segments)
 
     @property
     def snapshot_offsets(self) -> tuple[int, ...]:
-        """See `PartitionLog`."""
         return self.files.snapshot_offsets
 
     @property
     def dropped_below(self) -> int:
-        """See `PartitionLog`."""
         return dropped_below(self.files.directory)
 
     @property
@@ -154,7 +148,6 @@ class DiskPartition:
         return rolled if active is None else [*rolled, Segment(active)]
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
-        """See `PartitionLog`."""
         files = self.files
         tasks = [
             SegmentTask(

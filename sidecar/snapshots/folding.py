@@ -140,10 +140,8 @@ class Counting:
         self._read_bytes: Counter[TopicPartition] = Counter()
 
     def __call__(self, job: PartitionJob, task: SegmentTask) -> None:
-        """One segment is read."""
         self._read_bytes[job.topic_partition] += task.size_bytes
         self._counter.done(task.size_bytes, f"{job.topic_partition} {task.base_offset}")
 
     def read_bytes(self, job: PartitionJob) -> int:
-        """Bytes of the partition's segments that have been read."""
         return self._read_bytes[job.topic_partition]

@@ -102,7 +102,6 @@ class Healing:
 
     @property
     def empty_not_compared(self) -> list[int]:
-        """The empty ones of these."""
         return [offset for offset in self.plan.empty if offset not in self.compared]
 
     @property

@@ -136,7 +136,6 @@ class HeldSnapshots:
         return dropped
 
     def close(self) -> None:
-        """Let go of the temporary file."""
         self._spool.close()
 
 
@@ -177,7 +176,6 @@ class Healer:
                 self.close()
 
     def close(self) -> None:
-        """Forget what was not written."""
         self._held.close()
 
     def _take_state(self, state: StateAt) -> None:

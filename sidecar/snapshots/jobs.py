@@ -46,7 +46,6 @@ class PartitionJob:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to read."""
         return sum(task.size_bytes for task in self.tasks)
 
 
@@ -138,7 +137,6 @@ class Forgetting:
         return Expiration(self.now_ms, self.producer_id_expiration_ms)
 
     def expiration(self, log_time_ms: int) -> Expiration:
-        """See the class."""
         if self.as_of_ms is not None:
             return Expiration(self.as_of_ms, self.producer_id_expiration_ms)
         return Expiration.with_margins(min(log_time_ms, self.now_ms), self.producer_id_expiration_ms)

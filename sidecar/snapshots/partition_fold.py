@@ -38,7 +38,6 @@ class PartitionFold:
         self._unused: dict[int, DigestedSegment] = {}
 
     def take(self, task: SegmentTask, result: DigestedSegment) -> Iterator[Event]:
-        """The next task's digests."""
         if self._position != task.base_offset:
             yield from self._flush()
             if self._state is not None and self._state.transactions_known:
@@ -63,7 +62,6 @@ class PartitionFold:
             yield from self._stop(result.problem, task)
 
     def finish(self) -> Iterator[Event]:
-        """After the last task."""
         yield from self._flush()
         yield Ended()
 

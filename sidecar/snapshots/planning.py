@@ -24,9 +24,7 @@ class PartitionLog(Protocol):
     """A partition's segments and snapshots, wherever they lie."""
 
     @property
-    def topic_partition(self) -> TopicPartition:
-        """Which one."""
-        ...
+    def topic_partition(self) -> TopicPartition: ...
 
     @property
     def place(self) -> str:
@@ -54,9 +52,7 @@ class PartitionLog(Protocol):
         ...
 
     @property
-    def snapshot_offsets(self) -> Collection[int]:
-        """Where there are snapshots."""
-        ...
+    def snapshot_offsets(self) -> Collection[int]: ...
 
     @property
     def dropped_below(self) -> int:

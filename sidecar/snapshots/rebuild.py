@@ -51,12 +51,10 @@ class Rebuilding:
     read_bytes: int = 0
 
     def add_problem(self, what: str) -> None:
-        """One more thing that keeps snapshots from being written."""
         if what not in self.problem:
             self.problem = f"{self.problem}; {what}" if self.problem else what
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "topic": self.log.topic_partition.topic,
             "partition": self.log.topic_partition.partition,

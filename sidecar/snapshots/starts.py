@@ -54,9 +54,7 @@ class SnapshotFiles(Protocol):
     """The snapshots of a partition."""
 
     @property
-    def snapshot_offsets(self) -> Collection[int]:
-        """Where there are snapshots."""
-        ...
+    def snapshot_offsets(self) -> Collection[int]: ...
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """See `PartitionLog`."""

@@ -61,7 +61,6 @@ class LocalSegment:
 
     @property
     def offset_index(self) -> Path:
-        """See `SegmentSource`."""
         return Path(self.name).with_suffix(f".{Suffix.OFFSET_INDEX}")
 
     def opened(self) -> Iterator[ReadAt]:
@@ -103,7 +102,6 @@ class SegmentTask:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to read."""
         end_position = self.source.size_bytes if self.end_position is None else self.end_position
         return end_position - self.start_position
 
@@ -120,7 +118,6 @@ class DigestedSegment:
     problem: str = ""
 
     def to_bytes(self) -> bytes:
-        """For another process."""
         pieces = [piece.to_bytes() for piece in self.pieces]
         facts = {"pieces": [len(piece) for piece in pieces], "misplaced": self.misplaced, "problem": self.problem}
         header = json.dumps(facts).encode()
@@ -242,7 +239,6 @@ class _Pieces:
         self._builder = DigestBuilder(offset)
 
     def finish(self, end_offset: int | None) -> None:
-        """At the end of the file."""
         if end_offset is None:
             what = f"the log ends at {self._next_offset}"
             for cut in self._cuts:

@@ -42,7 +42,6 @@ class BandwidthLimit:
 
     @property
     def is_limited(self) -> bool:
-        """Whether anybody has to wait at all."""
         return self._bytes_per_s is not None
 
     @property
@@ -105,7 +104,6 @@ class BandwidthLimit:
         return content
 
     def take_stream(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """The same chunks, each once it had its turn."""
         for chunk in chunks:
             yield self.take_read(chunk)
 
@@ -129,7 +127,6 @@ class IoBudget:
 
     @classmethod
     def of(cls, settings: StoreSettings, clock: Clock) -> Self:
-        """As the settings say."""
         return cls(
             BandwidthLimit(settings.bandwidth_bytes_per_s, clock, Moving.UPLOADS),
             BandwidthLimit(settings.read_bytes_per_s, clock, Moving.READS),
@@ -137,10 +134,8 @@ class IoBudget:
 
     @classmethod
     def unlimited(cls, clock: Clock) -> Self:
-        """Nobody waits."""
         return cls(BandwidthLimit(None, clock, Moving.UPLOADS), BandwidthLimit(None, clock, Moving.READS))
 
     def adopt(self, settings: StoreSettings) -> None:
-        """These rates count from now on."""
         self.uploads.change(settings.bandwidth_bytes_per_s)
         self.reads.change(settings.read_bytes_per_s)

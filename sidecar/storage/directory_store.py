@@ -73,7 +73,6 @@ def _holds_objects(root: Path, folder: str) -> bool:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file of this name is an upload that has not ended."""
     return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
 
 
@@ -139,8 +138,6 @@ class DirectoryStore:
         """Nothing is held open between calls."""
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        """See `ObjectStore`."""
-
         def write(descriptor: int) -> None:
             _write_all(descriptor, body)
 
@@ -172,7 +169,6 @@ class DirectoryStore:
         return self._budget.reads.take_read(content)
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
-        """See `ObjectStore`."""
         path = self._path(key)
         with translating_os_errors("read", key, self.url):
             file = path.open("rb")
@@ -197,13 +193,11 @@ class DirectoryStore:
         return ObjectFacts(key, status.st_size, known_ms(status.st_mtime_ns // 1_000_000))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
-        """See `ObjectStore`."""
         with translating_os_errors("list", prefix, self.url):
             for key, status in walk(self.root, prefix, start_after):
                 yield ObjectFacts(key, status.st_size, known_ms(status.st_mtime_ns // 1_000_000))
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """See `ObjectStore`."""
         with translating_os_errors("list", prefix, self.url):
             yield from folders(self.root, prefix)
 
@@ -228,7 +222,6 @@ class DirectoryStore:
                 yield UnfinishedUpload(key, name, known_ms(status.st_mtime_ns // 1_000_000))
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See `ObjectStore`."""
         check_key(upload.upload_id)
         path = self._path(upload.key).parent / Path(upload.upload_id).name
         with suppress(ObjectMissing), translating_os_errors("abort", upload.key, self.url):

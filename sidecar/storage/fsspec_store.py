@@ -88,11 +88,9 @@ class FsspecReader:
         """fsspec shares file systems between users; nothing of it is ours to close."""
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        """Refused."""
         raise self._only_read("create", key)
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
-        """Refused."""
         raise self._only_read("create", key)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
@@ -113,7 +111,6 @@ class FsspecReader:
         return content
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
-        """See `ObjectStore`."""
         facts = self.head(key)
         if facts is None:
             raise ObjectMissing(f"read {key} at {self.url}: no such object")
@@ -122,8 +119,6 @@ class FsspecReader:
             yield self.read(key, position, chunk_bytes)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
-        """See `ObjectStore`."""
-
         def info() -> ObjectFacts | None:
             self._files.invalidate_cache()
             return self._facts(key, self._files.info(self._path(key)))
@@ -150,7 +145,6 @@ class FsspecReader:
                 yield facts
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """See `ObjectStore`."""
         last = ""
         for facts in self.list(prefix):
             name, slash, _ = facts.key[len(prefix) :].partition("/")
@@ -159,7 +153,6 @@ class FsspecReader:
                 yield name
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
-        """Refused."""
         for key in keys:
             raise self._only_read("delete", key)
 
@@ -293,7 +286,6 @@ class FsspecStore(FsspecReader):
         return self._budget.reads.take_read(super().read(key, position, size_bytes, whole=whole))
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        """See `ObjectStore`."""
         self._create(key, [body])
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
@@ -312,7 +304,6 @@ class FsspecStore(FsspecReader):
         return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
 
     def shows_unfinished(self, key: ObjectKey) -> bool:
-        """See `MayShowUnfinished`."""
         shown = False
 
         def chunks() -> Iterator[bytes]:
@@ -325,7 +316,6 @@ class FsspecStore(FsspecReader):
         return shown
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
-        """See `ObjectStore`."""
         for key in keys:
             path = self._path(key)
             with suppress(ObjectMissing), translating("delete", key, self.url):

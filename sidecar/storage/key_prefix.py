@@ -27,7 +27,6 @@ class KeyPrefix:
         self.path = f"{check_key(stripped)}/" if stripped else ""
 
     def name(self, key: str) -> str:
-        """Full name of an object."""
         return self.path + check_key(key)
 
     def listing(self, prefix: str) -> str:
@@ -35,5 +34,4 @@ class KeyPrefix:
         return self.path + prefix
 
     def key(self, name: str) -> ObjectKey:
-        """Back from a full name."""
         return ObjectKey(name[len(self.path) :])

@@ -42,7 +42,6 @@ _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
 
 @contextmanager
 def translating_os_errors(operation: str, key: str, where: str) -> Iterator[None]:
-    """Raises ours instead of OSError."""
     try:
         yield
     except OSError as error:

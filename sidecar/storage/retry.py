@@ -34,7 +34,6 @@ class Retrier:
         return self._randomness.uniform(0, min(bound_s, self._settings.wait_s_max))
 
     def pause(self, failures: int) -> None:
-        """Wait as `wait_s` says."""
         self._clock.sleep_s(self.wait_s(failures))
 
     def run(self, send: Callable[[], Answer]) -> Answer:

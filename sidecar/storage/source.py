@@ -56,14 +56,11 @@ class FileSource:
 
 
 class BytesSource:
-    """Bytes in memory."""
-
     def __init__(self, body: bytes) -> None:
         self.size_bytes = len(body)
         self._body = body
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """See `UploadSource`."""
         if position + size_bytes > self.size_bytes:
             raise SegmentChanged(f"{size_bytes} bytes at {position} were asked of {self.size_bytes} bytes in memory")
         return self._body[position : position + size_bytes]

@@ -35,7 +35,6 @@ class ClockReading:
 
     @property
     def differs(self) -> bool:
-        """Whether the two clocks differ by more than anybody should accept."""
         return abs(self.ahead_ms) > DIFFERENCE_MS_MAX
 
     def __str__(self) -> str:

@@ -109,7 +109,6 @@ def unread(root: ObjectKey, reason: str, problem: Problem, error: SidecarError) 
 
 
 def segment_row(segment: ArchivedSegment, damaged: bool) -> SegmentVerification:
-    """The finding about one segment."""
     state = SegmentState.LOST if damaged else SegmentState.FOUND
     return SegmentVerification(segment.base_offset, segment.end_offset, segment.segment_id, segment.generation, state)
 

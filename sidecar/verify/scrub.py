@@ -63,8 +63,6 @@ class ChecksInThreads:
     deep: bool
 
     def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
-        """See `Checks`."""
-
         def check(one: Check) -> Checked:
             return _checked(self.store, one, deep=self.deep)
 

@@ -43,7 +43,6 @@ class Outage:
         self._unanswered = 0
 
     def answered(self) -> None:
-        """Something could be read."""
         with self._lock:
             self._unanswered = 0
 
@@ -101,12 +100,10 @@ class PartitionRow:
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of live objects that hold what the broker wrote."""
         return sum(found.bytes for found in self.generations if not found.generation)
 
     @property
     def compacted_bytes(self) -> int:
-        """Bytes of live objects that a compaction wrote."""
         return sum(found.bytes for found in self.generations if found.generation)
 
     @property
@@ -120,7 +117,6 @@ class PartitionRow:
         )
 
     def to_json(self) -> dict[str, object]:
-        """The stable JSON form."""
         return {**asdict(self), "raw_bytes": self.raw_bytes, "compacted_bytes": self.compacted_bytes}
 
 

@@ -52,7 +52,6 @@ class Query:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether not all rows are wanted."""
         return bool(self.search) or self.state is not None
 
     def address(self, **changes: Any) -> str:
@@ -91,7 +90,6 @@ class Rows:
 
     @property
     def last(self) -> int:
-        """The number of the last row shown."""
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 

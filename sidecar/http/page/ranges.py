@@ -144,7 +144,6 @@ class Piece:
 
 
 def pieces_of(ranges: Sequence[OffsetRange]) -> tuple[Piece, ...]:
-    """The rectangles from left to right; their widths add up to 100, unless there are none."""
     if not ranges:
         return ()
     least = min(LEAST_PERCENT, LEAST_PERCENT_OF_ALL / len(ranges))
@@ -166,5 +165,4 @@ def range_text(found: OffsetRange) -> str:
 
 
 def bar_text(ranges: Sequence[OffsetRange]) -> str:
-    """The whole bar in words."""
     return "; ".join(map(range_text, ranges)) if ranges else "no offsets yet"

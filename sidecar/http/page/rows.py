@@ -27,7 +27,6 @@ class State(StrEnum):
 
     @property
     def label(self) -> str:
-        """For people."""
         return self.value.replace("_", " ").capitalize()
 
     @property
@@ -92,12 +91,10 @@ class Row:
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """The rectangles of its bar."""
         return pieces_of(self.ranges)
 
     @property
     def bar_text(self) -> str:
-        """The bar in words."""
         return f"{self.name}: {bar_text(self.ranges)}"
 
 

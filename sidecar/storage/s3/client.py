@@ -92,5 +92,4 @@ def client_config(settings: S3Settings) -> dict[str, Any]:
 
 
 def revealed(secret: SecretStr | None) -> str | None:
-    """The secret itself, for the client alone."""
     return None if secret is None else secret.get_secret_value()

@@ -156,7 +156,6 @@ class StoreRequest:
 
 @contextmanager
 def translating(request: StoreRequest) -> Iterator[None]:
-    """Raises ours instead of boto's errors."""
     try:
         yield
     except ClientError as error:

@@ -52,7 +52,6 @@ class S3Requests:
         return self.retrier.run(lambda: self.send(operation, key, call))
 
     def address(self, key: ObjectKey) -> dict[str, Any]:
-        """Bucket and full name."""
         return {"Bucket": self.bucket, "Key": self.prefix.name(key)}
 
     def creation(self) -> dict[str, Any]:
@@ -76,7 +75,6 @@ class S3Requests:
         return {"ChecksumCRC32C": to_text(crc32c)} if self.checksums else {}
 
     def checksum_mode(self) -> dict[str, Any]:
-        """Asks the store to report its checksum."""
         return {"ChecksumMode": "ENABLED"} if self.checksums else {}
 
     def head(self, key: ObjectKey) -> ObjectFacts:

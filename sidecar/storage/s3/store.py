@@ -69,7 +69,6 @@ class S3Store:
         self._budget = budget or IoBudget.of(settings, clock)
 
     def close(self) -> None:
-        """End the workers and the connections."""
         self._pool.shutdown()
         self._s3.client.close()
 
@@ -113,7 +112,6 @@ class S3Store:
             raise
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
-        """See `ObjectStore`."""
         return self.upload_in_parts(key, source, self._s3.settings.part_bytes)
 
     def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
@@ -136,22 +134,18 @@ class S3Store:
         return self._budget.reads.take_stream(stream(self._s3, key, chunk_bytes))
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
-        """See `ObjectStore`."""
         try:
             return self._s3.head(key)
         except ObjectMissing:
             return None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
-        """See `ObjectStore`."""
         return list_objects(self._s3, prefix, start_after)
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """See `ObjectStore`."""
         return list_folders(self._s3, prefix)
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
-        """See `ObjectStore`."""
         remaining = iter(keys)
         while batch := list(islice(remaining, _DELETE_BATCH)):
             if self._s3.settings.checksum is ChecksumMode.NONE or len(batch) == 1:
@@ -162,7 +156,6 @@ class S3Store:
                 self._delete_batch(batch)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """See `ObjectStore`."""
         return list_unfinished_uploads(self._s3, prefix)
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
@@ -183,7 +176,6 @@ class S3Store:
         return self._s3.client.meta.endpoint_url
 
     def bucket_rules(self) -> BucketRules:
-        """What the bucket does with objects by itself, as far as we may know."""
         return read_bucket_rules(self._s3)
 
     def _delete_one(self, key: ObjectKey) -> None:

@@ -55,11 +55,9 @@ class Upload:
         return self.receipt(crc32c)
 
     def receipt(self, crc32c: int) -> UploadReceipt:
-        """What was sent so far."""
         return UploadReceipt(self.key, self.source.size_bytes, crc32c, self._requests)
 
     def count_request(self) -> None:
-        """Called by each worker before each request."""
         with self._lock:
             self._requests += 1
 
