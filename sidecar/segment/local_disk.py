@@ -1,47 +1,233 @@
-"""The partition directories of a broker, as its disks have them."""
+"""The partition directories of a broker, as its disks have them.
+
+Single batches are found by their offsets, with a few reads where an offset index says where to begin.
+"""
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
-from sidecar.host.listed_files import BrokerFiles, ListedFile, ensure_unchanged, listed_anew, opened
-from sidecar.host.log_dir_fingerprint import SourceMark, mark_of
-from sidecar.logformat.batches import SegmentScanner, scan_file
+from sidecar.host.listed_files import BrokerFiles, ListedFile, ensure_unchanged, listed_anew, opened, read_whole
+from sidecar.host.log_dir_fingerprint import mark_of
+from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.few_headers import NotFew, few_headers
+from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
+from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
-from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.names import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.segment import batch_search, open_transactions
-from sidecar.segment.dropped_producers import Dropped, dropped_producers
-from sidecar.segment.open_transactions import OpenTransactions
-from sidecar.segment.producer_snapshot import KnownState, state_at_log_start
+from sidecar.segment.dropped_producers import dropped_producers
+from sidecar.segment.open_transactions import look_ahead
+from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import WINDOW_BYTES, shows_cleaning
 
 NS_PER_MS: Final = 1_000_000
 _TIME_INDEX_ENTRY: Final = struct.Struct(">qi")
+_WINDOW_BYTES = 256 * 1024
+_BATCHES = 1024
+
+
+def batch_crc(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+    """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None if none does.
+
+    Raises SegmentChanged or PartitionError where the file cannot be read.
+    """
+    try:
+        return _crc_among_few(segment, base_offset, end_offset, last=last)
+    except NotFew:
+        return _crc_among_many(segment, base_offset, end_offset, last=last)
+
+
+def _crc_among_few(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+    """As `batch_crc`, without the kernels: at a start this is asked of every partition. Raises NotFew."""
+    found: int | None = None
+    file = LazyFile(segment.log.path)
+    try:
+        position = _few_start_position(file, segment, end_offset - 1 if last else base_offset)
+        for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
+            last_offset = header.base_offset + header.last_offset_delta
+            if base_offset <= last_offset < end_offset:
+                found = header.crc
+            if last_offset >= end_offset or (found is not None and not last):
+                break
+    finally:
+        file.close()
+    return found
+
+
+def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> int:
+    """See `_start_position`. Raises NotFew."""
+    indexed_offset, position = _indexed(segment, offset)
+    if position == 0:
+        return 0
+    header = next(few_headers(file.read_at, position, file.size_bytes, segment.base_offset))
+    ends_below = header.base_offset + header.last_offset_delta <= indexed_offset
+    if not ends_below or not is_whole_batch(file.read_at, position, header):
+        raise NotFew
+    return position
+
+
+def _crc_among_many(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+    found: int | None = None
+    for columns in _scan(segment, end_offset - 1 if last else base_offset):
+        rows = np.flatnonzero((columns.last_offset >= base_offset) & (columns.last_offset < end_offset))
+        if rows.size:
+            found = int(columns.crc[rows[-1 if last else 0]])
+        if int(columns.last_offset[-1]) >= end_offset or (rows.size and not last):
+            break
+    return found
+
+
+def leader_epoch_below(segment: SegmentFiles, offset: int) -> int | None:
+    """The leader epoch of the last batch of a segment that begins below an offset; -1 in old formats, None for no batch.
+
+    Raises SegmentChanged or PartitionError where the file cannot be read.
+    """
+    try:
+        return _leader_epoch_among_few(segment, offset)
+    except NotFew:
+        return _leader_epoch_among_many(segment, offset)
+
+
+def _leader_epoch_among_few(segment: SegmentFiles, offset: int) -> int | None:
+    """As `leader_epoch_below`, without the kernels: records of an idle log may have been deleted, too. Raises NotFew."""
+    found: int | None = None
+    file = LazyFile(segment.log.path)
+    try:
+        position = _few_start_position(file, segment, offset - 1)
+        for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
+            if header.base_offset >= offset:
+                break
+            found = header.leader_epoch
+    finally:
+        file.close()
+    return found
+
+
+def _leader_epoch_among_many(segment: SegmentFiles, offset: int) -> int | None:
+    found: int | None = None
+    for columns in _scan(segment, offset - 1):
+        below = int(np.searchsorted(columns.base_offset, offset, side="left"))
+        if below:
+            found = int(columns.leader_epoch[below - 1])
+        if below < len(columns):
+            break
+    return found
+
+
+def cut_segment(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+    """The part of a segment from `base_offset` on, None if that offset lies inside a batch or below one of an old format.
+
+    Its indexes are to be rebuilt: those of the file count positions and offsets from the file's own beginning.
+    Raises SegmentChanged or PartitionError where the file cannot be read.
+    """
+    scanner = _scan(segment, base_offset)
+    position: int | None = None
+    for columns in scanner:
+        rows = np.flatnonzero(columns.last_offset >= base_offset)
+        if rows.size:
+            first = rows[0]
+            # Of the formats before v2 the first offset of a compressed batch is not known here.
+            if columns.base_offset[first] >= base_offset and columns.magic[first] >= 2:
+                position = int(columns.position[first])
+            break
+    else:
+        position = segment.log.size_bytes if scanner.end is ScanEnd.EXACT else None
+    if position is None:
+        return None
+    without_indexes = replace(segment, offset_index=None, time_index=None, transaction_index=None)
+    return replace(without_indexes, base_offset=base_offset, start_position=position)
+
+
+def log_end_offset(active: FileIdentity, base_offset: int) -> int:
+    """The offset after the last whole batch of an active segment. Raises SegmentChanged or PartitionError."""
+    end_offset = base_offset
+    # Its tail may be half written.
+    for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
+        end_offset = int(columns.last_offset[-1]) + 1
+    return end_offset
+
+
+def first_record_batch(log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
+    """The first offset of the first batch with records that reaches into `[base_offset, end_offset)`, None if none does.
+
+    Looks through the file's headers from its beginning. Raises SegmentChanged or PartitionError where it cannot be read.
+    """
+    # An active segment's tail may be half written.
+    for columns in scan_file(log.path, base_offset=segment_base, check_crc=False):
+        reaches_in = (columns.last_offset >= base_offset) & (columns.base_offset < end_offset)
+        rows = np.flatnonzero(reaches_in & (columns.record_count != 0))
+        if rows.size:
+            return int(columns.base_offset[rows[0]])
+        if int(columns.last_offset[-1]) >= end_offset:
+            break
+    return None
+
+
+def _scan(segment: SegmentFiles, offset: int) -> SegmentScanner:
+    """Headers of the segment, from a batch on that ends at or below `offset`, or from the file's beginning."""
+    return scan_file(
+        segment.log.path,
+        base_offset=segment.base_offset,
+        start_position=_start_position(segment, offset),
+        check_crc=False,
+        window_bytes=_WINDOW_BYTES,
+        max_batches=_BATCHES,
+    )
+
+
+def _indexed(segment: SegmentFiles, offset: int) -> tuple[int, int]:
+    """An offset and a position that the index names for it; position 0 where there is nothing to go by."""
+    content = read_whole(segment.offset_index)
+    if not content:
+        return segment.base_offset, 0
+    try:
+        indexed_offset, position = read_offset_index(content, segment.base_offset).lookup(offset)
+    except CorruptFile:
+        return segment.base_offset, 0
+    return indexed_offset, position if 0 < position < segment.log.size_bytes else 0
+
+
+def _start_position(segment: SegmentFiles, offset: int) -> int:
+    indexed_offset, position = _indexed(segment, offset)
+    if position == 0:
+        return 0
+    # An index is only believed where a batch, whole by its checksum, stands in the place and ends below the offset it gives.
+    scanner = scan_file(
+        segment.log.path,
+        base_offset=segment.base_offset,
+        start_position=position,
+        window_bytes=_WINDOW_BYTES,
+        max_batches=1,
+    )
+    first = next(iter(scanner), None)
+    return position if first is not None and int(first.last_offset[0]) <= indexed_offset else 0
 
 
 class LocalDisk(BrokerFiles):
     """Implements `sidecar.segment.log_disk.LogDisk`."""
 
-    def listed_again(self, files: PartitionFiles) -> PartitionFiles:
-        return listed_anew(files)
-
-    def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
-        ensure_unchanged(segment, listed)
-
-    def fingerprint(self, files: PartitionFiles) -> SourceMark:
-        return mark_of(files)
+    listed_again = staticmethod(listed_anew)
+    require_unchanged = staticmethod(ensure_unchanged)
+    fingerprint = staticmethod(mark_of)
+    dropped_producers = staticmethod(dropped_producers)
+    producers_at = staticmethod(state_at_log_start)
+    look_ahead = staticmethod(look_ahead)
+    log_end_offset = staticmethod(log_end_offset)
+    batch_crc = staticmethod(batch_crc)
+    first_record_batch = staticmethod(first_record_batch)
+    leader_epoch_below = staticmethod(leader_epoch_below)
+    cut = staticmethod(cut_segment)
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
         """See `LogDisk`. Source: ProducerStateManager.takeSnapshot in UnifiedLog.roll; the new active segment keeps it."""
@@ -55,7 +241,7 @@ class LocalDisk(BrokerFiles):
         return replace(segment, snapshot=FileIdentity.of(files.directory, name, status))
 
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
-        path = files.directory / "leader-epoch-checkpoint"
+        path = files.directory / LEADER_EPOCH_CHECKPOINT
         try:
             return read_leader_epochs(read_regular(path), str(path))
         except FileNotFoundError:
@@ -67,19 +253,13 @@ class LocalDisk(BrokerFiles):
 
     def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
         """See `LogDisk`. Source: LogCleanerManager.updateCheckpoints."""
-        path = log_dir / "cleaner-offset-checkpoint"
+        path = log_dir / CLEANER_CHECKPOINT
         try:
             return topic_partition in read_offset_checkpoint(read_regular(path), str(path))
         except FileNotFoundError:
             return False
         except (CorruptFile, OSError):
             return True  # A healthy partition must not stop over it.
-
-    def dropped_producers(self, directory: Path) -> Dropped:
-        return dropped_producers(directory)
-
-    def producers_at(self, files: PartitionFiles, base_offset: int) -> KnownState:
-        return state_at_log_start(files, base_offset)
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
         """See `LogDisk`. Source: LogSegment.largestTimestamp."""
@@ -112,21 +292,6 @@ class LocalDisk(BrokerFiles):
             end_offset = int(columns.last_offset[-1]) + 1
         return largest_ms, end_offset
 
-    def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
-        return batch_search.log_end_offset(active, base_offset)
-
-    def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
-        return batch_search.batch_crc(segment, base_offset, end_offset, last=last)
-
-    def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
-        return batch_search.first_record_batch(log, segment_base, base_offset, end_offset)
-
-    def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
-        return batch_search.leader_epoch_below(segment, offset)
-
-    def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
-        return batch_search.cut_segment(segment, base_offset)
-
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
         """See `LogDisk`. Reads the file up to where the segment begins in it."""
         expected_offset = int(segment.log.path.stem)
@@ -143,13 +308,3 @@ class LocalDisk(BrokerFiles):
                 return True
             expected_offset = int(columns.last_offset[-1]) + 1
         return False
-
-    def look_ahead(
-        self,
-        files: PartitionFiles,
-        waiting: OpenTransactions,
-        stable_end_offset: int,
-        beat: Callable[[], None],
-        taken: Callable[[int], None],
-    ) -> OpenTransactions | None:
-        return open_transactions.look_ahead(files, waiting, stable_end_offset, beat, taken)

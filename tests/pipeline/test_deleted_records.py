@@ -22,7 +22,8 @@ from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
 from sidecar.pipeline.losses.log_starts import LogStarts
-from sidecar.segment import batch_search
+from sidecar.segment import local_disk
+from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.events import ignored
@@ -328,7 +329,7 @@ def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_
     def fails(segment: SegmentFiles, _: int) -> int:
         raise PartitionError(f"{segment.log.path} cannot be read: Input/output error")
 
-    monkeypatch.setattr(batch_search, "leader_epoch_below", fails)
+    monkeypatch.setattr(LocalDisk, "leader_epoch_below", staticmethod(fails))
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     directory = log_dir / "orders-0"
     set_aside_last(directory, tmp_path / "aside")
@@ -354,10 +355,10 @@ def test_the_batch_below_is_the_same_without_the_kernels(partition: str, tmp_pat
     looks, few = 0, 0
     for segment in files.segments:
         for offset in range(segment.base_offset, segment.end_offset + 2, 3):
-            expected = batch_search._leader_epoch_among_many(segment, offset)
-            assert batch_search.leader_epoch_below(segment, offset) == expected
+            expected = local_disk._leader_epoch_among_many(segment, offset)
+            assert local_disk.leader_epoch_below(segment, offset) == expected
             looks += 1
             with suppress(NotFew):
-                assert batch_search._leader_epoch_among_few(segment, offset) == expected
+                assert local_disk._leader_epoch_among_few(segment, offset) == expected
                 few += 1
     assert few > looks // 2

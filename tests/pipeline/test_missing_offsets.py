@@ -21,7 +21,7 @@ from sidecar.host.listed_files import ensure_unchanged
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
-from sidecar.segment.batch_search import cut_segment
+from sidecar.segment.local_disk import cut_segment
 from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden

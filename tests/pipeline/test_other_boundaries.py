@@ -15,7 +15,7 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
 from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
-from sidecar.segment.batch_search import batch_crc, cut_segment
+from sidecar.segment.local_disk import batch_crc, cut_segment
 from sidecar.segment.producer_snapshot import KnownState
 from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
