@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -21,7 +20,7 @@ from sidecar.ports import MIB, ObjectStore
 from sidecar.storage import open_store
 from sidecar.storage.leftovers import PROBE_FOLDER, list_uploads, remove_leftovers
 from sidecar.storage.probe import NOT_ANSWERED, Question, StoreProbe, UploadsInParts, advice_on, ask, is_answer
-from sidecar.storage.s3.bucket_rules import BucketRules
+from sidecar.storage.s3.store import S3Store
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.store_settings import READ_LATER_CLASSES, AddressingStyle, StoreSettings
 
@@ -36,23 +35,9 @@ _LEFT_ADVICE = "gc removes them after a day, if it may delete"
 _PART_BYTES = 5 * MIB
 
 
-@runtime_checkable
-class HasBucket(Protocol):
-    """A store whose objects lie in a bucket behind an address."""
-
-    @property
-    def endpoint_url(self) -> str:
-        """The address, without the bucket."""
-        ...
-
-    def bucket_rules(self) -> BucketRules:
-        """What the bucket does with objects by itself."""
-        ...
-
-
 def endpoint(settings: StoreSettings, store: ObjectStore) -> Outcome:
     """Whether the store's host has an address, under the name that requests will use."""
-    if not isinstance(store, HasBucket):
+    if not isinstance(store, S3Store):
         return fine(store.url)
     parts = urlsplit(store.endpoint_url)
     host = parts.hostname or ""
@@ -86,7 +71,7 @@ def _is_dns_name(bucket: str) -> bool:
 
 def bucket_rules(store: ObjectStore) -> Outcome:
     """What would delete or hide objects of the archive, or keep what was deleted."""
-    if not isinstance(store, HasBucket):
+    if not isinstance(store, S3Store):
         return not_checked("this store is no bucket")
     rules = store.bucket_rules()
     for rule in rules.lifecycle:

@@ -8,7 +8,7 @@ store's checksums, which `verify` compares.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from sidecar.clock import Clock, SystemClock
@@ -22,19 +22,10 @@ from sidecar.storage.directory_store import DirectoryStore
 from sidecar.store_settings import StoreSettings
 
 
-@runtime_checkable
-class HasAPlace(Protocol):
-    """A store of which it can be told without a listing whether it is there at all."""
-
-    def require(self) -> None:
-        """Raises StoreMissing if it is not."""
-        ...
-
-
 def open_existing(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
     """As `open_store`, for commands that only read. Raises StoreMissing besides."""
     store = open_store(settings, clock)
-    if isinstance(store, HasAPlace):
+    if isinstance(store, DirectoryStore):
         store.require()
     return store
 

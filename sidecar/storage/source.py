@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Protocol, runtime_checkable
 
 from sidecar.errors import PartitionError, SegmentChanged
-
-
-@runtime_checkable
-class ReadsInto(Protocol):
-    """A source that fills a caller's buffer, so that memory can be used again."""
-
-    def read_into(self, position: int, buffer: memoryview) -> None:
-        """Fill all of `buffer` from `position`; raises SegmentChanged if the source has become shorter."""
-        ...
 
 
 class FileSource:
@@ -38,7 +28,7 @@ class FileSource:
         return bytes(buffer)
 
     def read_into(self, position: int, buffer: memoryview) -> None:
-        """See `ReadsInto`. Raises PartitionError if the file system fails to read."""
+        """Fill all of a buffer, so that memory can be used again. As `read_at`; SegmentChanged if the file has become shorter."""
         filled_bytes = 0
         position += self._start_position
         while filled_bytes < len(buffer):

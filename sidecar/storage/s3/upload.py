@@ -20,7 +20,7 @@ from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import combine_parts, composite_text, crc32c_of, hex_text, reported_text, to_text
 from sidecar.storage.s3.request_body import PacedBody
 from sidecar.storage.s3.requests import S3Requests
-from sidecar.storage.source import ReadsInto
+from sidecar.storage.source import FileSource
 
 Answer = TypeVar("Answer")
 
@@ -138,7 +138,7 @@ class PartBuffers:
 
         botocore takes no memoryview, so only parts that fill a buffer are sent from it; the last part is a copy.
         """
-        if size_bytes != self.part_bytes or not isinstance(source, ReadsInto):
+        if size_bytes != self.part_bytes or not isinstance(source, FileSource):
             body = bytes(source.read_at(position, size_bytes))
             yield body, crc32c_of(body)
             return
@@ -164,7 +164,7 @@ class PartBuffers:
                 self._free.append(buffer)
 
 
-def _fill(buffer: bytearray, source: ReadsInto, position: int) -> int:
+def _fill(buffer: bytearray, source: FileSource, position: int) -> int:
     crc32c = 0
     with memoryview(buffer) as whole:
         for start in range(0, len(whole), _STEP_BYTES):
