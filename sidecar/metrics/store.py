@@ -21,7 +21,6 @@ class Limit(Protocol):
     @property
     def bytes_per_s(self) -> int | None:
         """As configured; None: no limit."""
-        ...
 
 
 class StoreMetrics:

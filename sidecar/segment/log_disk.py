@@ -26,71 +26,54 @@ class LogDisk(OpenFiles, Protocol):
 
     def listed_again(self, files: PartitionFiles) -> PartitionFiles:
         """The partition as its directory is now. Raises SegmentChanged if that is another directory."""
-        ...
 
     def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
         """Raise SegmentChanged unless the segment is still that part of the log that it was when it was listed."""
-        ...
 
     def fingerprint(self, files: PartitionFiles) -> SourceMark:
         """What the directory is known by later, under a later process too. Raises nothing."""
-        ...
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
         """The segment with the producer snapshot that its roll has left, where it was listed as active. Raises nothing."""
-        ...
 
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
         """The partition's `leader-epoch-checkpoint`, None where it does not exist. Raises CorruptFile, PartitionError."""
-        ...
 
     def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
         """Whether the broker's cleaner was here: offsets may be missing anywhere. True if that is unknown. Raises nothing."""
-        ...
 
     def dropped_producers(self, directory: Path) -> Dropped:
         """What a restore without producer state has left as a note. Raises nothing."""
-        ...
 
     def producers_at(self, files: PartitionFiles, base_offset: int) -> KnownState:
         """Producer state at the log's first offset: what the broker's snapshot there says, else no producers. Raises nothing."""
-        ...
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
         """The largest timestamp of a rolled segment as its time index says, else its last write. Raises nothing."""
-        ...
 
     def first_timestamp_ms(self, active: FileIdentity, base_offset: int) -> int:
         """The timestamp of an active segment's first batch, -1 where it takes much to tell. Raises nothing."""
-        ...
 
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
         """The largest timestamp of an active segment, -1 for none, and the offset after its last whole batch. Reads all of it."""
-        ...
 
     def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
         """The offset after the last whole batch of an active segment."""
-        ...
 
     def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
         """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None for none."""
-        ...
 
     def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
         """The first offset of the first batch with records that reaches into `[base_offset, end_offset)`, None for none."""
-        ...
 
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         """The leader epoch of the last batch that begins below an offset; -1 in old formats, None for no batch."""
-        ...
 
     def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
         """The part of a segment from an offset on, None if that offset lies inside a batch or below one of an old format."""
-        ...
 
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
         """Whether a part of a segment comes from a file in which offsets are missing as a cleaner leaves it."""
-        ...
 
     def look_ahead(
         self,
@@ -101,4 +84,3 @@ class LogDisk(OpenFiles, Protocol):
         taken: Callable[[int], None],
     ) -> OpenTransactions | None:
         """The transactions of a segment that have no marker below a stable end, None if all have. `taken`: gets the bytes read."""
-        ...

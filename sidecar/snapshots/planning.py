@@ -29,27 +29,22 @@ class PartitionLog(Protocol):
     @property
     def place(self) -> str:
         """For people: a directory, or a place in an archive."""
-        ...
 
     @property
     def first_offset(self) -> int:
         """Base of the first segment. Raises PartitionError where there is none."""
-        ...
 
     @property
     def log_start_offset(self) -> int:
         """What a broker replays from; DeleteRecords may have moved it above `first_offset`. Raises PartitionError."""
-        ...
 
     @property
     def compacted(self) -> bool:
         """Whether a log cleaner is said to have been at it, or nobody can tell: offsets may be missing then."""
-        ...
 
     @property
     def bases(self) -> tuple[int, ...]:
         """Bases of all segments above the first, and the end of the last rolled one: where tiering asks for a snapshot."""
-        ...
 
     @property
     def snapshot_offsets(self) -> Collection[int]: ...
@@ -57,39 +52,32 @@ class PartitionLog(Protocol):
     @property
     def dropped_below(self) -> int:
         """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
-        ...
 
     @property
     def keeps_undecided(self) -> bool:
         """Whether those were kept who were in the middle of a transaction."""
-        ...
 
     @property
     def begins_anew(self) -> frozenset[int]:
         """Ends of segments above which nobody from below is known, though snapshots there name them; but for those undecided."""
-        ...
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
 
         Raises SegmentChanged if it is gone, PartitionError if it cannot be read.
         """
-        ...
 
     def recorded_exact(self, offset: int) -> bool | None:
         """Whether a snapshot is exact by the record of whoever stored it, None where nothing records it."""
-        ...
 
     def spans(self) -> Sequence[Segment]:
         """All segments with their newest timestamps, ascending; the active one last, if there is one, and its is not known."""
-        ...
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         """One per segment that holds offsets in [start_offset, last_offset), adjacent, with the cuts inside of it.
 
         Raises SegmentChanged if segments have vanished.
         """
-        ...
 
 
 def plan_full(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:

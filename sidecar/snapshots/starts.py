@@ -58,7 +58,6 @@ class SnapshotFiles(Protocol):
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """See `PartitionLog`."""
-        ...
 
 
 class _Kind(IntEnum):

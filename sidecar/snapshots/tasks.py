@@ -34,21 +34,17 @@ class SegmentSource(Protocol):
     @property
     def name(self) -> str:
         """For messages: a path or a key."""
-        ...
 
     @property
     def size_bytes(self) -> int:
         """As listed or committed."""
-        ...
 
     @property
     def offset_index(self) -> Path | None:
         """Where its offset index would be as a local file; None if it is nowhere near."""
-        ...
 
     def opened(self) -> Iterator[ReadAt]:
         """A generator that yields a positional reader once, and then lets go of it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,6 @@ class UploadsInParts(Protocol):
 
     def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
         """As `ObjectStore.upload`."""
-        ...
 
 
 @runtime_checkable
@@ -69,7 +68,6 @@ class MayShowUnfinished(Protocol):
 
     def shows_unfinished(self, key: ObjectKey) -> bool:
         """Create an object, and look for it in the middle."""
-        ...
 
 
 class ShownUnfinished(StoreUnsafe):

@@ -54,7 +54,6 @@ class HoldsPuts(Protocol):
 
     def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
         """As `ObjectStore.put_if_absent`; each time that all but the body's end has been sent, `before_last_bytes` is called."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,6 @@ class Checks(Protocol):
 
     def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
         """The findings in the order of the checks, as they come."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
