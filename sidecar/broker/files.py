@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from sidecar.broker.log_dir_state import LogDirState, read_file, read_log_dir_state
 from sidecar.broker.topic_configs import resolve_policy
@@ -23,8 +23,6 @@ from sidecar.partition.wait_reason import NotCheckpointed, OutsideLogDirs, Wait,
 from sidecar.ports import FactsState
 from sidecar.topic_policy import TopicPolicy
 
-SETTLED_MS: Final = 2_000
-"""Two versions within one tick of the kernel's clock may look alike: a file is known again only when it is older."""
 Value = TypeVar("Value", str, int)
 
 
@@ -203,6 +201,6 @@ class LeaderEpochCache:
             return known.epoch
         self._known.pop(directory, None)
         epoch = latest_epoch(directory)
-        if stamp is not None and 0 <= stamp.mtime_ns // 1_000_000 < self._clock.now_ms() - SETTLED_MS:
+        if stamp is not None and stamp.is_settled(self._clock.now_ms()):
             self._known[directory] = _Known(stamp, epoch)
         return epoch

@@ -8,10 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from sidecar.compaction_strategy import Strategy, header_name, strategy_of
-from sidecar.config.section import MIB, Section, require_pattern
+from sidecar.config.section import MIB, Pattern, Section
 from sidecar.model import EngineName
 from sidecar.store_settings import Reloadable
 from sidecar.topic_policy import OnUnkeyed
@@ -72,7 +72,7 @@ class CompactionPolicy(Section):
 class TopicCompaction(Section):
     """Topics to compact, and what is different for them. What is not set is as in `compaction`."""
 
-    pattern: str
+    pattern: Pattern
     """Regular expression that must match the whole name of a topic. The first entry that matches counts."""
     strategy: _Strategy | None = None
     """See `compaction.strategy`."""
@@ -105,11 +105,6 @@ class TopicCompaction(Section):
     @classmethod
     def _a_pattern_alone_is_an_entry(cls, value: Any) -> Any:
         return {"pattern": value} if isinstance(value, str) else value
-
-    @field_validator("pattern")
-    @classmethod
-    def _the_pattern_is_a_regular_expression(cls, pattern: str) -> str:
-        return require_pattern(pattern)
 
     @property
     def overrides(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.compaction import CompactionSettings, GarbageSettings
-from sidecar.config.section import Section, require_pattern
+from sidecar.config.section import Pattern, Section
 from sidecar.config.spark import SparkSettings
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.model import EngineName
@@ -86,9 +86,9 @@ class BrokerSettings(Section):
 class TopicSettings(Section):
     """Which topics are archived. A pattern is a regular expression and must match the whole name."""
 
-    include: Reloadable[tuple[str, ...]] = (".*",)
+    include: Reloadable[tuple[Pattern, ...]] = (".*",)
     """Patterns of topics to archive."""
-    exclude: Reloadable[tuple[str, ...]] = ()
+    exclude: Reloadable[tuple[Pattern, ...]] = ()
     """Patterns of topics to leave out; stronger than `include`."""
     internal: Reloadable[bool] = False
     """Also topics whose name begins with `__`. The cluster's own metadata log is never archived."""
@@ -97,11 +97,6 @@ class TopicSettings(Section):
     policies: Reloadable[tuple[TopicPolicySettings, ...]] = ()
     """Configurations of topics that are to be believed instead of the broker's, or where no broker is asked. Entries with a
     `pattern`; the first match counts. `config show --topic` tells what holds for a topic."""
-
-    @field_validator("include", "exclude")
-    @classmethod
-    def _patterns_are_regular_expressions(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(require_pattern, patterns))
 
     def accepts(self, topic: str) -> bool:
         included = any(re.fullmatch(pattern, topic) for pattern in self.include)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
 MIB = 1024 * 1024
 
@@ -51,3 +51,6 @@ def require_pattern(pattern: str) -> str:
     except re.error as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
     return pattern
+
+
+Pattern = Annotated[str, AfterValidator(require_pattern)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from sidecar.config.section import Section, require_pattern
+from sidecar.config.section import Pattern, Section
 
 UNLIMITED = -1
 AS_RETENTION = -2
@@ -29,7 +29,7 @@ class CleanupPolicy(StrEnum):
 class TopicPolicySettings(Section):
     """Topics, and what is to be believed of them instead of what the broker says. What is not set is as the broker says."""
 
-    pattern: str
+    pattern: Pattern
     """Regular expression that must match the whole name of a topic. The first entry that matches counts."""
     cleanup_policy: CleanupPolicy | None = None
     """`cleanup.policy`."""
@@ -57,11 +57,6 @@ class TopicPolicySettings(Section):
     """`segment.ms`."""
     producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = None
     """`producer.id.expiration.ms` of the brokers."""
-
-    @field_validator("pattern")
-    @classmethod
-    def _the_pattern_is_a_regular_expression(cls, pattern: str) -> str:
-        return require_pattern(pattern)
 
     @model_validator(mode="after")
     def _something_is_set(self) -> Self:

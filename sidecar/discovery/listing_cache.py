@@ -16,8 +16,6 @@ from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicParti
 
 LIST_EVERY_S: Final = 300.0
 """A listing is the truth: whatever the directory's times say, it is made anew this often."""
-SETTLED_MS: Final = 2_000
-"""Names that come within one tick of the kernel's clock leave the same time: a directory is believed only when it is older."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class ListingCache:
         files = read_partition_directory(topic_partition, log_dir, directory)
         if known is not None:
             files = _sharing(files, known.files)
-        is_settled = stamp is not None and 0 <= stamp.mtime_ns // 1_000_000 < self._clock.now_ms() - SETTLED_MS
+        is_settled = stamp is not None and stamp.is_settled(self._clock.now_ms())
         believed = stamp if is_settled and not files.unstable else None
         self._known[directory] = _Known(believed, self._clock.monotonic_s(), files)
         return files

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
@@ -127,21 +127,9 @@ class Journal:
         """Record an attempt before its first byte is sent."""
         with self._guard, self._errors():
             self._connection.execute(
-                "INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-                (
-                    attempt.segment_id,
-                    attempt.root,
-                    attempt.base_offset,
-                    attempt.end_offset,
-                    attempt.log_key,
-                    attempt.indexes_key,
-                    attempt.inode,
-                    attempt.size_bytes,
-                    attempt.mtime_ns,
-                    attempt.log_crc32c,
-                    attempt.commit_number,
-                    attempt.begun_ms,
-                ),
+                "INSERT INTO attempts VALUES (:segment_id, :root, :base_offset, :end_offset, :log_key, :indexes_key, :inode, "
+                ":size_bytes, :mtime_ns, :log_crc32c, :commit_number, :begun_ms)",
+                asdict(attempt),
             )
 
     def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:

@@ -86,7 +86,7 @@ class _Server(ThreadingHTTPServer):
     ) -> None:
         self.pages = pages
         self._timeout_s = settings.request_timeout_s
-        self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http.turned_away)
+        self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http_turned_away.inc)
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of a file that is read whole: indexes and checkpoints of a broker are smaller."""
 
+SETTLED_MS: Final = 2_000
+
 _TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no file of this name is; move it away"
 _WHAT: Final = "no regular file but a pipe, device or socket; move it out of the broker's directory"
 
@@ -22,6 +24,10 @@ class FileStamp(NamedTuple):
     inode: int
     size_bytes: int
     mtime_ns: int
+
+    def is_settled(self, now_ms: int) -> bool:
+        """Whether it stands for the content: two versions within one tick of the kernel's clock may look alike."""
+        return 0 <= self.mtime_ns // 1_000_000 < now_ms - SETTLED_MS
 
 
 def stamp_of(path: Path) -> FileStamp | None:

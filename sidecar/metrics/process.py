@@ -1,4 +1,4 @@
-"""Metrics of the process itself: its settings, its HTTP port, and the directories that it writes to."""
+"""Metrics of the process itself: its settings, and the directories that it writes to."""
 
 from __future__ import annotations
 
@@ -52,20 +52,6 @@ class ConfigMetrics:
         self._reloads.labels(result).inc()
         if result is ReloadResult.APPLIED:
             self._loaded.set(self._clock.now_ms() / 1000)
-
-
-class HttpMetrics:
-    """Thread-safe."""
-
-    def __init__(self, declare: Declarations) -> None:
-        self._turned_away = declare.counter(
-            "http_turned_away_total",
-            "Clients of the HTTP port that got no answer: `http.max_connections` were being served and as many as may waited, "
-            "or they had sent no request when others came.",
-        )
-
-    def turned_away(self) -> None:
-        self._turned_away.inc()
 
 
 class WorkDirMetrics:

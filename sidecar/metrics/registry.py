@@ -18,7 +18,7 @@ from sidecar.errors import CoverageHole, StagingFull, StagingTooSmall
 from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.declarations import Declarations
-from sidecar.metrics.process import ConfigMetrics, HttpMetrics, WorkDirMetrics
+from sidecar.metrics.process import ConfigMetrics, WorkDirMetrics
 from sidecar.metrics.store import StoreMetrics
 from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.partition.status import PartitionCondition, PartitionStatus
@@ -95,7 +95,11 @@ class Metrics(Declarations):
         self.store = StoreMetrics(self)
         self.work_dirs = WorkDirMetrics(self)
         self.config = ConfigMetrics(self, self._clock)
-        self.http = HttpMetrics(self)
+        self.http_turned_away = self.counter(
+            "http_turned_away_total",
+            "Clients of the HTTP port that got no answer: `http.max_connections` were being served and as many as may waited, "
+            "or they had sent no request when others came.",
+        )
 
     def watch_readiness(self, not_ready: Callable[[], Mapping[str, str]], conditions: Iterable[str]) -> None:
         """Show what keeps the process from its work, asked for anew each time. `conditions`: all that there are."""

@@ -149,15 +149,6 @@ def cut_segment(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
     return replace(without_indexes, base_offset=base_offset, start_position=position)
 
 
-def log_end_offset(active: FileIdentity, base_offset: int) -> int:
-    """The offset after the last whole batch of an active segment. Raises SegmentChanged or PartitionError."""
-    end_offset = base_offset
-    # Its tail may be half written.
-    for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
-        end_offset = int(columns.last_offset[-1]) + 1
-    return end_offset
-
-
 def first_record_batch(log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
     """The first offset of the first batch with records that reaches into `[base_offset, end_offset)`, None if none does.
 
@@ -223,7 +214,6 @@ class LocalDisk(BrokerFiles):
     dropped_producers = staticmethod(dropped_producers)
     producers_at = staticmethod(state_at_log_start)
     look_ahead = staticmethod(look_ahead)
-    log_end_offset = staticmethod(log_end_offset)
     batch_crc = staticmethod(batch_crc)
     first_record_batch = staticmethod(first_record_batch)
     leader_epoch_below = staticmethod(leader_epoch_below)
@@ -287,10 +277,14 @@ class LocalDisk(BrokerFiles):
 
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
         largest_ms, end_offset = -1, base_offset
+        # Its tail may be half written.
         for columns in scan_file(active.path, base_offset=base_offset, check_crc=False):
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
             end_offset = int(columns.last_offset[-1]) + 1
         return largest_ms, end_offset
+
+    def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
+        return self.newest_record(active, base_offset)[1]
 
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
         """See `LogDisk`. Reads the file up to where the segment begins in it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -135,15 +135,7 @@ class Checking:
             "topic": self.log.topic_partition.topic,
             "partition": self.log.topic_partition.partition,
             "directory": self.log.place,
-            "snapshots": [
-                {
-                    "offset": snapshot.offset,
-                    "result": str(snapshot.result),
-                    "what": snapshot.what,
-                    "producers": snapshot.producers,
-                }
-                for snapshot in self.snapshots
-            ],
+            "snapshots": [asdict(snapshot) for snapshot in self.snapshots],
             "problem": self.problem,
         }
 

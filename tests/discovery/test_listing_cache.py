@@ -10,10 +10,11 @@ import pytest
 
 from sidecar.clock import ManualClock
 from sidecar.discovery import listing_cache
-from sidecar.discovery.listing_cache import LIST_EVERY_S, SETTLED_MS, ListingCache
+from sidecar.discovery.listing_cache import LIST_EVERY_S, ListingCache
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import SegmentChanged
+from sidecar.logformat.regular_file import SETTLED_MS
 from sidecar.model import PartitionFiles, TopicPartition
 
 NAME = TopicPartition("orders", 0)

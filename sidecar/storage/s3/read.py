@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from sidecar.errors import ObjectDamaged, StoreUnavailable, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import LISTED_AT_FIRST, ObjectFacts, UnfinishedUpload
-from sidecar.storage.checksums import crc32c_of, from_text
-from sidecar.storage.s3.requests import S3Requests
+from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.s3.requests import S3Requests, stored_crc32c
 from sidecar.storage.store_time import milliseconds_of
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Generator[bytes]
     """
     answer = s3.repeat("GetObject", key, lambda: s3.client.get_object(**s3.address(key), **s3.checksum_mode()))
     size_bytes = answer["ContentLength"]
-    whole = answer.get("ChecksumType", "FULL_OBJECT") != "COMPOSITE"
-    expected = from_text(answer.get("ChecksumCRC32C")) if whole else None
+    expected = stored_crc32c(answer)
     position = crc32c = failures = 0
     try:
         while position < size_bytes:

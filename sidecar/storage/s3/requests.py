@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidecar.model import ObjectKey
@@ -82,10 +82,15 @@ class S3Requests:
         answer = self.repeat(
             "HeadObject", key, lambda: self.client.head_object(**self.address(key), **self.checksum_mode())
         )
-        whole = answer.get("ChecksumType", "FULL_OBJECT") != "COMPOSITE"
         return ObjectFacts(
             key=key,
             size_bytes=answer["ContentLength"],
             modified_ms=milliseconds_of(answer["LastModified"]),
-            crc32c=from_text(answer.get("ChecksumCRC32C")) if whole else None,
+            crc32c=stored_crc32c(answer),
         )
+
+
+def stored_crc32c(answer: Mapping[str, Any]) -> int | None:
+    """The checksum of the whole object that an answer reports, None if it reports none, or one of parts."""
+    is_whole = answer.get("ChecksumType", "FULL_OBJECT") != "COMPOSITE"
+    return from_text(answer.get("ChecksumCRC32C")) if is_whole else None
