@@ -10,8 +10,11 @@ from typing import Final, Self
 from sidecar.clock import Clock
 from sidecar.io_share import Moving, io_shares
 from sidecar.logformat.window import ReadAt
+from sidecar.ports import MIB, UploadSource
+from sidecar.storage.checksums import crc32c_of
 from sidecar.store_settings import StoreSettings
 
+_CHUNK_BYTES: Final = 4 * MIB
 SMALL_BYTES: Final = 64 * 1024
 """Reads up to this size count and do not wait: a commit must not queue behind a compaction."""
 
@@ -139,3 +142,20 @@ class IoBudget:
     def adopt(self, settings: StoreSettings) -> None:
         self.uploads.change(settings.bandwidth_bytes_per_s)
         self.reads.change(settings.read_bytes_per_s)
+
+
+class PacedChunks:
+    """The bytes of a source in order, each chunk once it had its turn. `crc32c`: of what was given out so far."""
+
+    def __init__(self, source: UploadSource, limit: BandwidthLimit) -> None:
+        self._source = source
+        self._limit = limit
+        self.crc32c = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        size_bytes = self._source.size_bytes
+        for position in range(0, size_bytes, _CHUNK_BYTES):
+            chunk = bytes(self._source.read_at(position, min(_CHUNK_BYTES, size_bytes - position)))
+            self._limit.take(len(chunk))
+            self.crc32c = crc32c_of(chunk, self.crc32c)
+            yield chunk

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,8 +18,7 @@ from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreEr
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.storage.bandwidth import IoBudget
-from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.key_prefix import check_key
 from sidecar.storage.os_errors import os_error, translating_os_errors
 from sidecar.storage.store_time import known_ms
@@ -100,7 +99,6 @@ def _entries(directory: Path) -> list[tuple[os.DirEntry[str], bool]]:
     return sorted(found, key=lambda pair: pair[0].name + "/" if pair[1] else pair[0].name)
 
 
-_CHUNK_BYTES = 4 * MIB
 _CREATE_ATTEMPTS = 5
 _LINK_UNSUPPORTED = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -138,25 +136,13 @@ class DirectoryStore:
         """Nothing is held open between calls."""
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        def write(descriptor: int) -> None:
-            _write_all(descriptor, body)
-
-        self._create(key, write)
+        self._create(key, [body])
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
         """See `ObjectStore`; one chunk at a time is in memory."""
-        crc32c = 0
-
-        def write(descriptor: int) -> None:
-            nonlocal crc32c
-            for position in range(0, source.size_bytes, _CHUNK_BYTES):
-                chunk = source.read_at(position, min(_CHUNK_BYTES, source.size_bytes - position))
-                self._budget.uploads.take(len(chunk))
-                crc32c = crc32c_of(chunk, crc32c)
-                _write_all(descriptor, chunk)
-
-        self._create(key, write)
-        return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
+        chunks = PacedChunks(source, self._budget.uploads)
+        self._create(key, chunks)
+        return UploadReceipt(key, source.size_bytes, chunks.crc32c, requests=1)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
@@ -230,7 +216,7 @@ class DirectoryStore:
     def _path(self, key: str) -> Path:
         return self.root / check_key(key)
 
-    def _create(self, key: ObjectKey, write: Callable[[int], None]) -> None:
+    def _create(self, key: ObjectKey, chunks: Iterable[bytes]) -> None:
         path = self._path(key)
         # The temporary file stands beside its target, because a link cannot cross file systems.
         temporary = path.parent / f".{path.name}.{self._randomness.random_bytes(8).hex()}{TEMPORARY_SUFFIX}"
@@ -239,7 +225,8 @@ class DirectoryStore:
         try:
             try:
                 with translating_os_errors("create", key, self.url):
-                    write(descriptor)
+                    for chunk in chunks:
+                        _write_all(descriptor, chunk)
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -280,7 +267,7 @@ class DirectoryStore:
             ) from error
 
 
-def _write_all(descriptor: int, body: bytes | memoryview) -> None:
+def _write_all(descriptor: int, body: bytes) -> None:
     view = memoryview(body)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -32,15 +32,13 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
-from sidecar.storage.bandwidth import IoBudget
-from sidecar.storage.checksums import crc32c_of
+from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.key_prefix import check_key
 from sidecar.storage.os_errors import os_error
 from sidecar.storage.store_time import milliseconds_of
 
 Answer = TypeVar("Answer")
 
-_CHUNK_BYTES = 4 * MIB
 _BEYOND_BUFFERS_BYTES = 8 * MIB
 """fsspec's buffered files begin to send after 5 MiB."""
 _MEMORY_LOCK = threading.Lock()
@@ -290,18 +288,9 @@ class FsspecStore(FsspecReader):
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
         """See `ObjectStore`; parts and their checksums are the file system's own affair."""
-        crc32c = 0
-
-        def chunks() -> Iterator[bytes]:
-            nonlocal crc32c
-            for position in range(0, source.size_bytes, _CHUNK_BYTES):
-                chunk = bytes(source.read_at(position, min(_CHUNK_BYTES, source.size_bytes - position)))
-                self._budget.uploads.take(len(chunk))
-                crc32c = crc32c_of(chunk, crc32c)
-                yield chunk
-
-        self._create(key, chunks())
-        return UploadReceipt(key, source.size_bytes, crc32c, requests=1)
+        chunks = PacedChunks(source, self._budget.uploads)
+        self._create(key, chunks)
+        return UploadReceipt(key, source.size_bytes, chunks.crc32c, requests=1)
 
     def shows_unfinished(self, key: ObjectKey) -> bool:
         shown = False

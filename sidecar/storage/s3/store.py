@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from botocore.exceptions import ClientError
 
 from sidecar.clock import Clock
 from sidecar.errors import (
@@ -18,9 +20,10 @@ from sidecar.errors import (
     StoreDenied,
     StoreError,
     StoreUnavailable,
+    StoreUnsafe,
 )
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
@@ -29,11 +32,15 @@ from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
 from sidecar.storage.s3.client import make_client
-from sidecar.storage.s3.read import list_folders, list_objects, list_unfinished_uploads, read_range, stream
+from sidecar.storage.s3.read import read_range, stream
 from sidecar.storage.s3.request_body import HeldBody, note_sending
 from sidecar.storage.s3.requests import S3Requests
 from sidecar.storage.s3.upload import PartBuffers, Upload, begin_multipart
+from sidecar.storage.store_time import milliseconds_of
 from sidecar.store_settings import ChecksumMode, StoreSettings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef, ListObjectsV2OutputTypeDef
 
 _DELETE_BATCH = 1000
 _SMALL_BYTES = MIB
@@ -140,10 +147,57 @@ class S3Store:
             return None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
-        return list_objects(self._s3, prefix, start_after)
+        """See `ObjectStore`. Raises StoreUnsafe if the store lists in another order: readers of commits rely on it."""
+        last = start_after
+        after = {"StartAfter": self._s3.prefix.listing(start_after)} if start_after else {}
+        for page in self._pages(prefix, after, first={"MaxKeys": LISTED_AT_FIRST}):
+            for entry in page.get("Contents", []):
+                key = self._s3.prefix.key(entry["Key"])
+                # A folder marker of somebody's console, or a store that ignores StartAfter.
+                if key.endswith("/") or not key or key <= start_after:
+                    continue
+                if key <= last:
+                    raise StoreUnsafe(
+                        f"{self._s3.bucket}: lists {key} after {last}; a store must list in ascending order"
+                    )
+                last = key
+                etag = entry.get("ETag", "")
+                yield ObjectFacts(
+                    key,
+                    entry["Size"],
+                    milliseconds_of(entry["LastModified"]),
+                    etag=etag if etag and not etag.startswith("W/") else None,
+                )
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        return list_folders(self._s3, prefix)
+        last = ""
+        for page in self._pages(prefix, {"Delimiter": "/"}):
+            for entry in page.get("CommonPrefixes", []):
+                name = entry["Prefix"][len(self._s3.prefix.listing(prefix)) :].rstrip("/")
+                if name and name != last:
+                    last = name
+                    yield name
+
+    def _pages(
+        self, prefix: str, parameters: dict[str, Any], first: Mapping[str, Any] | None = None
+    ) -> Iterator[ListObjectsV2OutputTypeDef]:
+        """Args: first: parameters of the first request alone."""
+        s3 = self._s3
+        token: dict[str, Any] = dict(first or {})
+        while True:
+            request = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **parameters, **token}
+            page = s3.repeat(
+                "ListObjectsV2",
+                prefix,
+                lambda: s3.client.list_objects_v2(**request),  # noqa: B023 - called at once
+            )
+            yield page
+            following = page.get("NextContinuationToken")
+            if not page.get("IsTruncated"):
+                return
+            if not following or following == token.get("ContinuationToken"):
+                raise StoreUnsafe(f"{s3.bucket}: the listing below {prefix!r} does not go on after its page")
+            token = {"ContinuationToken": following}
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
         remaining = iter(keys)
@@ -156,7 +210,33 @@ class S3Store:
                 self._delete_batch(batch)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        return list_unfinished_uploads(self._s3, prefix)
+        s3 = self._s3
+        markers: dict[str, Any] = {}
+        while True:
+            parameters = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **markers}
+            page = s3.repeat(
+                "ListMultipartUploads",
+                prefix,
+                lambda: self._uploads_page(parameters),  # noqa: B023 - called at once
+            )
+            for entry in page.get("Uploads", []):
+                started_ms = milliseconds_of(entry.get("Initiated"))
+                yield UnfinishedUpload(s3.prefix.key(entry["Key"]), entry["UploadId"], started_ms)
+            following = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
+            if not page.get("IsTruncated"):
+                return
+            if following == markers or not following["KeyMarker"]:
+                raise StoreUnsafe(f"{s3.bucket}: the listing of multipart uploads does not go on after {markers}")
+            markers = {name: marker for name, marker in following.items() if marker}
+
+    def _uploads_page(self, parameters: dict[str, Any]) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:
+        """rclone and gofakes3 answer NoSuchUpload until a bucket has had its first multipart upload: there are none."""
+        try:
+            return self._s3.client.list_multipart_uploads(**parameters)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "NoSuchUpload":
+                raise
+            return {}
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """See `ObjectStore`. An upload that has ended meanwhile is no error."""
