@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+Item = TypeVar("Item")
 
 
 class TaskEngine(Protocol):
@@ -18,6 +20,23 @@ class TaskEngine(Protocol):
         dies is a SidecarError.
         """
         ...
+
+
+def grouped(
+    items: Iterable[Item], size_of: Callable[[Item], int], max_bytes: int, max_items: int
+) -> Iterator[tuple[Item, ...]]:
+    """The items in order, small ones together: up to so many bytes, and so many items. What is larger goes alone."""
+    group: list[Item] = []
+    group_bytes = 0
+    for item in items:
+        size_bytes = size_of(item)
+        if group and (group_bytes + size_bytes > max_bytes or len(group) == max_items):
+            yield tuple(group)
+            group, group_bytes = [], 0
+        group.append(item)
+        group_bytes += size_bytes
+    if group:
+        yield tuple(group)
 
 
 TO_DRIVER = -1

@@ -6,7 +6,7 @@ Large segments are split at batches that their offset index names, so that one s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial, reduce
@@ -18,7 +18,7 @@ import numpy as np
 
 from producer_state.digest import merge
 from producer_state.wire import ProducerStateError
-from sidecar.engine_ports import TaskEngine
+from sidecar.engine_ports import TaskEngine, grouped
 from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.reporting.progress import ProgressCounter, Watcher
@@ -46,7 +46,7 @@ def fold(
         digested: told of each task whose digest has arrived.
     """
     parts = [parts_of(task) for job in jobs for task in job.tasks]
-    groups = list(_grouped(chain.from_iterable(parts)))
+    groups = list(grouped(chain.from_iterable(parts), lambda task: task.size_bytes, GROUP_BYTES, GROUP_TASKS))
     # closing: when the consumer gives up, the engine's processes end now and not when the collector comes round.
     with closing(_closable(engine.run(digest_group, groups))) as answers:
         results = chain.from_iterable(unpacked(answer) for answer in answers)
@@ -75,19 +75,6 @@ def _read_below(engine: TaskEngine, digested: Digested | None, job: PartitionJob
 
 def _closable(answers: Iterator[bytes]) -> Generator[bytes, None, None]:
     yield from answers
-
-
-def _grouped(tasks: Iterable[SegmentTask]) -> Iterator[tuple[SegmentTask, ...]]:
-    group: list[SegmentTask] = []
-    size_bytes = 0
-    for task in tasks:
-        if group and (size_bytes + task.size_bytes > GROUP_BYTES or len(group) == GROUP_TASKS):
-            yield tuple(group)
-            group, size_bytes = [], 0
-        group.append(task)
-        size_bytes += task.size_bytes
-    if group:
-        yield tuple(group)
 
 
 def _joined(task: SegmentTask, results: list[DigestedSegment]) -> DigestedSegment:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
 from sidecar.archive.bundle import log_size_bytes
-from sidecar.engine_ports import TaskEngine
+from sidecar.engine_ports import TaskEngine, grouped
 from sidecar.errors import FROM_STORE, StoreError, StoreUnavailable
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment
@@ -78,7 +78,8 @@ class ChecksOnEngine:
 
     def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
         """See `Checks`. Raises what the engine raises."""
-        tasks = [ScrubTask(self.settings, group) for group in _packed(checks)]
+        groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
+        tasks = [ScrubTask(self.settings, group) for group in groups]
         for answer in self.engine.run(scrub, tasks):
             yield from _unpacked(answer)
 
@@ -113,18 +114,3 @@ def _checked(store: ObjectStore, check: Check, *, deep: bool) -> Checked:
         return Checked(check_segment_objects(store, check.root, check.segment, deep=deep))
     except FROM_STORE as error:
         return Checked(unread=str(error), retryable=error.retryable)
-
-
-def _packed(checks: Iterable[Check]) -> Iterator[tuple[Check, ...]]:
-    """Small segments together, large ones alone, in order."""
-    group: list[Check] = []
-    group_bytes = 0
-    for check in checks:
-        size_bytes = log_size_bytes(check.segment)
-        if group and (group_bytes + size_bytes > _TASK_BYTES or len(group) == _TASK_SEGMENTS):
-            yield tuple(group)
-            group, group_bytes = [], 0
-        group.append(check)
-        group_bytes += size_bytes
-    if group:
-        yield tuple(group)
