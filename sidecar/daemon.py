@@ -27,8 +27,7 @@ from sidecar.http import HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.reload import SettingsReload, lacks_memory
-from sidecar.reporting.health import Health
-from sidecar.reporting.health_reporter import ALL_CONDITIONS, HealthReporter, conditions_at_start
+from sidecar.reporting.health_reporter import ALL_CONDITIONS, Health, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
 from sidecar.rewriting.engines import CompactionEngines
 from sidecar.runner.run_loop import RunLoop

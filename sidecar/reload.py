@@ -19,7 +19,7 @@ from sidecar.errors import SettingsError
 from sidecar.host.limits import memory_limit_bytes, processors
 from sidecar.metrics import Metrics
 from sidecar.metrics.process import ReloadResult
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 
 _log = structlog.get_logger(__name__)
 

@@ -19,8 +19,7 @@ from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.storage.directory_store import DirectoryStore
-from sidecar.verify.scrub import Check, Checked
-from sidecar.verify.segments import Problem, check_segment_objects
+from sidecar.verify.segments import Check, Checked, Problem, check_segment_objects
 from sidecar.verify.verify import verify_archive
 from tests.fakes import memory_store
 from tests.fakes.memory_store import MemoryStore

@@ -50,11 +50,12 @@ def broker(
         DESCRIBE,
         READ_UNCOMMITTED,
         RequestProblem,
+        ask_producers,
         list_offsets,
+        log_dirs,
         missing_right,
     )
     from sidecar.broker.connection import BrokerConnection
-    from sidecar.broker.inspection import ask_producers, log_dirs
     from sidecar.cli.output import remark
     from sidecar.clock import SystemClock
     from sidecar.partition.wait_reason import render

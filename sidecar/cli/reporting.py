@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sidecar.config import Settings
-    from sidecar.verify.scrub import Checks
+    from sidecar.verify.segments import Checks
 
 JSON_VERSION = 1
 
@@ -159,7 +159,7 @@ def _checks(settings: Settings, *, deep: bool) -> Iterator[Checks | None]:
         yield None
         return
     from sidecar.spark.engine import SparkEngine
-    from sidecar.verify.scrub import PRELOADED, ChecksOnEngine
+    from sidecar.verify.segments import PRELOADED, ChecksOnEngine
 
     with embedded_spark(settings, PRELOADED) as spark:
         yield ChecksOnEngine(settings.store, SparkEngine(spark))

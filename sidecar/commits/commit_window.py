@@ -17,8 +17,7 @@ from sidecar.errors import PartitionError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
-from sidecar.storage.store_clock import read_store_clock
-from sidecar.storage.store_time import is_old
+from sidecar.storage.store_clock import is_old, read_store_clock
 
 HOUR_MS: Final = 3_600_000
 COMMIT_WITHIN_MS: Final = 12 * HOUR_MS

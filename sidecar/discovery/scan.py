@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.discovery.listing_cache import ListingCache
-from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.discovery.partition_directory import ListingCache, read_partition_directory
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import (
     CLUSTER_METADATA_TOPIC,

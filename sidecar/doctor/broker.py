@@ -9,6 +9,7 @@ from sidecar.broker.cluster_view import (
     BROKER_RESOURCE,
     ClusterView,
     ask_configs,
+    ask_producers,
     describe_topics,
     list_offsets,
     missing_right,
@@ -16,7 +17,6 @@ from sidecar.broker.cluster_view import (
 )
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.broker.inspection import ask_producers
 from sidecar.broker.topic_configs import ask_topics
 from sidecar.clock import Clock
 from sidecar.config import Settings

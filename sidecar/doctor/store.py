@@ -18,10 +18,10 @@ from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupport
 from sidecar.http.page.wording import REMEDIES
 from sidecar.ports import MIB, ObjectStore
 from sidecar.storage import open_store
-from sidecar.storage.leftovers import PROBE_FOLDER, list_uploads, remove_leftovers
+from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.probe import NOT_ANSWERED, Question, StoreProbe, UploadsInParts, advice_on, ask, is_answer
 from sidecar.storage.s3.store import S3Store
-from sidecar.storage.store_clock import read_store_clock
+from sidecar.storage.store_clock import PROBE_FOLDER, read_store_clock
 from sidecar.store_settings import READ_LATER_CLASSES, AddressingStyle, StoreSettings
 
 _EXIT_CODE = StoreError.exit_code

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hmac
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import cache
 from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
+
+import structlog
 
 from sidecar import __version__
 from sidecar.clock import Clock
 from sidecar.config.model import HttpSettings
-from sidecar.http.access import CHALLENGES, Access, Verdict
+from sidecar.errors import SettingsError
 from sidecar.http.page import StatusPage
 from sidecar.http.page.ranges import ranges_of
 from sidecar.http.page.rendering import asset
 from sidecar.http.page.rows import state_of
 from sidecar.metrics import Metrics
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import PartitionFigures, StatusFigures, StatusModel, Upload
 
 STATUS_VERSION = 1
@@ -32,6 +39,11 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_log = structlog.get_logger(__name__)
+TOKEN_BYTES_MIN = 16
+TOKEN_BYTES_MAX = 4096
+CHALLENGES = ('Basic realm="tiered-sidecar", charset="UTF-8"', 'Bearer realm="tiered-sidecar"')
+"""Browsers ask for a password by the first they know; scrapers and scripts send the token as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +221,68 @@ def _upload(upload: Upload) -> dict[str, Any]:
     partition = upload.topic_partition
     fields = {name: value for name, value in asdict(upload).items() if name != "topic_partition"}
     return {"topic": partition.topic, "partition": partition.partition, **fields}
+
+
+class Verdict(StrEnum):
+    """`CLOSED`: the token cannot be read now, so nobody is let in."""
+
+    WELCOME = "welcome"
+    UNKNOWN = "unknown"
+    CLOSED = "closed"
+
+
+class Access:
+    """Compares what clients send with the token of a file, which is read anew each time: Secrets are rotated in place."""
+
+    def __init__(self, token_file: Path | None) -> None:
+        """Args: token_file: None lets everybody in.
+
+        Raises SettingsError if the token cannot be read now, or is too short to be one.
+        """
+        self._token_file = token_file
+        self._is_readable = True
+        if token_file is not None:
+            _read_token(token_file)
+
+    def verdict(self, authorization: str) -> Verdict:
+        """Of a request with this Authorization header, "" for none. Takes as long for a wrong token as for the right one."""
+        if self._token_file is None:
+            return Verdict.WELCOME
+        try:
+            token = _read_token(self._token_file)
+        except SettingsError as error:
+            # Once, not for each scrape and each click until somebody mends it.
+            if self._is_readable:
+                _log.error("http_token_not_read", error=str(error))
+            self._is_readable = False
+            return Verdict.CLOSED
+        self._is_readable = True
+        return Verdict.WELCOME if hmac.compare_digest(_presented(authorization), token) else Verdict.UNKNOWN
+
+
+def _read_token(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            token = file.read(TOKEN_BYTES_MAX + 1).strip()
+    except OSError as error:
+        raise SettingsError(f"http.token_file: cannot read {path}: {error.strerror}") from error
+    if not TOKEN_BYTES_MIN <= len(token) <= TOKEN_BYTES_MAX:
+        raise SettingsError(
+            f"http.token_file: {path} has {len(token)} bytes, a token has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}: "
+            f"`openssl rand -hex 32` makes one"
+        )
+    return token
+
+
+def _presented(authorization: str) -> bytes:
+    """The token in the header, empty if there is none: by Bearer, or as the password of any user by Basic."""
+    scheme, _, value = authorization.partition(" ")
+    value = value.strip()
+    if scheme.lower() == "bearer":
+        return value.encode("latin-1", "replace")
+    if scheme.lower() != "basic":
+        return b""
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2]
+    except (binascii.Error, ValueError):
+        return b""

@@ -31,7 +31,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore, UnfinishedUpload
 from sidecar.randomness import Randomness
 from sidecar.rewriting.engines import CompactionCutOff
-from sidecar.storage.store_time import is_old
+from sidecar.storage.store_clock import is_old
 
 CONFLICTS_IN_A_ROW: Final = 20
 PURGED_AT_ONCE: Final = 1000

@@ -14,7 +14,7 @@ from threading import Event
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
-from sidecar.discovery.listing_cache import ListingCache
+from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import NEVER, ScanResult, TopicFilter, scan_log_dirs
 from sidecar.errors import SettingsError
 from sidecar.host import process_store
@@ -34,8 +34,8 @@ from sidecar.rewriting.workplace import work_directory
 from sidecar.runner.configured_facts import open_facts
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage import open_store, probe_store
-from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
+from sidecar.storage.retry import StoreAnswers
 
 TOPICS_SHOWN_MAX = 20
 PATIENCE_S = 30.0

@@ -24,7 +24,7 @@ from sidecar.runner.cleaner_watch import CleanerWatch
 from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
-from sidecar.storage.answers import StoreAnswers
+from sidecar.storage.retry import StoreAnswers
 from sidecar.storage.store_clock import ClockWatch
 
 START_WAIT_S_FIRST = 1.0

@@ -21,7 +21,7 @@ from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.key_prefix import check_key
 from sidecar.storage.os_errors import os_error, translating_os_errors
-from sidecar.storage.store_time import known_ms
+from sidecar.storage.store_clock import known_ms
 
 TEMPORARY_SUFFIX = ".uploading"
 _RANDOM_LENGTH = 16

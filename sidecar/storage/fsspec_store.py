@@ -35,7 +35,7 @@ from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, Upl
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.key_prefix import check_key
 from sidecar.storage.os_errors import os_error
-from sidecar.storage.store_time import milliseconds_of
+from sidecar.storage.store_clock import milliseconds_of
 
 Answer = TypeVar("Answer")
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from sidecar.errors import StoreDenied, StoreUnsupported
-from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore, UnfinishedUpload
-from sidecar.randomness import Randomness
-from sidecar.storage.store_time import is_old
+from sidecar.storage.store_clock import PROBE_FOLDER, is_old
 
 LIFECYCLE_ADVICE = "end them with a lifecycle rule of the bucket (AbortIncompleteMultipartUpload)"
 DENIED_ADVICE = f"{LIFECYCLE_ADVICE}, or allow s3:ListBucketMultipartUploads"
@@ -40,15 +37,6 @@ def list_uploads(store: ObjectStore, prefix: str) -> ListedUploads:
         return ListedUploads(not_listed=str(error), advice=DENIED_ADVICE)
     except StoreUnsupported as error:
         return ListedUploads(not_listed=str(error), advice=LIFECYCLE_ADVICE)
-
-
-PROBE_FOLDER: Final = "_probe"
-"""Top-level folder of probe objects; no cluster id is this short."""
-
-
-def new_probe_folder(randomness: Randomness) -> ObjectKey:
-    """A folder of its own for each probe: two never meet under one key."""
-    return ObjectKey(f"{PROBE_FOLDER}/{randomness.random_bytes(8).hex()}")
 
 
 def remove_leftovers(store: ObjectStore, until_ms: int, *, dry_run: bool = False) -> int:

@@ -16,9 +16,9 @@ from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import SystemRandomness
-from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.directory_store import DirectoryStore
+from sidecar.storage.retry import StoreAnswers
 from sidecar.store_settings import StoreSettings
 
 

@@ -36,9 +36,10 @@ from sidecar.errors import (
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.storage.leftovers import DENIED_ADVICE, LIFECYCLE_ADVICE, PROBE_FOLDER, list_uploads, new_probe_folder
+from sidecar.storage.leftovers import DENIED_ADVICE, LIFECYCLE_ADVICE, list_uploads
 from sidecar.storage.race import Race
 from sidecar.storage.source import BytesSource
+from sidecar.storage.store_clock import PROBE_FOLDER, new_probe_folder
 
 _BODY = b"tiered-sidecar capability probe"
 _PART_BYTES = 5 * MIB

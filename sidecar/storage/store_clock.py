@@ -1,9 +1,10 @@
-"""The store's clock: what it says now, and how far this host's clock is from it."""
+"""The store's clock: times as a store gives them, what it says now, and how far this host's clock is from it."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -13,7 +14,6 @@ from sidecar.errors import FROM_STORE, OutcomeUnknown, StoreUnavailable, StoreUn
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.storage.leftovers import new_probe_folder
 
 DIFFERENCE_MS_MAX: Final = 60_000
 """More than this is reported. Beyond 15 minutes S3 refuses every request."""
@@ -24,6 +24,8 @@ _TOLD_IN_MS: Final = 1_000
 CHECK_S: Final = 3600.0
 """Between two looks of `run`."""
 _log = structlog.get_logger(__name__)
+PROBE_FOLDER: Final = "_probe"
+"""Top-level folder of probe objects; no cluster id is this short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +122,28 @@ class ClockWatch:
             )
         else:
             _log.info("clock_agrees_with_store")
+
+
+def new_probe_folder(randomness: Randomness) -> ObjectKey:
+    """A folder of its own for each probe: two never meet under one key."""
+    return ObjectKey(f"{PROBE_FOLDER}/{randomness.random_bytes(8).hex()}")
+
+
+def known_ms(milliseconds: int) -> int | None:
+    """The time, or None where it is no time: stores without times say 1970, or year 1 (Go's zero time).
+
+    Taken for times, both would make an object "infinitely old".
+    """
+    return milliseconds if milliseconds > 0 else None
+
+
+def milliseconds_of(given: object) -> int | None:
+    """As `known_ms`, of a datetime (UTC where it names no zone) or of seconds since the epoch; None for anything else."""
+    if isinstance(given, datetime):
+        return known_ms(int((given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp() * 1000))
+    return known_ms(int(given * 1000)) if isinstance(given, int | float) else None
+
+
+def is_old(time_ms: int | None, until_ms: int) -> bool:
+    """Whether an object of this time is at least as old as `until_ms`. An unknown time means "now": never old."""
+    return time_ms is not None and time_ms <= until_ms

@@ -32,8 +32,7 @@ from sidecar.verify.findings import (
     segment_row,
     unread,
 )
-from sidecar.verify.scrub import Check, Checked, Checks, ChecksInThreads
-from sidecar.verify.segments import Problem, ProblemKind
+from sidecar.verify.segments import Check, Checked, Checks, ChecksInThreads, Problem, ProblemKind
 from sidecar.verify.status import Outage, row_of
 
 WORKERS: Final = 8

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.broker.cluster_view import all_topics, describe_topics, list_offsets
+from sidecar.broker.cluster_view import all_topics, ask_producers, describe_topics, list_offsets
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import ask_producers
 from sidecar.broker.topic_configs import ask_topics
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.model import TopicPartition

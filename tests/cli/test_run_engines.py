@@ -9,8 +9,7 @@ from structlog.testing import capture_logs
 
 from sidecar.cli.engines.of_run import LOCAL_BYTES_MAX, RunEngines
 from sidecar.config import Settings
-from sidecar.segment.reading import read_segment
-from sidecar.segment.reading_on_engine import ReadingOnEngine
+from sidecar.segment.reading import ReadingOnEngine, read_segment
 
 
 def engines(master: str, engine: str, compaction: str | None = None) -> RunEngines:

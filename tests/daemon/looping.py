@@ -16,7 +16,7 @@ from sidecar.http.page.summary import summary_of
 from sidecar.http.pages import status_json
 from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.run_loop import RunLoop

@@ -15,7 +15,7 @@ from sidecar.clock import ManualClock
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.runner import run_loop
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.run_loop import RunLoop

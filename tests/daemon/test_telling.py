@@ -15,8 +15,7 @@ from sidecar import daemon
 from sidecar.config import Settings
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.http.pages import status_json
-from sidecar.reporting.health import Health
-from sidecar.reporting.health_reporter import CycleConditions
+from sidecar.reporting.health_reporter import CycleConditions, Health
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner import run_loop
 from sidecar.runner.archive_loop import ArchiveLoop

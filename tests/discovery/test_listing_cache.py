@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.clock import ManualClock
-from sidecar.discovery import listing_cache
-from sidecar.discovery.listing_cache import LIST_EVERY_S, ListingCache
-from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.discovery import partition_directory
+from sidecar.discovery.partition_directory import LIST_EVERY_S, ListingCache, read_partition_directory
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.regular_file import SETTLED_MS
@@ -38,7 +37,7 @@ class Rig:
             self.listings += 1
             return read_partition_directory(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(listing_cache, "read_partition_directory", counting)
+        monkeypatch.setattr(partition_directory, "read_partition_directory", counting)
 
     def read(self) -> PartitionFiles:
         files = self.cache.read(NAME, self.directory.parent, self.directory)
@@ -134,7 +133,7 @@ def test_what_comes_while_a_directory_is_listed_is_not_missed(rig: Rig, monkeypa
         return files
 
     with monkeypatch.context() as patch:
-        patch.setattr(listing_cache, "read_partition_directory", overtaken)
+        patch.setattr(partition_directory, "read_partition_directory", overtaken)
         assert rig.cache.read(NAME, rig.directory.parent, rig.directory).active_base_offset == BASES[-1]
     assert rig.read().active_base_offset == 30
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sidecar.ports import ObjectFacts, ObjectStore
-from sidecar.storage.leftovers import PROBE_FOLDER
+from sidecar.storage.store_clock import PROBE_FOLDER
 
 
 class StoreAt:

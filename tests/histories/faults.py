@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from sidecar.errors import SettingsError, SidecarError, StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
-from sidecar.storage.leftovers import PROBE_FOLDER
+from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.fakes.memory_store import MemoryStore
 
 

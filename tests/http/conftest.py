@@ -9,7 +9,7 @@ import pytest
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from tests.http.asking import a_setting
 
 

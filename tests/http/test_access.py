@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from sidecar.errors import SettingsError
-from sidecar.http.access import Access, Verdict
+from sidecar.http.pages import Access, Verdict
 
 TOKEN = "5f0c6a1e9b7d4c3a8e2f"
 

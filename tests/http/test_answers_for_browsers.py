@@ -12,7 +12,7 @@ from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
 from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from tests.http.asking import a_setting, request
 
 TOKEN = "0123456789abcdef0123"

@@ -19,7 +19,7 @@ from sidecar.clock import ManualClock, SystemClock
 from sidecar.errors import SettingsError
 from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.http.asking import a_setting, request
 

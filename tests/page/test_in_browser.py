@@ -16,7 +16,7 @@ from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import PartitionChecked
 from sidecar.partition.wait_reason import OpenTransaction
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.browser import browser
 from tests.golden import golden

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.http.page.query import ROWS_PER_PAGE, Order, Query, parse, select
-from sidecar.http.page.rows import Row, State, row_of
+from sidecar.http.page.rows import ROWS_PER_PAGE, Order, Query, Row, State, parse, row_of, select
 from tests.page.made_up import NOW_MS, a_look, figures, thousand
 from tests.pipeline.archived import segment
 

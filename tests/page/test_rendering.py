@@ -11,7 +11,7 @@ import pytest
 from sidecar.clock import ManualClock
 from sidecar.http.page.rendering import FRESH_S, FRESH_S_MAX, RENDERED_MAX, StatusPage
 from sidecar.partition.domain_events import PartitionChecked, PartitionsChecked
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.page.made_up import NOW_MS, a_look, fill, thousand, waiting
 

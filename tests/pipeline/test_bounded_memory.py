@@ -21,7 +21,7 @@ from sidecar.host.journal import Attempt
 from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.recovery import settle_attempts
-from sidecar.storage.leftovers import PROBE_FOLDER
+from sidecar.storage.store_clock import PROBE_FOLDER
 from sidecar.verify.verify import verify_partition
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore

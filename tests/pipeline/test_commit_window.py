@@ -23,7 +23,7 @@ from sidecar.model import ObjectKey
 from sidecar.pipeline.garbage import collect_garbage
 from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalStages
-from sidecar.storage.leftovers import PROBE_FOLDER
+from sidecar.storage.store_clock import PROBE_FOLDER
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import SETTINGS, WRITER, archived, compact_one, only_state, use

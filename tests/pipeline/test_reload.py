@@ -20,7 +20,7 @@ from sidecar.host import limits
 from sidecar.http.page.rendering import StatusPage
 from sidecar.metrics import Metrics
 from sidecar.reload import SettingsReload
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 
 

@@ -15,8 +15,8 @@ from sidecar.errors import StoreUnavailable
 from sidecar.ports import ObjectStore
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
-from sidecar.verify import scrub, verify
-from sidecar.verify.scrub import ChecksOnEngine, ScrubTask
+from sidecar.verify import segments, verify
+from sidecar.verify.segments import ChecksOnEngine, ScrubTask
 from sidecar.verify.verify import verify_archive
 from tests.archive.example import FIRST, LINEAGE, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -36,7 +36,7 @@ class Recording:
 
 def in_memory(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> StoreSettings:
     """Tasks find this store under these settings."""
-    monkeypatch.setattr(scrub, "store_of", lambda _settings: store)
+    monkeypatch.setattr(segments, "store_of", lambda _settings: store)
     return StoreSettings(url="memory://here")
 
 
@@ -65,7 +65,7 @@ def test_memory_is_bounded_by_planning_some_segments_at_a_time(monkeypatch: pyte
 
 
 def test_large_segments_are_tasks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrub, "_TASK_BYTES", 1)
+    monkeypatch.setattr(segments, "_TASK_BYTES", 1)
     store = many_partitions(2)
     engine = Recording()
     list(verify_archive(store, store.clock, checks=ChecksOnEngine(in_memory(monkeypatch, store), engine)))
@@ -74,7 +74,7 @@ def test_large_segments_are_tasks_of_their_own(monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_partition_that_cannot_be_read_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     store = many_partitions(3)
-    monkeypatch.setattr(scrub, "_TASK_SEGMENTS", 2)
+    monkeypatch.setattr(segments, "_TASK_SEGMENTS", 2)
     settings = in_memory(monkeypatch, store)
     seen = 0
 
@@ -93,7 +93,7 @@ def test_one_partition_that_cannot_be_read_leaves_the_others(monkeypatch: pytest
 
 def test_a_store_that_is_gone_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = many_partitions(20)
-    monkeypatch.setattr(scrub, "_TASK_SEGMENTS", 2)
+    monkeypatch.setattr(segments, "_TASK_SEGMENTS", 2)
     gone = MemoryStore()
     gone.faults = [Fault("head", nth, FaultKind.UNAVAILABLE) for nth in range(100)]
     checks = ChecksOnEngine(in_memory(monkeypatch, gone), Recording())

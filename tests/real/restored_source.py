@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from sidecar.broker.inspection import LiveProducer
+from sidecar.broker.cluster_view import LiveProducer
 from tests.real.acknowledged import AcknowledgingProducer
 from tests.real.reading_back import Read, reads
 from tests.real.stored_batches import StoredBatch, stored_batches

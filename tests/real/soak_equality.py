@@ -15,7 +15,7 @@ from sidecar.archive.actions import Add
 from sidecar.archive.commit import Commit, decode_commit
 from sidecar.archive.keys import COMMITS, below
 from sidecar.archive.state import PartitionState
-from sidecar.broker.inspection import LiveProducer
+from sidecar.broker.cluster_view import LiveProducer
 from sidecar.clock import SystemClock
 from sidecar.model import ObjectKey, PartName, TopicPartition
 from sidecar.ports import ObjectStore

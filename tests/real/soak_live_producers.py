@@ -8,8 +8,8 @@ from pathlib import Path
 from producer_state.replay import replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
+from sidecar.broker.cluster_view import LiveProducer, ask_producers
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import LiveProducer, ask_producers
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.logformat.batches import scan_bytes
 from sidecar.model import TopicPartition

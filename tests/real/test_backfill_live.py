@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
+from sidecar.broker.cluster_view import LiveProducer, ask_producers
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import LiveProducer, ask_producers
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.model import SnapshotOrigin, TopicPartition
 from tests.pipeline.rig import archived_states

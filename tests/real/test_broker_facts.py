@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from sidecar.broker.cluster_view import ask_producers, log_dirs
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import ask_producers, log_dirs
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from sidecar.archive.state import PartitionState
+from sidecar.broker.cluster_view import LiveProducer, ask_producers
 from sidecar.broker.connection import BrokerConnection
-from sidecar.broker.inspection import LiveProducer, ask_producers
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import CLEANER_CHECKPOINT

@@ -8,7 +8,7 @@ from sidecar.clock import ManualClock
 from sidecar.config import HttpSettings
 from sidecar.http.pages import Request, pages_of
 from sidecar.metrics import Metrics
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 
 

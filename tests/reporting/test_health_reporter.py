@@ -15,8 +15,7 @@ from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, Stagi
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import WrongCluster
 from sidecar.ports import FactsState
-from sidecar.reporting.health import Health
-from sidecar.reporting.health_reporter import CycleConditions, HealthReporter, conditions_at_start
+from sidecar.reporting.health_reporter import CycleConditions, Health, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, rounds_over, tools_for

@@ -28,9 +28,9 @@ from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
 from sidecar.spark.stages import SparkStages
 from sidecar.storage import open_store
-from sidecar.verify import scrub
+from sidecar.verify import segments
 from sidecar.verify.findings import PartitionVerification
-from sidecar.verify.scrub import PRELOADED, ChecksOnEngine
+from sidecar.verify.segments import PRELOADED, ChecksOnEngine
 from sidecar.verify.verify import verify_archive
 from tests.compaction.directories import compacted
 from tests.golden import golden
@@ -124,7 +124,7 @@ def test_snapshots_are_rebuilt_from_archived_segments(site: Site, engine: SparkE
 def test_an_executor_that_is_killed_in_the_middle_costs_time_only(
     site: Site, engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scrub, "_TASK_SEGMENTS", 4)
+    monkeypatch.setattr(segments, "_TASK_SEGMENTS", 4)
     here = scrubbed(site)
     gate = Gate(tmp_path)
     with ThreadPoolExecutor(1) as pool:

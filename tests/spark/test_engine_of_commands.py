@@ -66,7 +66,7 @@ class Shared:
 
 @pytest.fixture(scope="module", name="shared")
 def _shared() -> Iterator[Shared]:
-    preload = ["sidecar.rewriting.preloaded", "sidecar.segment.reading_on_engine"]
+    preload = ["sidecar.rewriting.preloaded", "sidecar.segment.reading"]
     with EmbeddedSpark(SparkSettings(master="local[2]", driver_memory_bytes=512 << 20), preload=preload) as spark:
         yield Shared(spark)
 

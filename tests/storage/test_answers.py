@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SegmentChanged, SidecarError, StoreDenied, StoreUnavailable
-from sidecar.storage.answers import FORGOTTEN_S, SILENT_S, StoreAnswers
+from sidecar.storage.retry import FORGOTTEN_S, SILENT_S, StoreAnswers
 
 LONG_MS = int(SILENT_S * 1000)
 

@@ -13,8 +13,14 @@ from sidecar.clock import ManualClock, SystemClock
 from sidecar.errors import OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.storage import open_store
-from sidecar.storage.store_clock import CHECK_S, DIFFERENCE_MS_MAX, ClockWatch, read_store_clock
-from sidecar.storage.store_time import is_old, milliseconds_of
+from sidecar.storage.store_clock import (
+    CHECK_S,
+    DIFFERENCE_MS_MAX,
+    ClockWatch,
+    is_old,
+    milliseconds_of,
+    read_store_clock,
+)
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 

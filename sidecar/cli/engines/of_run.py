@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 """So much is compacted here where `auto` decides: the keys of more might not fit the memory of a sidecar."""
-PRELOAD: Final = ("sidecar.rewriting.preloaded", "sidecar.segment.reading_on_engine")
+PRELOAD: Final = ("sidecar.rewriting.preloaded", "sidecar.segment.reading")
 
 
 class RunEngines:
@@ -82,7 +82,7 @@ class RunEngines:
 
         if self._settings.spark.engine is not EngineName.SPARK or not self._settings.spark.is_local:
             return read_segment
-        from sidecar.segment.reading_on_engine import ReadingOnEngine
+        from sidecar.segment.reading import ReadingOnEngine
         from sidecar.spark.engine import SparkEngine
 
         return ReadingOnEngine(SparkEngine(self._shared_spark(), moving=()))

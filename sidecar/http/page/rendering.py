@@ -14,10 +14,9 @@ from zlib import crc32
 from sidecar import __version__
 from sidecar.clock import Clock
 from sidecar.http.page import charts, ranges, wording
-from sidecar.http.page.query import Query, parse, select
-from sidecar.http.page.rows import Row, State, row_of
+from sidecar.http.page.rows import Query, Row, State, parse, row_of, select
 from sidecar.http.page.summary import Summary, mismatches, summary_of
-from sidecar.reporting.health import Health
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusFigures, StatusModel
 
 if TYPE_CHECKING:

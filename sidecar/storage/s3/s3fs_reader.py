@@ -14,8 +14,8 @@ from sidecar.errors import ObjectMissing, SettingsError
 from sidecar.model import ObjectKey
 from sidecar.storage.fsspec_store import Answer, FsspecReader
 from sidecar.storage.retry import Retrier
-from sidecar.storage.s3.client import DEFAULT_REGION, client_config, revealed, tls_verification
 from sidecar.storage.s3.errors import status_behind
+from sidecar.storage.s3.requests import DEFAULT_REGION, client_config, revealed, tls_verification
 from sidecar.store_settings import S3Settings
 
 _RANGE_BEYOND_THE_END: Final = 416

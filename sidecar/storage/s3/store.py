@@ -25,18 +25,16 @@ from sidecar.errors import (
 from sidecar.model import ObjectKey
 from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.storage.answers import StoreAnswers
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import KeyPrefix
-from sidecar.storage.retry import Retrier
+from sidecar.storage.retry import Retrier, StoreAnswers
 from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
-from sidecar.storage.s3.client import make_client
 from sidecar.storage.s3.read import read_range, stream
 from sidecar.storage.s3.request_body import HeldBody, note_sending
-from sidecar.storage.s3.requests import S3Requests
+from sidecar.storage.s3.requests import S3Requests, make_client
 from sidecar.storage.s3.upload import PartBuffers, Upload, begin_multipart
-from sidecar.storage.store_time import milliseconds_of
+from sidecar.storage.store_clock import milliseconds_of
 from sidecar.store_settings import ChecksumMode, StoreSettings
 
 if TYPE_CHECKING:
