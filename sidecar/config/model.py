@@ -153,7 +153,7 @@ class HttpSettings(Section):
     """File with a token of 16 to 4096 bytes, without which only `/healthz` is answered: as `Authorization: Bearer`, or as the
     password of any user, which is what browsers ask for. Read anew for each request. Default: everybody may look."""
     heartbeat_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    """`/healthz` fails when the main loop has not come round for this long."""
+    """`/healthz` fails when the main loop has made no progress for this long."""
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 5.0
     """How long a client may take to send its request or to take its answer."""
     max_connections: Annotated[int, Field(ge=1, le=1024)] = 16

@@ -37,7 +37,7 @@ class ConfigMetrics:
         )
         self._pending = declare.gauge(
             "config_pending",
-            "1 while changed settings wait for the end of the round that is under way; it may take hours where much is pending.",
+            "1 while changed settings wait for the next check of the disks.",
         )
         self._loaded = declare.gauge("config_loaded_timestamp_seconds", "When the settings that hold were taken over.")
         for result in ReloadResult:

@@ -96,7 +96,7 @@ def read_store_clock(
 class ClockWatch:
     """Logs a WARNING when the two clocks begin to differ by more than a minute, and a line when they agree again.
 
-    It writes to the store, which may hang: after the start it belongs on the thread of the chores, not on that of the rounds.
+    It writes to the store, which may hang: after the start it belongs on the thread of the chores, not on that of the loop.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.http.pages import status_json
-from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.held_rig import after_an_outage, held_names, open_deleted
+from tests.pipeline.held_rig import Outage, after_an_outage, held_names, open_deleted
 from tests.pipeline.rig import (
     archived_states,
     copy_partitions,
@@ -48,9 +47,8 @@ def test_what_is_held_outlives_a_listing_that_failed(tmp_path: Path) -> None:
 
 
 def test_what_another_broker_leads_meanwhile_is_let_go(tmp_path: Path) -> None:
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    store = MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=1) as tools:
+    log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
+    with tools_for(log_dir, outage.store, tmp_path / "state") as tools:
         facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
         tools = replace(tools, facts=facts)
         rounds = rounds_of(tools, log_dir)
