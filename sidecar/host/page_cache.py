@@ -88,22 +88,13 @@ def footprint_before(descriptor: int, size_bytes: int) -> CacheFootprint:
 def spared(path: Path, size_bytes: int) -> Iterator[None]:
     """Give back afterwards what of a file was not in the page cache before. It is not open meanwhile."""
     footprint = NO_FOOTPRINT
-    with suppress(OSError), _opened(path) as descriptor:
-        footprint = footprint_before(descriptor, size_bytes)
+    with suppress(OSError), os.fdopen(open_regular(path), "rb") as file:
+        footprint = footprint_before(file.fileno(), size_bytes)
     try:
         yield
     finally:
-        with suppress(OSError, PartitionError), _opened(path) as descriptor:
-            give_back(descriptor, footprint)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = open_regular(path)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        with suppress(OSError, PartitionError), os.fdopen(open_regular(path), "rb") as file:
+            give_back(file.fileno(), footprint)
 
 
 def give_back(descriptor: int, footprint: CacheFootprint) -> None:

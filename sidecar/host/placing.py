@@ -11,6 +11,7 @@ from typing import Final
 
 from sidecar.errors import PartitionError
 from sidecar.logformat.regular_file import read_regular
+from sidecar.storage import directory_store
 
 TEMPORARY_SUFFIX: Final = ".heal.tmp"
 EMPTY_SUFFIX: Final = ".empty"
@@ -58,11 +59,7 @@ def remove_leftovers(directory: Path) -> None:
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable. Raises PartitionError."""
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        directory_store.sync_directory(directory)
     except OSError as error:
         raise _ours(directory, error) from error
 

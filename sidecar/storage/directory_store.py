@@ -260,7 +260,7 @@ class DirectoryStore:
                 ) from error
             raise os_error(error, "create", key, self.url) from error
         try:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except OSError as error:
             raise OutcomeUnknown(
                 f"create {key} at {self.url}: the directory cannot be synced: {error.strerror}"
@@ -281,10 +281,11 @@ def _make_directories(directory: Path) -> None:
         directory = directory.parent
     for new in reversed(missing):
         new.mkdir(exist_ok=True)
-        _sync_directory(new.parent)
+        sync_directory(new.parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -260,28 +260,10 @@ _PROMISED_ADVICE = "keep the promise of single_writer: true: no second sidecar m
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeCheck:
-    """One question to the store. `required`: without it no archive can be kept there."""
-
-    name: str
-    passed: bool
-    required: bool
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeReport:
-    """All answers, in the order of asking."""
-
-    url: str
-    checks: tuple[ProbeCheck, ...]
-
-
 def probe_store(
     store: ObjectStore, *, single_writer: bool = False, clock: Clock | None = None, patience_s: float = 0.0
-) -> ProbeReport:
-    """Examine the store and refuse it if something required is missing. What else it lacks is logged, once.
+) -> dict[str, str]:
+    """Examine the store and refuse it if something required is missing. What else it lacks is logged, once, and returned.
 
     Args:
         patience_s: for so long a store that does not answer is asked again, after waits that grow.
@@ -290,53 +272,43 @@ def probe_store(
     nothing is known.
     """
     clock = clock or SystemClock()
-    report = _examined(store, clock, single_writer=single_writer, patience_s=patience_s)
-    missing = [f"{check.name} ({check.detail})" for check in report.checks if check.required and not check.passed]
-    if missing:
-        raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
-    for check in report.checks:
-        if not check.passed:
-            _log.warning("store_lacks", function=check.name, finding=check.detail)
-    return report
-
-
-def _examined(store: ObjectStore, clock: Clock, *, single_writer: bool, patience_s: float) -> ProbeReport:
     deadline_s, wait_s = clock.monotonic_s() + patience_s, _AGAIN_S_FIRST
     while True:
         try:
-            return examine_store(store, clock, single_writer=single_writer)
+            found = _refused(store, clock, single_writer=single_writer)
+            break
         except NOT_ANSWERED as error:
             if clock.monotonic_s() + wait_s > deadline_s:
                 raise
             _log.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
         clock.sleep_s(wait_s)
         wait_s = min(2 * wait_s, _AGAIN_S_MAX)
+    missing = [f"{question.name} ({finding})" for question, finding in found if question.required]
+    if missing:
+        raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
+    for question, finding in found:
+        _log.warning("store_lacks", function=question.name, finding=finding)
+    return {question.name: finding for question, finding in found}
 
 
-def examine_store(store: ObjectStore, clock: Clock, *, single_writer: bool = False) -> ProbeReport:
-    """Ask everything once and report; the probe's objects are removed on every way out, where that is allowed.
+def _refused(store: ObjectStore, clock: Clock, *, single_writer: bool) -> list[tuple[Question, str]]:
+    """Ask everything once: the questions that got a no, and what was found.
+
+    The probe's objects are removed on every way out, where that is allowed.
 
     Raises StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError: then nothing is known.
     """
+    found: list[tuple[Question, str]] = []
     with StoreProbe(store, clock) as probe:
-        try:
-            questions = probe.questions(single_writer=single_writer)
-            return ProbeReport(store.url, tuple(_check(question, clock) for question in questions))
-        except StoreError as error:
-            # Each try has a folder of its own, and each time the words are the same: who counts errors knows them again.
-            raise type(error)(str(error).replace(probe.folder, PROBE_FOLDER)) from error
-
-
-def _check(question: Question, clock: Clock) -> ProbeCheck:
-    """One check. What is neither a yes nor a no is raised on, except what the question tolerates."""
-    name, required = question.name, question.required
-    try:
-        return ProbeCheck(name, passed=True, required=required, detail=ask(question, clock))
-    except StoreError as error:
-        if not is_answer(question, error):
-            raise
-        advice = advice_on(question, error)
-        return ProbeCheck(name, passed=False, required=required, detail=f"{error}; {advice}" if advice else str(error))
+        for question in probe.questions(single_writer=single_writer):
+            try:
+                ask(question, clock)
+            except StoreError as error:
+                if not is_answer(question, error):
+                    # Each try has a folder of its own, and each time the words are the same: who counts errors knows them again.
+                    raise type(error)(str(error).replace(probe.folder, PROBE_FOLDER)) from error
+                found.append((question, "; ".join(filter(None, (str(error), advice_on(question, error))))))
+    return found
 
 
 def is_answer(question: Question, error: SidecarError) -> bool:
