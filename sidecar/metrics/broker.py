@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from sidecar.clock import Clock
-from sidecar.metrics.declarations import Declarations
+from sidecar.metrics.declarations import Declarations, Since
 
 
 class BrokerMetrics:
@@ -16,10 +16,10 @@ class BrokerMetrics:
     def __init__(self, declarations: Declarations, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._read_ms: int | None = None
+        self._read = Since(clock)
         declarations.gauge(
             "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
-        ).set_function(self._facts_age_s)
+        ).set_function(self._read.seconds)
         self._away = declarations.gauge(
             "broker_away",
             "1 while the broker does not answer: uploads end, nothing new is planned, nothing is committed.",
@@ -84,8 +84,7 @@ class BrokerMetrics:
 
     def facts(self, read_ms: int | None, *, is_away: bool = False, missing_rights: int = 0) -> None:
         """How fresh the facts of this cycle are. `read_ms`: None before the first time."""
-        with self._lock:
-            self._read_ms = read_ms
+        self._read.at_ms = read_ms
         self._away.set(is_away)
         self._missing_rights.set(missing_rights)
 
@@ -130,8 +129,3 @@ class BrokerMetrics:
     def taken_as_compacted(self, count: int) -> None:
         """So many offsets are missing before the next segment, and are archived as compaction would have left it."""
         self._taken_as_compacted.inc(count)
-
-    def _facts_age_s(self) -> float:
-        with self._lock:
-            read_ms = self._read_ms
-        return 0.0 if read_ms is None else max(0.0, (self._clock.now_ms() - read_ms) / 1000)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 from sidecar.clock import Clock
-from sidecar.metrics.declarations import Declarations
+from sidecar.metrics.declarations import Declarations, Since
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,7 @@ class CompactionMetrics:
 
     def __init__(self, declare: Declarations, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
-        self._oldest_due_ms: int | None = None
+        self._oldest_due = Since(clock)
         self._due = declare.gauge(
             "compaction_due_partitions",
             "Partitions that are due for compaction and not compacted yet, quarantined ones too.",
@@ -39,7 +37,7 @@ class CompactionMetrics:
             "compaction_oldest_due_age_seconds",
             "Since the partition that waits longest became due, 0 if none waits: what to alarm on. Counted from the start of "
             "this process at most.",
-        ).set_function(self._oldest_due_age_s)
+        ).set_function(self._oldest_due.seconds)
         self._dirty_bytes = declare.gauge(
             "compaction_cleanable_bytes", "Bytes of logs that may be compacted and never were, of partitions led here."
         )
@@ -112,8 +110,7 @@ class CompactionMetrics:
         self._show(Weighed())
 
     def _show(self, found: Weighed) -> None:
-        with self._lock:
-            self._oldest_due_ms = found.oldest_due_ms
+        self._oldest_due.at_ms = found.oldest_due_ms
         self._due.set(found.due)
         self._dirty_bytes.set(found.cleanable_bytes)
         self._max_dirty_ratio.set(found.max_dirty_ratio)
@@ -150,8 +147,3 @@ class CompactionMetrics:
     def garbage_removed(self, objects: int) -> None:
         self._removed.inc(objects)
         self._gc_success.set(self._clock.now_ms() / 1000)
-
-    def _oldest_due_age_s(self) -> float:
-        with self._lock:
-            oldest_ms = self._oldest_due_ms
-        return 0.0 if oldest_ms is None else max(0.0, (self._clock.now_ms() - oldest_ms) / 1000)

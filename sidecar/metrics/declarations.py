@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
+from sidecar.clock import Clock
+
 PREFIX = "tiered_sidecar"
 DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
 
@@ -19,6 +21,19 @@ class MetricFamily:
     kind: str
     labels: tuple[str, ...]
     text: str
+
+
+class Since:
+    """A moment, `at_ms`, and how long ago it is when somebody asks: it moves while nothing else does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.at_ms: int | None = None
+
+    def seconds(self) -> float:
+        """0 without a moment, and for one to come."""
+        at_ms = self.at_ms
+        return 0.0 if at_ms is None else max(0.0, (self._clock.now_ms() - at_ms) / 1000)
 
 
 class Declarations:

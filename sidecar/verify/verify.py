@@ -59,25 +59,6 @@ class _Planned:
         return [Check(self.root, segment) for segment in self.state.segments]
 
 
-def verify_partition(
-    store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool = False, workers: int = WORKERS
-) -> PartitionVerification:
-    """Check one lineage.
-
-    Shallow: the commit log from its newest checkpoint on, whether the commits below exist, sizes and the store's checksums
-    of all objects, every part of every `.indexes`. Deep: the commit log from commit 0 on, every byte of every object, every batch.
-
-    Raises:
-        StoreError: the store itself fails, so that nothing can be said.
-    """
-    planned = _plan(store, root, clock, deep=deep)
-    if isinstance(planned, PartitionVerification):
-        return planned
-    return _finish(
-        store, StoreNow(store, clock), planned, list(ChecksInThreads(store, workers, deep).run(planned.checks))
-    )
-
-
 def verify_archive(
     store: ObjectStore,
     clock: Clock,
@@ -88,6 +69,9 @@ def verify_archive(
     checks: Checks | None = None,
 ) -> Iterator[PartitionVerification]:
     """Check every lineage, several at once; results ascend by cluster, topic, partition and incarnation.
+
+    Shallow: the commit log from its newest checkpoint on, whether the commits below exist, sizes and the store's checksums
+    of all objects, every part of every `.indexes`. Deep: the commit log from commit 0 on, every byte of every object, every batch.
 
     One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises.
 

@@ -38,7 +38,6 @@ from sidecar.restore.restore import RestoreReport, restore
 from sidecar.rewriting.engines import LocalStages
 from sidecar.store_settings import StoreSettings
 from sidecar.verify.segments import ProblemKind
-from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView, committed_in, producers_in
 from tests.histories.broker import CLUSTER_ID, PARTITION, TOPIC, TOPIC_ID, BrokerPartition
@@ -73,6 +72,7 @@ from tests.histories.history import (
 )
 from tests.histories.one_thread import in_one_thread
 from tests.histories.processes import AheadClock, Sidecar, sidecars
+from tests.verifying import verify_partition
 
 STORE = StoreSettings(url="/nowhere")
 BEGIN_MS = 1_700_000_000_000

@@ -22,7 +22,6 @@ from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.engines import LocalStages
 from sidecar.store_settings import StoreSettings
-from sidecar.verify.verify import verify_partition
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.batches import decode_segment
 from tests.compaction.reference.cleaning import clean
@@ -30,6 +29,7 @@ from tests.compaction.reference.values import ReferenceSegment
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
+from tests.verifying import verify_partition
 
 SETTINGS = StoreSettings(url="/nowhere")
 NOW_MS = wall_clock_ms("4.3.0") + 10 * 86_400_000

@@ -19,7 +19,6 @@ from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.staging import COPIES
-from sidecar.verify.verify import verify_partition
 from tests.pipeline.archives import (
     NOW_MS,
     SETTINGS,
@@ -33,6 +32,7 @@ from tests.pipeline.archives import (
     use,
 )
 from tests.pipeline.rig import ranges
+from tests.verifying import verify_partition
 
 
 class Killed(BaseException):

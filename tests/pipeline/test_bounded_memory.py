@@ -22,11 +22,11 @@ from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
 from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.pipeline.recovery import settle_attempts
 from sidecar.storage.store_clock import PROBE_FOLDER
-from sidecar.verify.verify import verify_partition
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges, rounds_over, tools_for
+from tests.verifying import verify_partition
 
 LOGS = golden("4.3.0") / "logs"
 

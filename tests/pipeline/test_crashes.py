@@ -17,10 +17,10 @@ from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
-from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, tools_for
+from tests.verifying import verify_partition
 
 TOPIC = "append-time"
 PARTITION = "append-time-0"

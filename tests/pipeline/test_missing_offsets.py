@@ -22,7 +22,6 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.segment.local_disk import cut_segment
-from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.archives import parts_of
@@ -35,6 +34,7 @@ from tests.pipeline.rig import (
     rounds_over,
     tools_for,
 )
+from tests.verifying import verify_partition
 
 ORDERS = list(pairwise((0, 140, 248, 362, 504, 606, 724, 868, 964)))
 LOST = ORDERS[3]

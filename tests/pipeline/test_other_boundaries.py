@@ -17,7 +17,6 @@ from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
 from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.segment.local_disk import batch_crc, cut_segment
 from sidecar.segment.producer_snapshot import KnownState
-from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,
@@ -28,6 +27,7 @@ from tests.pipeline.rig import (
     rolled_ranges,
     tools_for,
 )
+from tests.verifying import verify_partition
 
 
 def join_segments(directory: Path, first: int, second: int) -> None:

@@ -13,10 +13,10 @@ from sidecar.clock import ManualClock
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, SnapshotOrigin
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
-from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import VERSIONS, golden, golden_copy, manifest
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, tools_for
+from tests.verifying import verify_partition
 
 SUFFIXES = {PartName.OFFSET_INDEX: "index", PartName.TIME_INDEX: "timeindex", PartName.TRANSACTION_INDEX: "txnindex"}
 

@@ -22,11 +22,11 @@ from sidecar.errors import (
     StoreUnsafe,
 )
 from sidecar.model import ObjectKey
-from sidecar.verify.verify import verify_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.archives import NOW_MS, archived, compact_one, only_state, sound, use
 from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, rolled_ranges, tools_for
+from tests.verifying import verify_partition
 
 ERRORS = [
     StoreUnavailable("503"),

@@ -23,7 +23,7 @@ from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import UnfinishedUpload
 from sidecar.verify.findings import PartitionVerification, SegmentState
-from sidecar.verify.verify import verify_archive, verify_partition
+from sidecar.verify.verify import verify_archive
 from tests.archive.builders import an_id
 from tests.archive.example import (
     FIRST,
@@ -38,6 +38,7 @@ from tests.archive.example import (
     write_example,
 )
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.verifying import verify_partition
 
 ROOT = LINEAGE.root
 FIRST_LOG = below(ROOT, FIRST.segment.log_key)

@@ -11,10 +11,10 @@ from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.bodies.records import read_records
 from sidecar.model import ObjectKey
-from sidecar.verify.verify import verify_partition
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.real.product import store_of
+from tests.verifying import verify_partition
 
 LOGS = golden("4.3.0") / "logs"
 

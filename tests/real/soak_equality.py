@@ -19,7 +19,6 @@ from sidecar.broker.cluster_view import LiveProducer
 from sidecar.clock import SystemClock
 from sidecar.model import ObjectKey, PartName, TopicPartition
 from sidecar.ports import ObjectStore
-from sidecar.verify.verify import verify_partition
 from tests.oracle import Oracle
 from tests.pipeline.rig import ranges
 from tests.real.daemon import Daemon
@@ -28,6 +27,7 @@ from tests.real.soak_beside import Archived, active_bases, told
 from tests.real.soak_live_producers import producers_behind, remembered_at_rest
 from tests.real.topics import end_offset, wait_until
 from tests.servers.kafka import KafkaBroker
+from tests.verifying import verify_partition
 
 FOLLOW_TIMEOUT_S = 180.0
 

@@ -18,13 +18,13 @@ import pytest
 from benchmarks.segments import MIB, write_log_dir
 from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey
-from sidecar.verify.verify import verify_partition
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import FAST, Daemon, GrowingLog, eventually, now_s
 from tests.real.product import PROGRAM, environment, json_lines, run_program, s3_settings, store_of
 from tests.servers.process import ServerProcess
 from tests.servers.versitygw import VersityGateway
+from tests.verifying import verify_partition
 
 pytestmark = pytest.mark.real
 

@@ -1,0 +1,21 @@
+"""The verification of one lineage, as `verify_archive` does it for all of them."""
+
+from __future__ import annotations
+
+from sidecar.clock import Clock
+from sidecar.model import ObjectKey
+from sidecar.ports import ObjectStore
+from sidecar.verify import verify
+from sidecar.verify.findings import PartitionVerification, StoreNow
+from sidecar.verify.segments import ChecksInThreads
+
+
+def verify_partition(
+    store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool = False, workers: int = verify.WORKERS
+) -> PartitionVerification:
+    """Raises StoreError where the store itself fails."""
+    planned = verify._plan(store, root, clock, deep=deep)
+    if isinstance(planned, PartitionVerification):
+        return planned
+    checked = list(ChecksInThreads(store, workers, deep).run(planned.checks))
+    return verify._finish(store, StoreNow(store, clock), planned, checked)
