@@ -51,7 +51,9 @@ class _Client:
 
 
 class Clients:
-    """Bounds the three kinds apart, so that none takes the room of another. Thread-safe.
+    """Clients whose request is still to come, that wait for their turn, or that are being served. Thread-safe.
+
+    Bounds the three kinds apart, so that none takes the room of another.
 
     Who sends no request loses the connection to who comes: idle connections keep nobody out. What is answered without asking for
     a turn, as `/healthz`, is answered however many there are.

@@ -14,6 +14,11 @@ from sidecar.partition.status import PartitionStatus
 
 
 class RetentionRisk:
+    """When the broker deletes the first segment that is not archived, over all partitions; active segments count too.
+
+    It changes with each commit, since a cycle may last for minutes. Thread-safe.
+    """
+
     def __init__(self, metrics: BrokerMetrics) -> None:
         self._metrics = metrics
         self._lock = threading.Lock()

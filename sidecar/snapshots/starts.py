@@ -156,7 +156,7 @@ def _is_below(table: ProducerTable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpenBelow:
-    """The producers whose transactions were open at an offset, as they were there.
+    """The producers whose transactions were open at an offset, as they were there: open above, and all the way since it began.
 
     `late`: those that have written since. Of their last batch below the offset the snapshot says nothing: it is left blank.
     """

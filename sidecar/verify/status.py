@@ -36,7 +36,7 @@ WORKERS = 8
 
 
 class Outage:
-    """Counts what failed in a row. Thread-safe."""
+    """Counts what failed in a row: a store that is gone is another thing than objects that cannot be read. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

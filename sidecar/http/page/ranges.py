@@ -144,6 +144,7 @@ class Piece:
 
 
 def pieces_of(ranges: Sequence[OffsetRange]) -> tuple[Piece, ...]:
+    """The rectangles from left to right; their widths add up to 100, unless there are none."""
     if not ranges:
         return ()
     least = min(LEAST_PERCENT, LEAST_PERCENT_OF_ALL / len(ranges))

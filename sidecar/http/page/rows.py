@@ -232,7 +232,7 @@ class Rows:
 
 
 def parse(query: str) -> Query:
-    """The query of an address, without its question mark."""
+    """The query of an address, without its question mark. What makes no sense there counts as not given."""
     try:
         fields = {name: values[-1] for name, values in parse_qs(query, max_num_fields=_FIELDS_MAX).items()}
     except ValueError:
