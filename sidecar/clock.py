@@ -11,15 +11,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Wall clock in milliseconds since the epoch."""
-        ...
 
     def monotonic_s(self) -> float:
         """Seconds on a clock that never goes back."""
-        ...
 
     def sleep_s(self, seconds: float) -> None:
         """Wait."""
-        ...
 
 
 class SystemClock:

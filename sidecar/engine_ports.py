@@ -19,7 +19,6 @@ class TaskEngine(Protocol):
         `function` must be importable by name, tasks must go through pickle. What it raises ends the run; a worker that
         dies is a SidecarError.
         """
-        ...
 
 
 def grouped(
@@ -77,7 +76,6 @@ class StagedRun(Protocol):
     @property
     def answers(self) -> Sequence[Any]:
         """The values of the rows to the driver, in any order."""
-        ...
 
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
@@ -86,7 +84,6 @@ class StagedRun(Protocol):
 
         `uploads`: the tasks also write to the store; all stages read.
         """
-        ...
 
 
 class StageEngine(Protocol):
@@ -95,8 +92,6 @@ class StageEngine(Protocol):
     @property
     def cores(self) -> int:
         """How many tasks run at once."""
-        ...
 
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[StagedRun]:
         """Run the first two stages; what waits for the third is gone when the context ends."""
-        ...

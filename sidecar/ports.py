@@ -62,7 +62,6 @@ class UploadSource(Protocol):
 
     def read_at(self, position: int, size_bytes: int) -> bytes | memoryview:
         """Exactly `size_bytes` bytes from `position`; raises SegmentChanged if the source has become shorter."""
-        ...
 
 
 class ObjectStore(Protocol):
@@ -75,53 +74,42 @@ class ObjectStore(Protocol):
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """Create a small object. Raises ObjectExists if the key is taken, OutcomeUnknown if the answer was lost."""
-        ...
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
         """Create an object of any size under a fresh key, in parallel parts, with checksums end to end."""
-        ...
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """A range of an object, or all of it. Raises ObjectMissing.
 
         `whole`: the object should end within `size_bytes`. If it does, a store with checksums of whole objects checks them.
         """
-        ...
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """All bytes of an object in order, memory bounded by the chunk. Raises ObjectMissing."""
-        ...
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         """Size and checksum, or None if there is no such object."""
-        ...
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """Objects whose key begins with `prefix`, ascending by key, those above `start_after` only."""
-        ...
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """The distinct next path elements below `prefix` (which ends with '/' or is empty)."""
-        ...
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
         """Remove objects; a key without object is no error."""
-        ...
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """Multipart uploads begun below `prefix` and not ended (none on stores without multipart).
 
         Raises StoreDenied, or StoreUnsupported where the store has no such listing: see `storage.leftovers`.
         """
-        ...
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """End such an upload without an object."""
-        ...
 
     def close(self) -> None:
         """Give back threads and connections; the store is not used afterwards."""
-        ...
 
 
 class OpenFiles(Protocol):
@@ -129,35 +117,27 @@ class OpenFiles(Protocol):
 
     def open(self, file: FileIdentity) -> int:
         """A read-only descriptor of the file that was listed. Raises SegmentChanged, PartitionError."""
-        ...
 
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
         """What an open file is now, under the name that it had when it was listed."""
-        ...
 
     def duplicate(self, descriptor: int) -> int:
         """A second descriptor of the same open file, to be closed by itself."""
-        ...
 
     def close(self, descriptor: int) -> None:
         """Give a descriptor back."""
-        ...
 
     def is_unlinked(self, descriptor: int) -> bool:
         """Whether the file has no name any more: its bytes go with the last descriptor."""
-        ...
 
     def has_its_name(self, file: FileIdentity) -> bool:
         """Whether the listed file still has its name. True also if that is unknown: the disk may come back."""
-        ...
 
     def free_share(self, descriptor: int) -> float:
         """How much of the file's disk others than root may still fill, between 0 and 1. Raises OSError."""
-        ...
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> UploadSource:
         """The bytes of an open file from a position on. `name`: for messages."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,32 +160,24 @@ class BrokerFacts(Protocol):
 
     def cluster_id(self) -> str:
         """Cluster id as in `meta.properties`. Raises SettingsError where it is unknown or the log dirs disagree."""
-        ...
 
     def broker_id(self) -> int:
         """This broker's id. Raises SettingsError where it is unknown or the log dirs disagree."""
-        ...
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         """What may be archived of this partition, as of the last `refresh`."""
-        ...
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """Leadership of this partition now, asked anew. Raises BrokerUnavailable where nobody can tell."""
-        ...
 
     def policy(self, topic: str) -> TopicPolicy:
         """What holds for a topic, as far as it is known."""
-        ...
 
     def topics(self) -> frozenset[str] | None:
         """All topics of the cluster that we may know of, None where no broker is asked. Raises BrokerUnavailable."""
-        ...
 
     def state(self) -> FactsState:
         """How fresh all of this is."""
-        ...
 
     def refresh(self) -> None:
         """Read everything anew. A broker that does not answer is told by `state`."""
-        ...

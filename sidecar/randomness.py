@@ -13,11 +13,9 @@ class Randomness(Protocol):
 
     def random_bytes(self, count: int) -> bytes:
         """So many random bytes."""
-        ...
 
     def uniform(self, low: float, high: float) -> float:
         """A number between these two."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
