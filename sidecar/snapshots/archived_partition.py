@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Self
+from typing import ClassVar, Self
 
 from producer_state.window import Segment
 from sidecar.archive.keys import below
@@ -30,14 +30,12 @@ class ArchivedLog:
     key: ObjectKey
     size_bytes: int
 
+    offset_index: ClassVar = None
+    """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
+
     @property
     def name(self) -> str:
         return self.key
-
-    @property
-    def offset_index(self) -> None:
-        """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
-        return
 
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Reading raises StoreError."""
@@ -60,6 +58,11 @@ class ArchivedPartition:
     topic_partition: TopicPartition
     segments: tuple[ArchivedSegment, ...]
     by_end: dict[int, ArchivedSegment] = field(default_factory=dict)
+
+    compacted: ClassVar = True
+    """See `PartitionLog`. The commits tell of every segment, so that none can be missing unnoticed."""
+    keeps_undecided: ClassVar = True
+    """See `PartitionLog`: compaction goes by them."""
 
     @classmethod
     def stretches(cls, settings: StoreSettings, state: PartitionState) -> list[Self]:
@@ -89,11 +92,6 @@ class ArchivedPartition:
         return self.segments[0].base_offset
 
     @property
-    def compacted(self) -> bool:
-        """See `PartitionLog`. The commits tell of every segment, so that none can be missing unnoticed."""
-        return True
-
-    @property
     def bases(self) -> tuple[int, ...]:
         return tuple(self.by_end)
 
@@ -105,11 +103,6 @@ class ArchivedPartition:
     def dropped_below(self) -> int:
         """See `PartitionLog`: such a snapshot begins where it stands."""
         return max((end for end, segment in self.by_end.items() if segment.snapshot.start_offset == end), default=0)
-
-    @property
-    def keeps_undecided(self) -> bool:
-        """See `PartitionLog`: compaction goes by them."""
-        return True
 
     @property
     def begins_anew(self) -> frozenset[int]:

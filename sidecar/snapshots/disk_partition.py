@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 from producer_state.window import Segment
 from sidecar.errors import PartitionError, SegmentChanged
@@ -25,6 +26,11 @@ class DiskPartition:
 
     files: PartitionFiles
     compacted_elsewhere: bool = False
+
+    keeps_undecided: ClassVar = False
+    """See `PartitionLog`: a restore leaves empty snapshots, and the broker starts above all of those transactions."""
+    begins_anew: ClassVar[frozenset[int]] = frozenset()
+    """See `PartitionLog`: on disk nobody is named either."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -112,16 +118,6 @@ class DiskPartition:
     @property
     def dropped_below(self) -> int:
         return dropped_below(self.files.directory)
-
-    @property
-    def keeps_undecided(self) -> bool:
-        """See `PartitionLog`: a restore leaves empty snapshots, and the broker starts above all of those transactions."""
-        return False
-
-    @property
-    def begins_anew(self) -> frozenset[int]:
-        """See `PartitionLog`: on disk nobody is named either."""
-        return frozenset()
 
     def snapshot_path(self, offset: int) -> Path:
         """Where the snapshot at an offset is or would be."""

@@ -12,13 +12,14 @@ from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import Final, Self
 
+from sidecar.engine_ports import grouped
 from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.log_dir_lock import LogDirLock
 from sidecar.host.placing import CORRUPT_SUFFIX, EMPTY_SUFFIX, place_snapshot, sync_directory
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.snapshots.check import judge, lacking
 from sidecar.snapshots.heal_plan import Healing
-from sidecar.snapshots.jobs import Ended, Event, Forgetting, Misplaced, StateAt, Stopped
+from sidecar.snapshots.jobs import Ended, Event, Forgetting, Misplaced, StateAt, Stopped, also_said
 from sidecar.snapshots.starts import StartKind
 
 THREADS: Final = 8
@@ -27,7 +28,8 @@ WAITING: Final = 64
 IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
 """More than this waits in the system's directory for temporary files: memory does not depend on the log's size."""
 GROUP_BYTES: Final = 1024 * 1024
-"""They are given out in groups of about this size."""
+GROUP_FILES: Final = 1024
+"""They are given out in groups of up to this size, and this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +114,11 @@ class HeldSnapshots:
             ) from error
         self._waiting.append((snapshot.offset, len(snapshot.content), snapshot.aside_suffix))
 
-    def take(self) -> Iterator[list[NewSnapshot]]:
+    def take(self) -> Iterator[Sequence[NewSnapshot]]:
         """All of them, in groups; none is held afterwards."""
         self._spool.seek(0)
-        group: list[NewSnapshot] = []
-        group_bytes = 0
-        for offset, size_bytes, aside_suffix in self._waiting:
-            group.append(NewSnapshot(offset, self._spool.read(size_bytes), aside_suffix))
-            group_bytes += size_bytes
-            if group_bytes >= GROUP_BYTES:
-                yield group
-                group, group_bytes = [], 0
-        if group:
-            yield group
+        snapshots = (NewSnapshot(offset, self._spool.read(size), suffix) for offset, size, suffix in self._waiting)
+        yield from grouped(snapshots, lambda snapshot: len(snapshot.content), GROUP_BYTES, GROUP_FILES)
         self.drop()
 
     def drop(self) -> list[int]:
@@ -211,14 +205,16 @@ class Healer:
         if start.beginning_known or state.dropped:
             return
         if start.kind is StartKind.LOG_START:
-            self._add_note(
+            healing.note = also_said(
+                healing.note,
                 f"no snapshot with producers at the log's start {self._healing.plan.log.first_offset}: producers and "
-                f"transactions of which only deleted segments told are not known"
+                f"transactions of which only deleted segments told are not known",
             )
         else:
-            self._add_note(
+            healing.note = also_said(
+                healing.note,
                 "as exact as the snapshots from which the replay began: a file does not record whether it is exact, and the log's "
-                "beginning is not known or a cleaner has been in the log"
+                "beginning is not known or a cleaner has been in the log",
             )
 
     def _replace(self, state: StateAt, aside_suffix: str) -> None:
@@ -284,11 +280,4 @@ class Healer:
                 self._writer.write(self._healing, group)
 
     def _add_problem(self, what: str) -> None:
-        healing = self._healing
-        if what not in healing.problem:
-            healing.problem = f"{healing.problem}; {what}" if healing.problem else what
-
-    def _add_note(self, what: str) -> None:
-        healing = self._healing
-        if what not in healing.note:
-            healing.note = f"{healing.note}; {what}" if healing.note else what
+        self._healing.problem = also_said(self._healing.problem, what)

@@ -140,3 +140,10 @@ class Forgetting:
         if self.as_of_ms is not None:
             return Expiration(self.as_of_ms, self.producer_id_expiration_ms)
         return Expiration.with_margins(min(log_time_ms, self.now_ms), self.producer_id_expiration_ms)
+
+
+def also_said(said: str, what: str) -> str:
+    """Both, for people; what was said already is not said again."""
+    if what in said:
+        return said
+    return f"{said}; {what}" if said else what

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots.folding import Counting, fold
-from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped
+from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped, also_said
 from sidecar.snapshots.planning import PartitionLog, plan_job
 from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import StartKind
@@ -51,8 +51,7 @@ class Rebuilding:
     read_bytes: int = 0
 
     def add_problem(self, what: str) -> None:
-        if what not in self.problem:
-            self.problem = f"{self.problem}; {what}" if self.problem else what
+        self.problem = also_said(self.problem, what)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -63,18 +62,7 @@ class Rebuilding:
             "from_snapshot": self.from_snapshot,
             "read_bytes": self.read_bytes,
             "snapshots": [
-                {
-                    "offset": snapshot.offset,
-                    "path": str(snapshot.path),
-                    "origin": "rebuilt",
-                    "producers": snapshot.producers,
-                    "open_transactions": snapshot.open_transactions,
-                    "exact": snapshot.exact,
-                    "window_ms": snapshot.window_ms,
-                    "start_offset": snapshot.start_offset,
-                    "start": snapshot.start,
-                }
-                for snapshot in self.snapshots
+                {**asdict(snapshot), "path": str(snapshot.path), "origin": "rebuilt"} for snapshot in self.snapshots
             ],
             "problem": self.problem,
         }
