@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.clock import ManualClock
 from sidecar.errors import ObjectExists, ObjectMissing
-from sidecar.metrics import MeteredStore, Metrics, Stage
+from sidecar.metrics import MeteredStore, Metrics
 from sidecar.metrics.compaction import Weighed
 from sidecar.metrics.declarations import PREFIX
 from sidecar.model import (
     ArchivedSegment,
+    FileIdentity,
     ObjectKey,
     Part,
     PartName,
+    SegmentFiles,
     SnapshotOrigin,
     SnapshotProvenance,
     TopicPartition,
 )
+from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.storage import BytesSource
 from tests.fakes.memory_store import MemoryStore
@@ -26,6 +31,9 @@ from tests.fakes.memory_store import MemoryStore
 NOW_MS = 1_700_000_000_000
 ORDERS = TopicPartition("orders", 0)
 READY = PartitionCondition.READY
+SEGMENT = SegmentFiles(
+    ORDERS, Path("logs"), 0, 10, FileIdentity(Path("logs/orders-0"), "0.log", 1, 100, 0), None, None, None, None
+)
 
 
 def a_status(segments: int = 1, age_s: float = 0, condition: PartitionCondition = READY) -> PartitionStatus:
@@ -35,11 +43,16 @@ def a_status(segments: int = 1, age_s: float = 0, condition: PartitionCondition 
     )
 
 
-def an_entry() -> ArchivedSegment:
+def committed(snapshot_result: str) -> events.SegmentCommitted:
     snapshot = SnapshotProvenance(SnapshotOrigin.REBUILT, exact=True)
     parts = (Part(PartName.LOG, 0, 100, 0), Part(PartName.OFFSET_INDEX, 0, 8, 0))
     key = ObjectKey("k")
-    return ArchivedSegment("id", 0, 10, key, key, parts, (), 0, 0, 1, snapshot)
+    entry = ArchivedSegment("id", 0, 10, key, key, parts, (), 0, 0, 1, snapshot)
+    return events.SegmentCommitted(SEGMENT, entry, snapshot_result)
+
+
+def checked(*statuses: PartitionStatus) -> events.PartitionsChecked:
+    return events.PartitionsChecked(statuses, frozenset())
 
 
 def values(metrics: Metrics) -> dict[str, float]:
@@ -63,9 +76,9 @@ def metrics(clock: ManualClock) -> Metrics:
 
 
 def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
-    metrics.checked([a_status(2, age_s=60)])
-    metrics.uploaded(108, 1.5)
-    metrics.committed(an_entry(), "equal")
+    metrics.handle(checked(a_status(2, age_s=60)))
+    metrics.handle(events.SegmentUploaded(SEGMENT, 108, 1.5))
+    metrics.handle(committed("equal"))
     found = values(metrics)
     assert found[f"{PREFIX}_segments_total,result=ok,stage=uploaded"] == 1
     assert found[f"{PREFIX}_bytes_total,stage=committed"] == 108
@@ -77,21 +90,21 @@ def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
 
 
 def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -> None:
-    metrics.checked([a_status(age_s=60)])
+    metrics.handle(checked(a_status(age_s=60)))
     metrics.broker.facts(NOW_MS)
     clock.advance_ms(40_000)
     found = values(metrics)
     assert found[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(100, abs=0.01)
     assert found[f"{PREFIX}_broker_facts_age_seconds"] == 40
-    metrics.committed(an_entry(), "absent")
+    metrics.handle(committed("absent"))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
 
 
 def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
     waits, idle = PartitionCondition.WAITING, PartitionCondition.IDLE
     followed = a_status(0, condition=PartitionCondition.NOT_LED)
-    metrics.checked([a_status(), a_status(condition=waits), a_status(0, condition=idle), followed])
-    metrics.cycle_ended(stopped=2)
+    metrics.handle(checked(a_status(), a_status(condition=waits), a_status(0, condition=idle), followed))
+    metrics.handle(events.CycleEnded(2, 0))
     found = values(metrics)
     states = {
         state: found[f"{PREFIX}_partitions,state={state}"]
@@ -100,14 +113,14 @@ def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
     assert states == {"ready": 1, "waiting": 1, "idle": 1, "not_led": 1, "stopped": 2}
     assert found[f"{PREFIX}_pending_segments"] == 2
     assert found[f"{PREFIX}_last_success_timestamp_seconds"] == 0
-    metrics.cycle_ended(stopped=0)
+    metrics.handle(events.CycleEnded(0, 0))
     assert values(metrics)[f"{PREFIX}_last_success_timestamp_seconds"] == NOW_MS / 1000
 
 
 def test_failures_are_counted_by_kind(metrics: Metrics) -> None:
     metrics.failed("StoreUnavailable")
-    metrics.segment_failed(Stage.UPLOADED)
-    metrics.unfinished_attempts(3)
+    metrics.handle(events.SegmentUploadFailed(SEGMENT))
+    metrics.handle(events.CycleEnded(0, unfinished_attempts=3))
     found = values(metrics)
     assert found[f"{PREFIX}_errors_total,kind=StoreUnavailable"] == 1
     assert found[f"{PREFIX}_segments_total,result=failed,stage=uploaded"] == 1
@@ -195,19 +208,19 @@ def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: 
 
 
 def test_the_oldest_pending_segment_is_told_while_others_are_archived(metrics: Metrics) -> None:
-    metrics.checked([a_status(2, age_s=100)])
-    metrics.left_pending(ORDERS, NOW_MS - 40_000)
+    metrics.handle(checked(a_status(2, age_s=100)))
+    metrics.handle(events.BacklogChanged(ORDERS, NOW_MS - 40_000, None, 0))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(40, abs=0.01)
-    metrics.left_pending(ORDERS, None)
+    metrics.handle(events.BacklogChanged(ORDERS, None, None, 0))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
 
 
-def test_what_stopped_counts_while_the_cycle_progressed(metrics: Metrics) -> None:
-    metrics.cycle_ended(stopped=2)
+def test_what_stopped_counts_while_the_round_goes_on(metrics: Metrics) -> None:
+    metrics.handle(events.CycleEnded(2, 0))
     for stopped, expected in ((0, 2), (3, 3)):
-        metrics.cycle_progressed(stopped)
+        metrics.handle(events.CycleProgressed(stopped))
         assert values(metrics)[f"{PREFIX}_partitions,state=stopped"] == expected
-    metrics.cycle_ended(stopped=1)
+    metrics.handle(events.CycleEnded(1, 0))
     assert values(metrics)[f"{PREFIX}_partitions,state=stopped"] == 1
 
 
@@ -215,18 +228,18 @@ def test_a_round_that_archives_is_a_success_unless_something_stopped_in_it_or_be
     metrics: Metrics, clock: ManualClock
 ) -> None:
     name = f"{PREFIX}_last_success_timestamp_seconds"
-    metrics.cycle_progressed(0)
+    metrics.handle(events.CycleProgressed(0))
     assert values(metrics)[name] == 0
-    metrics.cycle_progressed(0, archived=True)
+    metrics.handle(events.CycleProgressed(0, archived=True))
     assert values(metrics)[name] == NOW_MS / 1000
     clock.advance_ms(5_000)
-    metrics.cycle_progressed(1, archived=True)
-    metrics.cycle_ended(stopped=1)
-    metrics.cycle_progressed(0, archived=True)
+    metrics.handle(events.CycleProgressed(1, archived=True))
+    metrics.handle(events.CycleEnded(1, 0))
+    metrics.handle(events.CycleProgressed(0, archived=True))
     assert values(metrics)[name] == NOW_MS / 1000
 
 
 def test_no_series_tells_when_another_was_created(metrics: Metrics) -> None:
-    metrics.committed(an_entry(), "equal")
+    metrics.handle(committed("equal"))
     for accept in ("", "application/openmetrics-text"):
         assert b"_created" not in metrics.exposition(accept)[0]

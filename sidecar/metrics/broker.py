@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Callable
 
 from sidecar.clock import Clock
+from sidecar.metrics.backlog import Backlog
 from sidecar.metrics.declarations import Declarations, Since
 
 
 class BrokerMetrics:
     """Thread-safe. Ages and deadlines are computed when they are asked for: they move while nothing else does."""
 
-    def __init__(self, declarations: Declarations, clock: Clock) -> None:
+    def __init__(self, declarations: Declarations, clock: Clock, backlog: Backlog) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
         self._read = Since(clock)
         declarations.gauge(
             "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
@@ -29,20 +27,18 @@ class BrokerMetrics:
             "Kinds of questions that the broker does not let us ask, and without whose answers less is archived or watched; "
             "the log's `broker_right_missing` says which. Alert above 0.",
         )
-        self._deadline_ms: int | None = None
         declarations.gauge(
             "data_at_risk_in_seconds",
             "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations, an idle "
             "active segment that is not held open included; 0 where it has, and they are only held open; +Inf while nothing is "
             "threatened, NaN while nobody can tell (see `retention_unknown_partitions`). Alert when it comes near the time that "
             "an upload takes.",
-        ).set_function(self._at_risk_in_s)
-        self._retention_unknown = 0
+        ).set_function(backlog.at_risk_in_s)
         declarations.gauge(
             "retention_unknown_partitions",
             "Led partitions with segments that are not archived, of which nobody knows when the broker deletes them: no broker is "
             "asked, or it does not tell. Nothing warns of losses there; name one to ask, or set topics.policies.",
-        ).set_function(lambda: self._retention_unknown)
+        ).set_function(backlog.unknown)
         self._cleaner_stalled = declarations.gauge(
             "broker_cleaner_stalled",
             "Partitions that are due for the broker's own cleaner, and whose first dirty offset has not moved for "
@@ -88,15 +84,6 @@ class BrokerMetrics:
         self._away.set(is_away)
         self._missing_rights.set(missing_rights)
 
-    def at_risk(self, deadline_ms: int | None, unknown: int = 0) -> None:
-        """When the broker will delete the first unarchived segment of all, None for never as far as it is known.
-
-        Args:
-            unknown: partitions with such segments of which the retention is not known.
-        """
-        with self._lock:
-            self._deadline_ms, self._retention_unknown = deadline_ms, unknown
-
     def cleaner(
         self, stalled: int, max_stalled_s: float, dirty_bytes: int, max_ratio: float, beyond_max_lag: int
     ) -> None:
@@ -106,13 +93,6 @@ class BrokerMetrics:
         self._cleaner_dirty.set(dirty_bytes)
         self._cleaner_ratio.set(max_ratio)
         self._cleaner_overdue.set(beyond_max_lag)
-
-    def _at_risk_in_s(self) -> float:
-        with self._lock:
-            deadline_ms, unknown = self._deadline_ms, self._retention_unknown
-        if deadline_ms is None:
-            return math.nan if unknown else math.inf
-        return max(0.0, (deadline_ms - self._clock.now_ms()) / 1000)
 
     def watch_held(self, deleted_bytes: Callable[[], int]) -> None:
         """From now on ask this how much of the broker's disk is taken up by what it has deleted and we hold."""

@@ -1,9 +1,9 @@
-"""The metrics, their help texts, and the events that move them."""
+"""The metrics, their help texts, and the domain events that move them."""
 
 from __future__ import annotations
 
 import platform
-import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
@@ -15,13 +15,15 @@ from prometheus_client.process_collector import ProcessCollector
 from sidecar import __version__
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import CoverageHole, StagingFull, StagingTooSmall
+from sidecar.metrics.backlog import Backlog
 from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.declarations import Declarations
 from sidecar.metrics.process import ConfigMetrics, WorkDirMetrics
 from sidecar.metrics.store import StoreMetrics
-from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
-from sidecar.partition.status import PartitionCondition, PartitionStatus
+from sidecar.model import SnapshotOrigin
+from sidecar.partition import domain_events as events
+from sidecar.partition.status import PartitionCondition
 
 SNAPSHOT_RESULTS = ("equal", "permissible", "wrong", "corrupt", "absent")
 
@@ -34,13 +36,14 @@ class Stage(StrEnum):
 
 
 class Metrics(Declarations):
-    """All metrics of one process. Thread-safe; ages are computed when they are asked for, so a stall shows at once."""
+    """All metrics of one process, a sink of domain events. Thread-safe.
+
+    Ages are computed when they are asked for, so a stall shows at once.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
-        self._oldest_pending_ms: dict[TopicPartition, int] = {}
-        self._pending_count = 0
+        self._backlog = backlog = Backlog(self._clock)
         self._stopped = 0
         super().__init__()
         ProcessCollector(registry=self.registry)
@@ -55,13 +58,13 @@ class Metrics(Declarations):
         self._upload_duration = self.histogram(
             "upload_duration_seconds", "From the first byte sent of a segment until its objects were checked."
         )
-        self._pending = self.gauge(
+        self.gauge(
             "pending_segments", "Rolled segments of led partitions that are not in the archive yet."
-        )
+        ).set_function(backlog.segments)
         self.gauge(
             "oldest_pending_segment_age_seconds",
             "Since the last write to the oldest of them, 0 if there is none. Must stay well below the topics' retention.",
-        ).set_function(self._oldest_pending_age_s)
+        ).set_function(backlog.oldest_age_s)
         self._partitions = self.gauge("partitions", "Partitions by what they are doing, as of the last check.", "state")
         self._last_success = self.gauge(
             "last_success_timestamp_seconds",
@@ -90,7 +93,7 @@ class Metrics(Declarations):
             "condition",
         )
         self._show_zeros()
-        self.broker = BrokerMetrics(self, self._clock)
+        self.broker = BrokerMetrics(self, self._clock, backlog)
         self.compaction = CompactionMetrics(self, self._clock)
         self.store = StoreMetrics(self)
         self.work_dirs = WorkDirMetrics(self)
@@ -106,85 +109,63 @@ class Metrics(Declarations):
         for condition in conditions:
             self._not_ready.labels(condition).set_function(partial(_is_unmet, not_ready, condition))
 
-    def checked(self, statuses: Iterable[PartitionStatus]) -> None:
-        """A check of the disks is over, and found these. Resets the counts of partitions, except those that are stopped."""
-        conditions = dict.fromkeys(PartitionCondition, 0)
-        oldest_ms, pending = dict[TopicPartition, int](), 0
-        for status in statuses:
-            if status.condition is not None:
-                conditions[status.condition] += 1
-            pending += status.pending_segments
-            if status.oldest_pending_ms is not None:
-                oldest_ms[status.topic_partition] = status.oldest_pending_ms
-        with self._lock:
-            self._oldest_pending_ms, self._pending_count = oldest_ms, pending
-            self._pending.set(pending)
-        for condition, count in conditions.items():
-            if condition is not PartitionCondition.STOPPED:
-                self._partitions.labels(condition).set(count)
-
-    def uploaded(self, size_bytes: int, duration_s: float) -> None:
-        self._segments.labels(Stage.UPLOADED, "ok").inc()
-        self._bytes.labels(Stage.UPLOADED).inc(size_bytes)
-        self._upload_duration.observe(duration_s)
-
-    def committed(self, entry: ArchivedSegment, conformance: str) -> None:
-        """A segment is in the archive. `conformance`: how the broker's snapshot compared, "absent" or "corrupt" if none could."""
-        self._segments.labels(Stage.COMMITTED, "ok").inc()
-        self._bytes.labels(Stage.COMMITTED).inc(entry.size_bytes)
-        self._snapshots.labels(entry.snapshot.origin).inc()
-        self._conformance.labels(conformance).inc()
-        with self._lock:
-            self._pending_count = max(0, self._pending_count - 1)
-            self._pending.set(self._pending_count)
-            if not self._pending_count:
-                self._oldest_pending_ms = {}
-
-    def left_pending(self, topic_partition: TopicPartition, oldest_ms: int | None) -> None:
-        """One more of a partition's segments was archived. `oldest_ms`: last write of the oldest that is left, None for none."""
-        with self._lock:
-            self._oldest_pending_ms.pop(topic_partition, None)
-            if oldest_ms is not None:
-                self._oldest_pending_ms[topic_partition] = oldest_ms
+    def handle(self, event: events.DomainEvent) -> None:
+        """Count an event. An `Emit`."""
+        match event:
+            case events.SegmentUploaded():
+                self._came_through(Stage.UPLOADED, event.size_bytes)
+                self._upload_duration.observe(event.duration_s)
+            case events.SegmentUploadFailed():
+                self._segments.labels(Stage.UPLOADED, "failed").inc()
+            case events.SegmentCommitted(_, entry, snapshot_result):
+                self._came_through(Stage.COMMITTED, entry.size_bytes)
+                self._snapshots.labels(entry.snapshot.origin).inc()
+                self._conformance.labels(snapshot_result).inc()
+                self._backlog.committed()
+            case events.CommitFailed():
+                self._segments.labels(Stage.COMMITTED, "failed").inc()
+            case events.OffsetsLost():
+                self.broker.offsets_lost(event.to_offset - event.from_offset)
+            case events.OffsetsTakenAsCompacted():
+                self.broker.taken_as_compacted(event.offsets[1] - event.offsets[0])
+            case events.BacklogChanged():
+                self._backlog.changed(event)
+            case events.PartitionsChecked(statuses):
+                self._backlog.checked(statuses)
+                conditions = Counter(status.condition for status in statuses)
+                for condition in set(PartitionCondition) - {PartitionCondition.STOPPED}:
+                    self._partitions.labels(condition).set(conditions[condition])
+            case events.PartitionFailed():
+                self.failed(type(event.error).__name__)
+            case events.BrokerFactsRead():
+                self.broker.facts(event.read_ms, is_away=event.is_away, missing_rights=event.missing_rights)
+            case events.CycleProgressed():
+                # Those that stopped in the cycle before may stop again.
+                self._show_stopped(max(self._stopped, event.stopped), archived=event.archived)
+            case events.CycleEnded():
+                self._stopped = event.stopped
+                self._show_stopped(event.stopped, archived=True)
+                self._unfinished.set(event.unfinished_attempts)
+            case _:
+                pass
 
     def failed(self, kind: str) -> None:
         """Something went wrong. `kind`: class name of the error."""
         self._errors.labels(kind).inc()
 
-    def segment_failed(self, stage: Stage) -> None:
-        """A segment did not come through this stage; the error itself is counted where it ends."""
-        self._segments.labels(stage, "failed").inc()
+    def _came_through(self, stage: Stage, size_bytes: int) -> None:
+        self._segments.labels(stage, "ok").inc()
+        self._bytes.labels(stage).inc(size_bytes)
 
-    def cycle_ended(self, stopped: int) -> None:
-        """A check has ended; `stopped` partitions or directories need a person or another try."""
-        self._stopped = stopped
-        self._partitions.labels(PartitionCondition.STOPPED).set(stopped)
-        if not stopped:
+    def _show_stopped(self, count: int, *, archived: bool) -> None:
+        self._partitions.labels(PartitionCondition.STOPPED).set(count)
+        if archived and not count:
             self._last_success.set(self._clock.now_ms() / 1000)
-
-    def cycle_progressed(self, stopped: int, *, archived: bool = False) -> None:
-        """Work has got on; so many stopped since the last check. Those that stopped before it may stop again.
-
-        Args:
-            archived: by a segment that is in the archive now.
-        """
-        stopped = max(self._stopped, stopped)
-        self._partitions.labels(PartitionCondition.STOPPED).set(stopped)
-        if archived and not stopped:
-            self._last_success.set(self._clock.now_ms() / 1000)
-
-    def unfinished_attempts(self, count: int) -> None:
-        self._unfinished.set(count)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The page for Prometheus and its content type, in the format that the `Accept` header prefers."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self.registry), content_type
-
-    def _oldest_pending_age_s(self) -> float:
-        with self._lock:
-            oldest_ms = min(self._oldest_pending_ms.values(), default=None)
-        return 0.0 if oldest_ms is None else max(0.0, (self._clock.now_ms() - oldest_ms) / 1000)
 
     def _show_zeros(self) -> None:
         """A series that begins at its first event hides that event from `rate()`."""

@@ -1,4 +1,4 @@
-"""Facts about partitions that people and alerts want to know. The core emits them; sinks in `sidecar.reporting` render them."""
+"""Facts about partitions that people and alerts want to know. The core emits them; sinks render them."""
 
 from __future__ import annotations
 

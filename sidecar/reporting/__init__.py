@@ -1,4 +1,4 @@
-"""Sinks of domain events: log lines, metrics, and the status model that `sidecar.http` renders. They decide nothing."""
+"""Sinks of domain events: log lines, and the status model that `sidecar.http` renders. So is `Metrics`. They decide nothing."""
 
 from contextlib import suppress
 

@@ -29,7 +29,6 @@ from sidecar.partition.plan import Settling
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
-from sidecar.reporting.metrics_sink import MetricsSink
 from sidecar.rewriting.workplace import work_directory
 from sidecar.runner.configured_facts import open_facts
 from sidecar.segment.reading import ReadSegment, read_segment
@@ -164,7 +163,7 @@ def open_tools(
         journal = Journal(directory)
         resources.callback(journal.close)
         memory = ArchiveCache(None if read_only else directory)
-        emit = fan_out(MetricsSink(metrics).handle, memory.noting_losses(clock), *sinks, log_event)
+        emit = fan_out(metrics.handle, memory.noting_losses(clock), *sinks, log_event)
         held = PinnedFiles(emit=emit)
         resources.callback(held.release)
         metrics.broker.watch_held(held.unlinked_bytes)

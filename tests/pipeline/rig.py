@@ -26,7 +26,6 @@ from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import ObjectStore
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
-from sidecar.reporting.metrics_sink import MetricsSink
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.cycle_report import CycleReport
@@ -40,7 +39,7 @@ class Told:
 
     def __init__(self, clock: Clock, metrics: Metrics, memory: ArchiveCache) -> None:
         self.status = StatusModel(clock)
-        sinks = MetricsSink(metrics).handle, memory.noting_losses(clock), self.status.handle, log_event
+        sinks = metrics.handle, memory.noting_losses(clock), self.status.handle, log_event
         self._emit = fan_out(*sinks)
 
     def __call__(self, event: DomainEvent) -> None:

@@ -12,9 +12,11 @@ from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import SegmentChanged
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.domain_events import PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import deletion_deadline_ms, growth_bytes_per_ms
+from sidecar.partition.status import PartitionStatus
 from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.segment.local_disk import LocalDisk
@@ -130,7 +132,8 @@ def test_a_partition_that_cannot_be_planned_is_at_risk_all_the_same(tmp_path: Pa
     with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
         archiver = PartitionArchiver(tools, files)
         assert archiver.deadline_ms(files) is None  # nothing is known of the topic
-        tools.metrics.broker.at_risk(tools.clock.now_ms() + 60_000)
+        status = PartitionStatus(files.topic_partition, True, 0, 0, deadline_ms=tools.clock.now_ms() + 60_000)
+        tools.metrics.handle(PartitionsChecked((status,), frozenset()))
         assert b"tiered_sidecar_data_at_risk_in_seconds 60.0" in tools.metrics.exposition()[0]
-        tools.metrics.broker.at_risk(None)
+        tools.metrics.handle(PartitionsChecked((), frozenset()))
         assert b"tiered_sidecar_data_at_risk_in_seconds +Inf" in tools.metrics.exposition()[0]

@@ -21,7 +21,6 @@ from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
-from sidecar.reporting.metrics_sink import MetricsSink
 from sidecar.reporting.status_model import StatusModel
 from tests.pipeline.archived import segment as archived_segment
 
@@ -52,7 +51,7 @@ Errors = list[tuple[str, str]]
 def told(*happened: events.DomainEvent) -> tuple[list[Any], Metrics, StatusModel]:
     clock = ManualClock(NOW_MS)
     metrics, status = Metrics(clock), StatusModel(clock)
-    emit = fan_out(MetricsSink(metrics).handle, status.handle, log_event)
+    emit = fan_out(metrics.handle, status.handle, log_event)
     with capture_logs() as logs:
         for event in happened:
             emit(event)
