@@ -9,6 +9,7 @@ import hashlib
 import json
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -87,54 +88,44 @@ class ArchiveCache:
         """The file, None where nothing outlives the process."""
         return Path(self._file) if self._file else None
 
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows of a statement. A file that fails is no error: then there are none."""
+        with self._guard, suppress(sqlite3.Error):
+            return self._connection.execute(statement, values).fetchall()
+        return []
+
     def recall(self, topic_partition: TopicPartition) -> Remembered | None:
         """What is known of the partition's archive, None if that is nothing."""
-        with self._guard, suppress(sqlite3.Error):
-            row = self._connection.execute(
-                "SELECT root, number, state, facts, sha256 FROM archives WHERE topic = ? AND partition = ?",
-                (topic_partition.topic, topic_partition.partition),
-            ).fetchone()
-            return None if row is None else _decoded(*row)
-        return None
+        rows = self._run(
+            "SELECT root, number, state, facts, sha256 FROM archives WHERE topic = ? AND partition = ?",
+            (topic_partition.topic, topic_partition.partition),
+        )
+        return _decoded(*rows[0]) if rows else None
 
     def remember(self, remembered: Remembered) -> None:
         """Keep this in the place of what is known of the partition. Not being able to is no error."""
         state = remembered.state
         if not state.next_number:
             return
-        name = state.lineage.topic_partition
+        lineage, number = state.lineage, state.next_number - 1
+        name = lineage.topic_partition
         body = encode_checkpoint(newest_segments(state))
         facts = json.dumps(_facts(remembered)).encode()
-        with self._guard, suppress(sqlite3.Error):
-            self._connection.execute(
-                "INSERT OR REPLACE INTO archives VALUES (?,?,?,?,?,?,?)",
-                (
-                    name.topic,
-                    name.partition,
-                    state.lineage.root,
-                    state.next_number - 1,
-                    body,
-                    facts,
-                    _seal(body, facts),
-                ),
-            )
+        row = (name.topic, name.partition, lineage.root, number, body, facts, _seal(body, facts))
+        self._run("INSERT OR REPLACE INTO archives VALUES (?,?,?,?,?,?,?)", row)
 
     def noting_losses(self, clock: Clock) -> Emit:
         """A sink that keeps when offsets were last lost: a restart must not end the alert. Not being able to is no error."""
 
         def note(event: DomainEvent) -> None:
             if isinstance(event, OffsetsLost):
-                with self._guard, suppress(sqlite3.Error):
-                    self._connection.execute("INSERT OR REPLACE INTO losses VALUES (1, ?)", (clock.now_ms(),))
+                self._run("INSERT OR REPLACE INTO losses VALUES (1, ?)", (clock.now_ms(),))
 
         return note
 
     def last_loss_ms(self) -> int | None:
         """What was noted last, None where nothing was."""
-        with self._guard, suppress(sqlite3.Error):
-            row = self._connection.execute("SELECT at_ms FROM losses").fetchone()
-            return None if row is None else int(row[0])
-        return None
+        return next((int(at_ms) for (at_ms,) in self._run("SELECT at_ms FROM losses")), None)
 
     def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
         """Keep which offsets of a log were seen to go and are not reported yet; nothing is kept for "". It may fail silently.

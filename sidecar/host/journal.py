@@ -9,10 +9,11 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -114,10 +115,11 @@ class Journal:
             unless_sound.pop_all()
         return connection
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """Rows of a statement. Raises StagingFull."""
         try:
-            yield
+            with self._guard:
+                return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise StagingFull(
                 f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir"
@@ -125,77 +127,57 @@ class Journal:
 
     def begin(self, attempt: Attempt) -> None:
         """Record an attempt before its first byte is sent."""
-        with self._guard, self._errors():
-            self._connection.execute(
-                "INSERT INTO attempts VALUES (:segment_id, :root, :base_offset, :end_offset, :log_key, :indexes_key, :inode, "
-                ":size_bytes, :mtime_ns, :log_crc32c, :commit_number, :begun_ms)",
-                asdict(attempt),
-            )
+        self._run(
+            "INSERT INTO attempts VALUES (:segment_id, :root, :base_offset, :end_offset, :log_key, :indexes_key, :inode, "
+            ":size_bytes, :mtime_ns, :log_crc32c, :commit_number, :begun_ms)",
+            asdict(attempt),
+        )
 
     def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
         """Note that the `.log` object of an attempt is complete, with this CRC-32C."""
-        with self._guard, self._errors():
-            self._connection.execute(
-                "UPDATE attempts SET log_crc32c = ? WHERE segment_id = ?", (log_crc32c, segment_id)
-            )
+        self._run("UPDATE attempts SET log_crc32c = ? WHERE segment_id = ?", (log_crc32c, segment_id))
 
     def committing(self, segment_id: str, commit_number: int) -> None:
         """Note that a commit of this number, naming the segment, is about to be sent."""
-        with self._guard, self._errors():
-            self._connection.execute(
-                "UPDATE attempts SET commit_number = ? WHERE segment_id = ?", (commit_number, segment_id)
-            )
+        self._run("UPDATE attempts SET commit_number = ? WHERE segment_id = ?", (commit_number, segment_id))
 
     def end(self, segment_id: str) -> None:
         """Forget an attempt: it is committed, or its objects are gone."""
-        with self._guard, self._errors():
-            self._connection.execute("DELETE FROM attempts WHERE segment_id = ?", (segment_id,))
+        self._run("DELETE FROM attempts WHERE segment_id = ?", (segment_id,))
 
     def attempts(self, root: str) -> tuple[Attempt, ...]:
         """Attempts of a partition's lineage that have not ended, oldest first."""
-        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
-            rows = cursor.execute(
-                "SELECT segment_id, root, base_offset, end_offset, log_key, indexes_key, inode, size_bytes, mtime_ns, "
-                "begun_ms, log_crc32c, commit_number FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
-                (root,),
-            ).fetchall()
+        rows = self._run(
+            "SELECT segment_id, root, base_offset, end_offset, log_key, indexes_key, inode, size_bytes, mtime_ns, "
+            "begun_ms, log_crc32c, commit_number FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
+            (root,),
+        )
         return tuple(Attempt(*row) for row in rows)
 
     def roots(self) -> frozenset[str]:
         """The lineages of which attempts have not ended."""
-        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
-            return frozenset(root for (root,) in cursor.execute("SELECT DISTINCT root FROM attempts"))
+        return frozenset(root for (root,) in self._run("SELECT DISTINCT root FROM attempts"))
 
     def archived_from(self, root: str, mark: SourceMark) -> None:
         """Note from which partition directory segments of a lineage came last."""
-        row = (
-            os.fsencode(mark.directory),
-            _signed(mark.inode),
-            mark.birth_ns,
-            mark.active_name,
-            _signed(mark.active_inode),
-        )
-        with self._guard, self._errors():
-            self._connection.execute("INSERT OR REPLACE INTO sources VALUES (?,?,?,?,?,?)", (root, *row))
+        directory, inode, active_inode = os.fsencode(mark.directory), _signed(mark.inode), _signed(mark.active_inode)
+        row = (root, directory, inode, mark.birth_ns, mark.active_name, active_inode)
+        self._run("INSERT OR REPLACE INTO sources VALUES (?,?,?,?,?,?)", row)
 
     def source_of(self, root: str) -> SourceMark | None:
         """The directory that was noted last, None if none was."""
-        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
-            row = cursor.execute(
-                "SELECT directory, inode, birth_ns, active_name, active_inode FROM sources WHERE root = ?", (root,)
-            ).fetchone()
-        if row is None:
-            return None
-        directory, inode, birth_ns, active_name, active_inode = row
-        return SourceMark(
-            Path(os.fsdecode(directory)), _unsigned(inode), birth_ns, active_name, _unsigned(active_inode)
+        rows = self._run(
+            "SELECT directory, inode, birth_ns, active_name, active_inode FROM sources WHERE root = ?", (root,)
         )
+        if not rows:
+            return None
+        directory, inode, birth_ns, active_name, active_inode = rows[0]
+        path = Path(os.fsdecode(directory))
+        return SourceMark(path, _unsigned(inode), birth_ns, active_name, _unsigned(active_inode))
 
     def count(self) -> int:
         """Attempts that have not ended, of all partitions."""
-        with self._guard, self._errors(), closing(self._connection.cursor()) as cursor:
-            (count,) = cursor.execute("SELECT count(*) FROM attempts").fetchone()
-        return int(count)
+        return int(self._run("SELECT count(*) FROM attempts")[0][0])
 
     def close(self) -> None:
         with self._guard:
