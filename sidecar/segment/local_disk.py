@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -37,55 +39,29 @@ _WINDOW_BYTES = 256 * 1024
 _BATCHES = 1024
 
 
+class _Batch(NamedTuple):
+    base_offset: int
+    last_offset: int
+    crc: int
+    leader_epoch: int
+
+
 def batch_crc(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
     """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None if none does.
 
     Raises SegmentChanged or PartitionError where the file cannot be read.
     """
-    try:
-        return _crc_among_few(segment, base_offset, end_offset, last=last)
-    except NotFew:
-        return _crc_among_many(segment, base_offset, end_offset, last=last)
 
-
-def _crc_among_few(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
-    """As `batch_crc`, without the kernels: at a start this is asked of every partition. Raises NotFew."""
-    found: int | None = None
-    file = LazyFile(segment.log.path)
-    try:
-        position = _few_start_position(file, segment, end_offset - 1 if last else base_offset)
-        for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
-            last_offset = header.base_offset + header.last_offset_delta
-            if base_offset <= last_offset < end_offset:
-                found = header.crc
-            if last_offset >= end_offset or (found is not None and not last):
+    def search(batches: Iterable[_Batch]) -> int | None:
+        found: int | None = None
+        for batch in batches:
+            if base_offset <= batch.last_offset < end_offset:
+                found = batch.crc
+            if batch.last_offset >= end_offset or (found is not None and not last):
                 break
-    finally:
-        file.close()
-    return found
+        return found
 
-
-def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> int:
-    """See `_start_position`. Raises NotFew."""
-    indexed_offset, position = _indexed(segment, offset)
-    if position == 0:
-        return 0
-    header = next(few_headers(file.read_at, position, file.size_bytes, segment.base_offset))
-    ends_below = header.base_offset + header.last_offset_delta <= indexed_offset
-    if not ends_below or not is_whole_batch(file.read_at, position, header):
-        raise NotFew
-    return position
-
-
-def _crc_among_many(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
-    found: int | None = None
-    for columns in _scan(segment, end_offset - 1 if last else base_offset):
-        rows = np.flatnonzero((columns.last_offset >= base_offset) & (columns.last_offset < end_offset))
-        if rows.size:
-            found = int(columns.crc[rows[-1 if last else 0]])
-        if int(columns.last_offset[-1]) >= end_offset or (rows.size and not last):
-            break
-    return found
+    return _search(segment, end_offset - 1 if last else base_offset, search)
 
 
 def leader_epoch_below(segment: SegmentFiles, offset: int) -> int | None:
@@ -93,36 +69,56 @@ def leader_epoch_below(segment: SegmentFiles, offset: int) -> int | None:
 
     Raises SegmentChanged or PartitionError where the file cannot be read.
     """
+
+    def search(batches: Iterable[_Batch]) -> int | None:
+        found: int | None = None
+        for batch in takewhile(lambda batch: batch.base_offset < offset, batches):
+            found = batch.leader_epoch
+        return found
+
+    return _search(segment, offset - 1, search)
+
+
+def _search(segment: SegmentFiles, offset: int, search: Callable[[Iterable[_Batch]], int | None]) -> int | None:
+    """What is found among the batches around an offset.
+
+    Without the kernels where they are few: at a start this is asked of every partition, and records of an idle log may have been
+    deleted, too.
+    """
     try:
-        return _leader_epoch_among_few(segment, offset)
+        return search(_few_batches(segment, offset))
     except NotFew:
-        return _leader_epoch_among_many(segment, offset)
+        return search(_many_batches(segment, offset))
 
 
-def _leader_epoch_among_few(segment: SegmentFiles, offset: int) -> int | None:
-    """As `leader_epoch_below`, without the kernels: records of an idle log may have been deleted, too. Raises NotFew."""
-    found: int | None = None
-    file = LazyFile(segment.log.path)
-    try:
-        position = _few_start_position(file, segment, offset - 1)
+def _few_batches(segment: SegmentFiles, offset: int) -> Iterator[_Batch]:
+    """Those from a batch on that ends at or below `offset`, or from the file's beginning. Raises NotFew."""
+    with closing(LazyFile(segment.log.path)) as file:
+        position = _few_start_position(file, segment, offset)
         for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
-            if header.base_offset >= offset:
-                break
-            found = header.leader_epoch
-    finally:
-        file.close()
-    return found
+            last_offset = header.base_offset + header.last_offset_delta
+            yield _Batch(header.base_offset, last_offset, header.crc, header.leader_epoch)
 
 
-def _leader_epoch_among_many(segment: SegmentFiles, offset: int) -> int | None:
-    found: int | None = None
-    for columns in _scan(segment, offset - 1):
-        below = int(np.searchsorted(columns.base_offset, offset, side="left"))
-        if below:
-            found = int(columns.leader_epoch[below - 1])
-        if below < len(columns):
-            break
-    return found
+def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> int:
+    """See `_start_position`. Raises NotFew."""
+    indexed_offset, position = _indexed(segment, offset)
+    if position == 0:
+        return 0
+    for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
+        ends_below = header.base_offset + header.last_offset_delta <= indexed_offset
+        if ends_below and is_whole_batch(file.read_at, position, header):
+            return position
+        break
+    raise NotFew
+
+
+def _many_batches(segment: SegmentFiles, offset: int) -> Iterator[_Batch]:
+    """The last one that ends below `offset`, and all from there on; perhaps some before."""
+    for columns in _scan(segment, offset):
+        begin = max(0, int(np.searchsorted(columns.last_offset, offset)) - 1)
+        fields = (columns.base_offset, columns.last_offset, columns.crc, columns.leader_epoch)
+        yield from map(_Batch, *(field[begin:].tolist() for field in fields))
 
 
 def cut_segment(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -348,6 +350,11 @@ def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_
     assert [log["log_start_offset"] for log in logs if log["event"] == "deleted_records_unknown"] == [145]
 
 
+def epoch_below(batches: Iterable[local_disk._Batch], offset: int) -> int | None:
+    below = [batch.leader_epoch for batch in takewhile(lambda batch: batch.base_offset < offset, batches)]
+    return below[-1] if below else None
+
+
 @pytest.mark.parametrize("partition", ["orders-0", "append-time-0"])
 def test_the_batch_below_is_the_same_without_the_kernels(partition: str, tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, partition)
@@ -355,10 +362,10 @@ def test_the_batch_below_is_the_same_without_the_kernels(partition: str, tmp_pat
     looks, few = 0, 0
     for segment in files.segments:
         for offset in range(segment.base_offset, segment.end_offset + 2, 3):
-            expected = local_disk._leader_epoch_among_many(segment, offset)
+            expected = epoch_below(local_disk._many_batches(segment, offset - 1), offset)
             assert local_disk.leader_epoch_below(segment, offset) == expected
             looks += 1
             with suppress(NotFew):
-                assert local_disk._leader_epoch_among_few(segment, offset) == expected
+                assert epoch_below(local_disk._few_batches(segment, offset - 1), offset) == expected
                 few += 1
     assert few > looks // 2
