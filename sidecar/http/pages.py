@@ -115,7 +115,8 @@ class Pages:
             case "/readyz":
                 return self._readiness()
             case "/status":
-                return Answer(HTTPStatus.OK, JSON, _json({"version": STATUS_VERSION, **self._status()}))
+                status = {"version": STATUS_VERSION, **self._status()}
+                return Answer(HTTPStatus.OK, JSON, json.dumps(status, default=str).encode() + b"\n")
             case _:
                 return plain(HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz, /readyz and /status")
 
@@ -173,10 +174,6 @@ def _tagged(request: Request, tag: str, content_type: str, body: bytes) -> Answe
 def _tagged_asset(path: str) -> tuple[str, bytes]:
     body = asset(path.removeprefix("/"))
     return f'"{sha256(body).hexdigest()[:16]}"', body
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, default=str).encode() + b"\n"
 
 
 def status_json(model: StatusModel) -> dict[str, Any]:

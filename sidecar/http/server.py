@@ -165,7 +165,7 @@ class HttpServer:
             raise SettingsError("http.bind is null: there is no address to listen on")
         pages = pages_of(settings, health, metrics, clock, model or StatusModel(clock))
         try:
-            self._server = _server_class(address[0])(address, settings, pages, clock, metrics)
+            self._server = _Server(address, settings, pages, clock, metrics)
         except (OSError, UnicodeError) as error:
             raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
@@ -199,6 +199,8 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._timeout_s = settings.request_timeout_s
         self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http_turned_away.inc)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -229,14 +231,6 @@ class _Server(ThreadingHTTPServer):
             _log.debug("http_client_gone", error=str(sys.exception()))
         else:
             _log.error("http_request_failed", exc_info=True)
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
-
-
-def _server_class(host: str) -> type[_Server]:
-    return _Server6 if ":" in host else _Server
 
 
 class _Handler(BaseHTTPRequestHandler):

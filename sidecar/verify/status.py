@@ -6,12 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from sidecar.archive.coverage import Hole
-from sidecar.archive.keys import NO_TOPIC_ID, Lineage
+from sidecar.archive.keys import Lineage
 from sidecar.archive.replacement import newest_replacement, obstacle_in_commit
-from sidecar.archive.state import PartitionState
+from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
@@ -170,22 +170,9 @@ def _generations(state: PartitionState) -> tuple[GenerationBytes, ...]:
 
 def unreadable_row(lineage: Lineage, problem: str, error: SidecarError) -> PartitionRow:
     """The row of a lineage whose commit log could not be read. `problem`: the error as a person is told it."""
-    return PartitionRow(
-        cluster_id=lineage.cluster_id,
-        topic=lineage.topic_partition.topic,
-        partition=lineage.topic_partition.partition,
-        incarnation=lineage.incarnation,
-        topic_id=None if lineage.incarnation == NO_TOPIC_ID else lineage.incarnation,
-        start_offset=None,
-        end_offset=None,
-        segments=0,
-        bytes=0,
-        leader_epoch=-1,
-        holes=(),
-        problem=problem,
-        # What is lost or damaged is the partition's own trouble: the store works.
-        store_failed=isinstance(error, FROM_STORE) and not isinstance(error, ObjectMissing | ObjectDamaged),
-    )
+    # What is lost or damaged is the partition's own trouble: the store works.
+    store_failed = isinstance(error, FROM_STORE) and not isinstance(error, ObjectMissing | ObjectDamaged)
+    return replace(row_of(empty_state(lineage)), problem=problem, store_failed=store_failed)
 
 
 def archive_status(
