@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TypedDict
 
 import crc32c
@@ -66,6 +67,9 @@ class ProducerEntry:
     last_timestamp_ms: int = NONE
     coordinator_epoch: int = NONE
     current_txn_first_offset: int | None = None
+
+
+_values_of = attrgetter(*(field.name for field in fields(ProducerEntry)))
 
 
 class CorruptSnapshot(ProducerStateError):
@@ -140,7 +144,7 @@ def write_rows(rows: Rows) -> bytes:
 def rows_of(entries: Iterable[ProducerEntry]) -> Rows:
     """Entries as records of ENTRY_DTYPE in ascending producer id. Raises ValueError on doubles."""
     by_id = sorted(entries, key=lambda entry: entry.producer_id)
-    values = [tuple(NONE if value is None else value for value in astuple(entry)) for entry in by_id]
+    values = [tuple(NONE if value is None else value for value in _values_of(entry)) for entry in by_id]
     rows = np.array(values, dtype=ENTRY_DTYPE)
     if len(rows) > 1 and bool(np.any(np.diff(rows["producer_id"]) == 0)):
         raise ValueError("a producer id twice in one snapshot")

@@ -131,9 +131,11 @@ class ProducerTable:
         return write_rows(self.rows)
 
 
+_BLANK = rows_of([ProducerEntry(0)])[0]
+
+
 def _knows_nothing(rows: Rows) -> npt.NDArray[np.bool_]:
-    blank = rows_of([ProducerEntry(0)])[0]
     known = np.zeros(len(rows), np.bool_)
     for name in (ENTRY_DTYPE.names or ())[1:]:
-        known |= rows[name] != blank[name]
+        known |= rows[name] != _BLANK[name]
     return ~known

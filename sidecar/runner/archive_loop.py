@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -49,6 +48,7 @@ from sidecar.runner.admission import Work, admission_order, within_queue
 from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.last_listed import LastListed
 from sidecar.runner.long_waits import LongWaits
+from sidecar.runner.step_threads import Event, Pool, StepExecutor, StepThreads
 
 _log = structlog.get_logger(__name__)
 
@@ -58,10 +58,6 @@ LATE_S: Final = 10.0
 """A check ends without the plans that take longer: they follow when they are made."""
 CONFLICTS_IN_A_ROW: Final = 20
 """Another writer may win so many commits before a partition backs off."""
-THREADS_MAX: Final = 1024
-"""There are no more than tasks have steps: `run.workers` and `run.uploads_ahead` limit them, and may change meanwhile."""
-PLANNED_PER_WORKER: Final = 4
-"""Reading the state of an archive is waiting, for the most part."""
 
 Done: TypeAlias = Callable[[TopicPartition, ArchivedSegment], None]
 Seen: TypeAlias = tuple[PartitionFiles, PartitionFacts | SidecarError]
@@ -95,10 +91,6 @@ class _Check:
     is_listed: bool = False
 
 
-_CHECKS, _PLANS, _STEPS, _UPLOADS = range(4)
-"""Pools."""
-
-
 class ArchiveLoop:
     """Archives partition after partition; keeps what it learned of each. A context: its threads end with it."""
 
@@ -108,12 +100,14 @@ class ArchiveLoop:
         scan: Callable[[], ScanResult],
         before_upload: BeforeUpload | None = None,
         done: Done = lambda _partition, _segment: None,
+        executor: Callable[[int], StepExecutor] = StepThreads,
     ) -> None:
         """Build it.
 
         Args:
             before_upload: holds segments back that are to be compacted first. Default: nothing is.
             done: called after each commit, for each of its segments.
+            executor: begins what runs the steps, given `run.workers`.
         """
         self._tools = tools
         self._scan, self._before_upload = scan, before_upload
@@ -134,8 +128,8 @@ class ArchiveLoop:
         self._due_s = math.inf
         self._room = tools.policy.max_queue
         self._waits, self._last_listed = LongWaits(tools.clock), LastListed()
-        self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._pools: tuple[ThreadPoolExecutor, ThreadPoolExecutor, ThreadPoolExecutor, ThreadPoolExecutor] | None = None
+        self._new_executor = executor
+        self._executor: StepExecutor | None = None
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """From the next check on: look elsewhere, or hold back by other rules. What is known of archives stays."""
@@ -147,20 +141,14 @@ class ArchiveLoop:
 
     def __enter__(self) -> Self:
         """Begin the threads."""
-        plans = self._tools.policy.workers * PLANNED_PER_WORKER
-        self._pools = (
-            ThreadPoolExecutor(1, thread_name_prefix="check"),
-            ThreadPoolExecutor(plans, thread_name_prefix="plan"),
-            ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="partition"),
-            ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="upload"),
-        )
+        self._executor = self._new_executor(self._tools.policy.workers)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End them. Where the process ends, tasks commit what is uploaded, and begin nothing else."""
-        pools, self._pools = self._pools, None
+        executor, self._executor = self._executor, None
         if kind is not None:
             self._tools.stop.set()
         for planning in self._plannings.values():
@@ -168,58 +156,48 @@ class ArchiveLoop:
         try:
             # Anything else may have left an event half handled: the journal keeps what is uploaded for the next start.
             if kind is None or issubclass(kind, SidecarError):
-                self._pools = pools
+                self._executor = executor
                 for task in list(self._tasks.values()):
                     task.executor.stop()
                 self.drive(lambda: not self._tasks)
         finally:
-            self._pools = None
-            for pool in pools or ():
-                pool.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+            if executor is not None:
+                executor.close()
             for task in self._tasks.values():
                 task.executor.close()
             self._tasks, self._plannings, self._ready, self._check = {}, {}, [], None
             self._returning.clear()
-            self._events = SimpleQueue()
             if self._tools.stop.is_set():
                 self._tools.held.release()
 
     def _run(
         self,
-        pool: int,
+        pool: Pool,
         step: Callable[[], Any],
         then: Callable[[Any, SidecarError | None], None],
     ) -> Future[None]:
-        if self._pools is None:
+        if self._executor is None:
             raise RuntimeError("the loop has no threads: it is not open")
-
-        def run() -> None:
-            try:
-                result = step()
-            except SidecarError as error:
-                self._events.put(partial(then, None, error))
-            except BaseException as error:  # noqa: BLE001 - the loop's thread raises it
-                self._events.put(partial(_raise, error))
-            else:
-                self._events.put(partial(then, result, None))
-
-        return self._pools[pool].submit(run)
+        return self._executor.submit(pool, partial(_event_of, step, then))
 
     def _run_of_task(
         self, step: Callable[[], Any], then: Callable[[Any, SidecarError | None], None], *, is_upload: bool = False
     ) -> Future[None]:
-        return self._run(_UPLOADS if is_upload else _STEPS, step, then)
+        return self._run(Pool.UPLOADS if is_upload else Pool.STEPS, step, then)
 
     def drive(self, until: Callable[[], bool], timeout_s: float = math.inf) -> None:
         """Take events until something holds, or for so long. Raises what a step raised that is no SidecarError."""
         end_s = self._tools.clock.monotonic_s() + timeout_s
         while not until():
+            if self._executor is None:
+                raise RuntimeError("the loop has no threads: it is not open")
             left_s = end_s - self._tools.clock.monotonic_s()
-            try:
-                self._events.get(timeout=max(0.0, min(TICK_S, left_s)))()
-            except Empty:
-                if left_s <= TICK_S:
-                    return
+            event = self._executor.next_event(max(0.0, min(TICK_S, left_s)))
+            if event is not None:
+                event()
+            elif left_s <= TICK_S:
+                return
             if self._tools.stop.is_set():
                 self._stop()
             self._end_late_check()
@@ -254,7 +232,7 @@ class ArchiveLoop:
         """Check and decide: what can be done, earliest local deletion first, and a report of the rest."""
         self._admits = False
         with ExitStack() as opened:
-            if self._pools is None:
+            if self._executor is None:
                 opened.enter_context(self)
             report = self.cycle()
             self.drive(lambda: not self._plannings)
@@ -264,7 +242,7 @@ class ArchiveLoop:
         """Archive what was planned, and what is planned behind it. One partition's fault never stops another's work."""
         self._admits, self._done = True, done or self._done
         with ExitStack() as opened:
-            if self._pools is None:
+            if self._executor is None:
                 opened.enter_context(self)
             self._hold(work)
             self._take_on(report, work)
@@ -299,7 +277,7 @@ class ArchiveLoop:
     def begin_check(self) -> None:
         """Ask the broker, and list the log directories; then plan."""
         self._check, self._due_s = _Check(self._tools.clock.monotonic_s()), math.inf
-        self._run(_CHECKS, partial(self._look, self._scan), self._listed)
+        self._run(Pool.CHECKS, partial(self._look, self._scan), self._listed)
 
     def _look(self, scan: Callable[[], ScanResult]) -> tuple[ScanResult, list[Seen]]:
         """A step: what lies in the directories, under what the broker said just before."""
@@ -418,7 +396,7 @@ class ArchiveLoop:
             del self._plannings[tp]
             self._planned(archiver, failed)
         else:
-            self._run(_PLANS, step, partial(self._go_on_planning, archiver))
+            self._run(Pool.PLANS, step, partial(self._go_on_planning, archiver))
 
     def _planned(self, archiver: PartitionArchiver, plan: PartitionPlan | SidecarError) -> None:
         tp, check = archiver.topic_partition, self._check
@@ -621,6 +599,17 @@ def _merged(before: PartitionOutcome | None, outcome: PartitionOutcome) -> Parti
 
 def _deadline_ms(plan: PartitionPlan) -> float:
     return math.inf if plan.deadline_ms is None else plan.deadline_ms
+
+
+def _event_of(step: Callable[[], Any], then: Callable[[Any, SidecarError | None], None]) -> Event:
+    """Run a step, and have the loop's thread hear of its result. What is no SidecarError is raised there."""
+    try:
+        result = step()
+    except SidecarError as error:
+        return partial(then, None, error)
+    except BaseException as error:  # noqa: BLE001 - the loop's thread raises it
+        return partial(_raise, error)
+    return partial(then, result, None)
 
 
 def _raise(error: BaseException) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from tests.simulation.findings import Finding
 from tests.simulation.minimise import minimised, shown
 from tests.simulation.schedule import random_schedule
-from tests.simulation.world import Figures, run
+from tests.simulation.world import Figures, run, simulating
 
 SHARE: Final = 50
 """Schedules that a process takes at a time."""
@@ -25,13 +25,14 @@ Found = tuple[int, str, str]
 def several(seeds: range) -> tuple[Figures, list[Found]]:
     """Run the schedules of these seeds."""
     figures, found = Figures(), list[Found]()
-    for seed in seeds:
-        try:
-            figures.add(run(random_schedule(seed)))
-        except Finding as error:
-            found.append((seed, error.rule, error.detail))
-        except Exception as error:  # noqa: BLE001 - a fault of the model must not end the others
-            found.append((seed, f"crash-{type(error).__name__}", repr(error)))
+    with simulating():
+        for seed in seeds:
+            try:
+                figures.add(run(random_schedule(seed)))
+            except Finding as error:
+                found.append((seed, error.rule, error.detail))
+            except Exception as error:  # noqa: BLE001 - a fault of the model must not end the others
+                found.append((seed, f"crash-{type(error).__name__}", repr(error)))
     return figures, found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
@@ -10,25 +10,26 @@ from crc32c import crc32c
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.actions import Lost
 from sidecar.archive.bundle import cut_parts
-from sidecar.archive.commit import Commit, decode_commit
-from sidecar.archive.keys import below
+from sidecar.archive.commit import Commit, digest
+from sidecar.archive.fold import fold
+from sidecar.archive.keys import below, parse_root
 from sidecar.archive.state import PartitionState, empty_state
-from sidecar.commits.commit_log import CommitLog
+from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from tests.fakes.memory_store import MemoryStore
 from tests.simulation.batches import decode, replayed
-from tests.simulation.clocks import VirtualTime
 from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
 from tests.simulation.processes import Sidecar
+from tests.simulation.store import SimStore
 
 
 @dataclass(slots=True)
 class Checker:
     """Follows the archive past all faults. `state`: as of the last check, None while nothing is archived."""
 
-    store: MemoryStore
+    store: SimStore
     cluster: Partition
+    decode: Callable[[bytes], Commit]
     root: ObjectKey | None = None
     state: PartitionState | None = None
     _commits: dict[str, bytes] = field(default_factory=dict)
@@ -39,23 +40,40 @@ class Checker:
     def check(self, sidecars: tuple[Sidecar, ...]) -> None:
         """Raises Finding."""
         self._check_descriptors(sidecars)
-        for key, body in self._commits.items():
-            if self.store.objects.get(key) is not body:
-                raise Finding("commit-changed", f"{key} is gone or another")
-        new = {key: body for key, body in self.store.objects.items() if "/commits/" in key and key not in self._commits}
-        for key, body in sorted(new.items()):
-            self._check_commit(key, decode_commit(body))
-        self._commits |= new
-        if self.root is None:
+        changed = self.store.changed
+        if not changed:
             return
-        if new:
-            log = CommitLog(self.store, self.root, VirtualTime())
-            self.state = log.refresh(self.state or empty_state(log.lineage))
-        assert self.state is not None
+        commits = sorted(key for key in changed if "/commits/" in key)
+        for key in commits:
+            if key in self._commits and self.store.objects.get(key) is not self._commits[key]:
+                raise Finding("commit-changed", f"{key} is gone or another")
+        new = [key for key in commits if key not in self._commits and key in self.store.objects]
+        before = self.state
+        for key in new:
+            self._take(key)
+        if self.state is None or self.root is None:
+            changed.clear()
+            return
+        known = set(() if before is None else map(id, before.segments))
         for segment in self.state.segments:
-            self._check_objects(segment)
+            keys = below(self.root, segment.log_key), below(self.root, segment.indexes_key)
+            if id(segment) not in known or any(key in changed for key in keys):
+                self._check_objects(segment, *keys)
         if new:
             self._check_coverage(self.state)
+        changed.clear()
+
+    def _take(self, key: str) -> None:
+        """A commit is stored. All that are stored can be folded: readers will do no other."""
+        body = self.store.objects[key]
+        commit = self.decode(body)
+        self._check_commit(key, commit)
+        self._commits[key] = body
+        assert self.root is not None
+        try:
+            self.state = fold(self.state or empty_state(parse_root(self.root)), [(commit, digest(body))])
+        except SidecarError as error:
+            raise Finding("unreadable", f"{key}: {error}") from error
 
     @staticmethod
     def _check_descriptors(sidecars: tuple[Sidecar, ...]) -> None:
@@ -70,7 +88,7 @@ class Checker:
             self.root = ObjectKey(root)
         if root != self.root:
             raise Finding("second-lineage", f"{root} beside {self.root}")
-        if int(name.removesuffix(".json")) != len(self._commits) + self._new_before(key):
+        if int(name.removesuffix(".json")) != len(self._commits):
             raise Finding("commit-skipped", f"{key} after {len(self._commits)} others")
         if commit.writer.leader_epoch < self._epoch:
             raise Finding("epoch-fell", f"{key}: {commit.writer.leader_epoch} after {self._epoch}")
@@ -80,13 +98,8 @@ class Checker:
             if isinstance(lost, Lost) and lost.end_offset > max(log.segments[0].base_offset, log.log_start_offset):
                 raise Finding("false-loss", f"{key}: {lost}, broker {commit.writer.broker_id} has it")
 
-    def _new_before(self, key: str) -> int:
-        return sum("/commits/" in found and found not in self._commits and found < key for found in self.store.objects)
-
-    def _check_objects(self, segment: ArchivedSegment) -> None:
+    def _check_objects(self, segment: ArchivedSegment, log_key: ObjectKey, indexes_key: ObjectKey) -> None:
         """They exist, with size and checksums, and what they hold was checked when they were new."""
-        assert self.root is not None
-        log_key, indexes_key = below(self.root, segment.log_key), below(self.root, segment.indexes_key)
         for key in (log_key, indexes_key):
             body = self.store.objects.get(key)
             if body is None:

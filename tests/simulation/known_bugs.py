@@ -19,7 +19,7 @@ from sidecar.errors import ObjectExists
 from sidecar.partition import copy_task
 from sidecar.pipeline import copying, garbage
 from sidecar.pipeline.bundle import PreparedSegment
-from tests.simulation.journal import MemoryJournal
+from tests.simulation.volume import MemoryJournal
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from sidecar.archive.keys import LOG_SUFFIX
 from sidecar.errors import ObjectExists, OutcomeUnknown, StoreMissing, StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
-from tests.histories.faults import Answer, Link
+from tests.histories.faults import Answer, Crash, Link
 
 Late = list[Callable[[], None]]
 """Requests that are still on their way, though their senders heard of errors."""
@@ -31,6 +31,16 @@ class SimLink(Link):
     def _call(self, operation: str, key: str, act: Callable[[], Answer]) -> Answer:
         self.operation = operation
         return Link._call(self, operation, key, act)  # A class with slots has no plain super().
+
+    def pause(self, operation: str) -> None:
+        """The process does something that takes a while, and is no call of the store: it may be interrupted there, too."""
+        if self.is_dead:
+            raise Crash(operation)
+        self.operation = operation
+        self.calls += 1
+        if self.interrupt_at is not None and self.calls > self.interrupt_at:
+            self.interrupt_at = None
+            self.interrupt()
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`."""

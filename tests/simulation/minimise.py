@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.histories.faults import Fault
 from tests.simulation.findings import Finding
-from tests.simulation.schedule import PLAIN, Append, Collect, Hide, Meanwhile, Round, Schedule, Step
+from tests.simulation.schedule import PLAIN, Append, Collect, Hide, Meanwhile, Restart, Round, Schedule, Step
 from tests.simulation.world import run
 
 TRIES: Final = 500
@@ -94,8 +94,10 @@ def _simpler_step(step: Step) -> Iterator[Step]:
             yield replace(step, batches=step.batches - 1)
         if step.lags:
             yield replace(step, lags=False)
-    if isinstance(step, Round) and step.is_asleep:
-        yield replace(step, is_asleep=False)
+    if isinstance(step, Round):
+        yield from _simpler_round(step)
+    if isinstance(step, Restart) and step.stops:
+        yield replace(step, stops=False)
     if isinstance(step, Hide):
         for steps in _simpler_steps(step.steps):
             yield replace(step, steps=tuple(found for found in steps if isinstance(found, Round)))
@@ -108,6 +110,15 @@ def _simpler_step(step: Step) -> Iterator[Step]:
             yield replace(step, is_stale=False)
         if step.broker is not None:
             yield replace(step, broker=None)
+
+
+def _simpler_round(step: Round) -> Iterator[Step]:
+    if step.is_asleep:
+        yield replace(step, is_asleep=False)
+    if step.moves is not None:
+        yield replace(step, moves=None, checks=True)
+    if step.order is not None:
+        yield replace(step, order=None)
 
 
 def _simpler_faults(faults: tuple[Fault, ...]) -> Iterator[tuple[Fault, ...]]:

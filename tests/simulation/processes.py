@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
+from random import Random
 
 from sidecar.discovery.scan import ScanResult
-from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.model import PartitionFiles
@@ -23,9 +25,11 @@ from sidecar.topic_policy import TopicPolicy
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import CLUSTER_ID, Partition
 from tests.simulation.disk import SimDisk
-from tests.simulation.journal import MemoryJournal
+from tests.simulation.findings import Finding
 from tests.simulation.link import SimLink
 from tests.simulation.reading import SimReader
+from tests.simulation.steps import SimSteps
+from tests.simulation.volume import MemoryCache, MemoryJournal
 
 
 @dataclass(slots=True)
@@ -34,6 +38,7 @@ class SimFacts:
 
     cluster: Partition
     number: int
+    paused: Callable[[str], None]
     is_asleep: bool = False
     known: PartitionFacts | None = None
 
@@ -73,7 +78,9 @@ class SimFacts:
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`."""
         self.refresh()
-        return self.partition(files)
+        found = self.partition(files)
+        self.paused("confirm")  # What was true when the broker said so may have changed when it is heard.
+        return found
 
     def policy(self, _topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
@@ -93,7 +100,7 @@ class Volume:
     """What of a sidecar outlives its process."""
 
     journal: MemoryJournal = field(default_factory=MemoryJournal)
-    memory: ArchiveCache = field(default_factory=ArchiveCache)
+    memory: MemoryCache = field(default_factory=MemoryCache)
 
 
 @cache
@@ -117,7 +124,7 @@ class Sidecar:
     ) -> None:
         """Args: events: takes what it says."""
         self.number, self.link, self.clock = number, link, clock
-        self.facts = SimFacts(cluster, number)
+        self.facts = SimFacts(cluster, number, link.pause)
         self.volume = Volume()
         self.is_busy = False
         self._cluster, self._randomness = cluster, randomness
@@ -150,20 +157,55 @@ class Sidecar:
             randomness=self._randomness,
             held=self.held,
             memory=self.volume.memory,
-            read_segment=SimReader(self.disk),
+            read_segment=SimReader(self.disk, self.link.pause),
             disk=self.disk,
         )
-        self.rounds = ArchiveLoop(self.tools, self._scan)
+        self.steps = SimSteps()
+        self._process = ExitStack()
+        self._loop = self._process.enter_context(
+            ArchiveLoop(self.tools, self._scan, executor=lambda _workers: self.steps)
+        )
 
     def _scan(self) -> ScanResult:
         return ScanResult((self._cluster.replicas[self.number].files(),), ())
 
-    def end(self, *, forgets: bool = False) -> None:
-        """The process ends. `forgets`: its volume goes with it."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way: no call, no step, no task."""
+        return not self.is_busy and not self._loop.is_busy
+
+    def kill(self, *, forgets: bool = False) -> None:
+        """The process ends at once, as by `kill -9`. `forgets`: its volume goes with it."""
+        self._process.pop_all()
         if forgets:
-            self.volume.memory.close()
             self.volume = Volume()
 
-    def round(self) -> CycleReport:
-        """Scan, plan, archive."""
-        return self.rounds.run_once()
+    def stop(self) -> None:
+        """The process ends as by `kill`: what is uploaded is committed, nothing else is begun. Raises Finding."""
+        self.tools.stop.set()
+        self._process.close()
+        if self.disk.opened:
+            raise Finding("descriptor-leak", f"sidecar {self.number}, at its end: {list(self.disk.opened.values())}")
+
+    def run(self, moves: int | None = None, order: int | None = None, *, checks: bool = True) -> CycleReport | None:
+        """Check, plan and archive; the report, None where something is left under way.
+
+        Args:
+            moves: stop after so many moves (see `SimSteps`). Default: when nothing is left to be done.
+            order: decides which step comes first, of those that may. Default: the oldest.
+            checks: begin a check, even where tasks are under way. Otherwise go on with what was begun.
+        """
+        loop, steps = self._loop, self.steps
+        steps.random = None if order is None else Random(order)
+        if moves is None and not self.is_checking:
+            loop.cycle()
+        elif (checks or not loop.is_busy) and not self.is_checking:
+            loop.begin_check()
+        end = None if moves is None else steps.moves + moves
+        loop.drive(lambda: not loop.is_busy or (end is not None and steps.moves >= end))
+        return None if loop.is_busy else loop.finish()
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether a check is under way."""
+        return self._loop._check is not None

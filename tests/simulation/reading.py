@@ -46,9 +46,10 @@ def built_from(batches: list[Batch]) -> BuiltIndexes:
 
 @dataclass(frozen=True, slots=True)
 class SimReader:
-    """Implements `ReadSegment` for the files of a disk."""
+    """Implements `ReadSegment` for the files of a disk. `paused`: called in the middle of a file."""
 
     disk: SimDisk
+    paused: Callable[[str], None]
 
     def __call__(
         self,
@@ -67,7 +68,9 @@ class SimReader:
         taken(segment.size_bytes)
         file = self.disk.opened[descriptor][1]
         begin, count = segment.start_position // BATCH_BYTES, segment.size_bytes // BATCH_BYTES
-        batches = file.batches[begin : begin + count]
+        batches = file.batches[begin : begin + count // 2]
+        self.paused("read segment")
+        batches += file.batches[begin + count // 2 : begin + count]
         if len(batches) < count:
             raise SegmentChanged(f"{segment}: has become shorter")
         expected_offset = segment.base_offset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, TypeAlias
 
@@ -80,10 +80,11 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Of a sidecar. `forgets`: its volume is gone."""
+    """Of a sidecar. `forgets`: its volume is gone. `stops`: it is asked to end, and not just killed."""
 
     broker: int
     forgets: bool = False
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ class Meanwhile:
 class Round:
     """A sidecar looks at its disk and archives. `broker`: None for the leader.
 
-    `is_asleep`: its broker says what it said at the last round, perhaps that it leads. `is_late`: see `SimLink`.
+    `is_asleep`: its broker says what it said at the last round, perhaps that it leads. `is_late`: see `SimLink`. `moves`: it
+    gets no further than that, and goes on in a later round; None: to the end. `order`, `checks`: see `Sidecar.run`.
     """
 
     broker: int | None = None
@@ -112,6 +114,9 @@ class Round:
     is_asleep: bool = False
     meanwhile: Meanwhile | None = None
     is_late: bool = False
+    moves: int | None = None
+    order: int | None = None
+    checks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +252,7 @@ _EVENTS: Final[tuple[Callable[[Random], Step], ...]] = (
     lambda random: NewLeader(random.random() < 0.7),
     _wait,
     _jump,
-    lambda random: Restart(random.randrange(2), random.random() < 0.4),
+    lambda random: Restart(random.randrange(2), random.random() < 0.4, random.random() < 0.4),
     lambda _random: Land(),
 )
 _WEIGHTS: Final = (20, 12, 8, 5, 3, 6, 14, 14, 2, 8, 3)
@@ -260,7 +265,12 @@ def _broker(random: Random) -> int | None:
 def _round(random: Random) -> Round:
     broker, is_asleep = _broker(random), random.random() < 0.15
     faults, is_late = _faults(random), random.random() < 0.3
-    return Round(broker, faults, random.random() < 0.1, is_asleep, _meanwhile(random), is_late)
+    found = Round(broker, faults, random.random() < 0.1, is_asleep, _meanwhile(random), is_late)
+    if random.random() < 0.5:
+        found = replace(found, order=random.randrange(2**32))
+    if random.random() < 0.25:
+        found = replace(found, moves=random.choice((1, 3, 8, 15, 25)), checks=random.random() < 0.6)
+    return found
 
 
 def _collect(random: Random) -> Collect:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import count
 from random import Random
 from typing import Final
-from unittest.mock import patch
 
 import structlog
 
-from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import checkpoint_key, commit_key, id_of
-from sidecar.commits import stored_commits
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import SidecarError
@@ -25,14 +21,14 @@ from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.randomness import SeededRandomness
-from tests.fakes.memory_store import MemoryStore, unwatched
+from tests.fakes.memory_store import unwatched
 from tests.histories.faults import Crash
 from tests.histories.one_thread import in_one_thread
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import TOPIC, Partition
+from tests.simulation.codec import Codec
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
-from tests.simulation.journal import MemoryJournal
 from tests.simulation.link import Late, SimLink
 from tests.simulation.processes import Sidecar
 from tests.simulation.schedule import (
@@ -57,6 +53,8 @@ from tests.simulation.schedule import (
     Step,
     Wait,
 )
+from tests.simulation.store import SimStore
+from tests.simulation.volume import MemoryJournal
 
 PARTITION: Final = TopicPartition(TOPIC, 0)
 TOPIC_ID: Final = id_of((7).to_bytes(16, "big"))
@@ -94,13 +92,13 @@ class Figures:
 class World:
     """Two brokers with a replica each, the store, a sidecar beside each broker, and the invariants."""
 
-    def __init__(self, schedule: Schedule, logs: list[structlog.typing.EventDict]) -> None:
-        self.schedule, self.figures, self._logs = schedule, Figures(), logs
+    def __init__(self, schedule: Schedule, simulation: Simulation) -> None:
+        self.schedule, self.figures, self._logs = schedule, Figures(), simulation.logs
         self._trace = hashlib.sha256()
         self._late: Late = []
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
-            self.store = MemoryStore(self.time)
+            self.store = SimStore(self.time)
         topic_id = TOPIC_ID if schedule.has_topic_id else None
         self.cluster = Partition(PARTITION, topic_id, schedule.shape, self.time, count(1))
         self._events: list[DomainEvent] = []
@@ -117,7 +115,7 @@ class World:
             )
             for number in self.cluster.replicas
         )
-        self.checker = Checker(self.store, self.cluster)
+        self.checker = Checker(self.store, self.cluster, simulation.codec.decode_commit)
 
     def _link(self) -> SimLink:
         return SimLink(self.store, self.figures.faults, self._trace.update, late=self._late)
@@ -133,7 +131,7 @@ class World:
         for line in self._logs:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
-        self.checker.check(tuple(sidecar for sidecar in self.sidecars if not sidecar.is_busy))
+        self.checker.check(tuple(sidecar for sidecar in self.sidecars if sidecar.is_idle))
 
     def _act(self, step: Step) -> None:
         self.figures.steps[type(step).__name__] += 1
@@ -164,7 +162,9 @@ class World:
                 self.time.advance_ms(milliseconds)
             case Jump(broker, milliseconds):
                 self.sidecars[broker].clock.skew_ms += milliseconds
-            case Restart(broker, forgets):
+            case Restart(broker, forgets, stops):
+                if stops and not self.sidecars[broker].is_busy:
+                    self._stop(self.sidecars[broker])
                 self._restart(self.sidecars[broker], forgets=forgets)
             case Round():
                 self._round(step)
@@ -180,8 +180,16 @@ class World:
 
     def _restart(self, sidecar: Sidecar, *, forgets: bool = False) -> None:
         if not sidecar.is_busy:
-            sidecar.end(forgets=forgets)
+            sidecar.kill(forgets=forgets)
             sidecar.begin()
+
+    def _stop(self, sidecar: Sidecar) -> None:
+        sidecar.is_busy = True
+        try:
+            with self._typed_errors("Stop"):
+                sidecar.stop()
+        finally:
+            sidecar.is_busy = False
 
     @contextmanager
     def _typed_errors(self, what: str) -> Iterator[None]:
@@ -223,7 +231,8 @@ class World:
         has_crashed = False
         try:
             with self._typed_errors("Round"):
-                for error in sidecar.round().errors:
+                report = sidecar.run(step.moves, step.order, checks=step.checks)
+                for error in () if report is None else report.errors:
                     self._note(error)
         except Crash as error:
             has_crashed = True
@@ -259,7 +268,7 @@ class World:
             return
         for sidecar in self.sidecars if forgets else ():
             self._restart(sidecar, forgets=True)
-        body, modified_ms = self.store.objects.pop(key), self.store.modified_ms.pop(key)
+        missing = self.store.take_away(key)
         objects = set(self.store.objects)
         for step in steps:
             self.time.advance_ms(3 * SECOND_MS)
@@ -267,7 +276,7 @@ class World:
         appended = [found for found in self.store.objects if "/commits/" in found and found not in objects]
         if appended:
             raise Finding("history-forked", f"{key} was missing, and {appended} came on top")
-        self.store.objects[key], self.store.modified_ms[key] = body, modified_ms
+        self.store.give_back(key, *missing)
 
     def _missed_commit(self, *, forgets: bool) -> str | None:
         """The newest commit that a checkpoint shows, or that the leader's sidecar knows; None where it is another."""
@@ -348,18 +357,48 @@ class World:
             raise Finding("garbage-left", f"{sorted(left)[:4]}")
 
 
+PLAIN_ONE_IN: Final = 16
+"""Of so many schedules one parses all that it reads."""
+
+
+@dataclass(slots=True)
+class Simulation:
+    """What many schedules have in common."""
+
+    logs: list[structlog.typing.EventDict]
+    codec: Codec = field(default_factory=Codec)
+
+
+_simulations: Final[list[Simulation]] = []
+"""The one that is under way, if one is."""
+
+
 @contextmanager
-def _decoding_once() -> Iterator[None]:
-    """Commits are pure functions of their bytes. To decode the same again and again would take a fifth of the time."""
-    with patch.object(stored_commits, "decode_commit", lru_cache(256)(decode_commit)):
+def simulating() -> Iterator[None]:
+    """Schedules that run meanwhile share what takes a while to set up."""
+    if _simulations:
         yield
+        return
+    with structlog.testing.capture_logs() as logs, in_one_thread(_no_store):
+        _simulations.append(Simulation(logs))
+        try:
+            yield
+        finally:
+            _simulations.clear()
+
+
+def _no_store() -> SimLink:
+    raise NotImplementedError("no engine compacts here")
 
 
 def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> Figures:
     """Run it. Raises Finding."""
-    opened: list[SimLink] = []
-    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: opened[-1]), _decoding_once():
-        world = World(schedule, logs)
+    with simulating(), ExitStack() as resources:
+        (simulation,) = _simulations
+        simulation.codec.forget()
+        if schedule.seed % PLAIN_ONE_IN:
+            resources.enter_context(simulation.codec.in_use())
+        world = World(schedule, simulation)
         for step in schedule.steps:
             observe(step)
             world.do(step)

@@ -1,11 +1,13 @@
-"""A sidecar's journal in memory: SQLite takes longer than all else in a schedule."""
+"""What a sidecar keeps on its volume, in memory: SQLite takes longer than all else in a schedule."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from sidecar.host.archive_cache import ArchiveCache, Remembered, newest_segments
 from sidecar.host.journal import Attempt, Journal
 from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.model import TopicPartition
 
 
 class MemoryJournal(Journal):
@@ -59,3 +61,40 @@ class MemoryJournal(Journal):
 
     def close(self) -> None:
         """See `Journal`."""
+
+
+class MemoryCache(ArchiveCache):
+    """As `ArchiveCache`."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._archives: dict[TopicPartition, Remembered] = {}
+        self._untold: dict[TopicPartition, tuple[str, str]] = {}
+
+    @property
+    def path(self) -> None:
+        """See `ArchiveCache`."""
+        return
+
+    def recall(self, topic_partition: TopicPartition) -> Remembered | None:
+        """See `ArchiveCache`."""
+        return self._archives.get(topic_partition)
+
+    def remember(self, remembered: Remembered) -> None:
+        """See `ArchiveCache`."""
+        state = remembered.state
+        if state.next_number:
+            self._archives[state.lineage.topic_partition] = replace(remembered, state=newest_segments(state))
+
+    def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
+        """See `ArchiveCache`."""
+        self._untold.pop(topic_partition, None)
+        if spans:
+            self._untold[topic_partition] = log, spans
+
+    def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
+        """See `ArchiveCache`."""
+        return self._untold.get(topic_partition)
+
+    def close(self) -> None:
+        """See `ArchiveCache`."""

@@ -1,0 +1,72 @@
+"""The loop's threads, and the queue by which what their steps have found comes back to the loop's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import IntEnum
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol, TypeAlias
+
+THREADS_MAX: Final = 1024
+"""There are no more than tasks have steps: `run.workers` and `run.uploads_ahead` limit them, and may change meanwhile."""
+PLANNED_PER_WORKER: Final = 4
+"""Reading the state of an archive is waiting, for the most part."""
+
+Event: TypeAlias = Callable[[], None]
+"""To be called on the loop's thread."""
+
+
+class Pool(IntEnum):
+    """Which threads run a step."""
+
+    CHECKS = 0
+    PLANS = 1
+    STEPS = 2
+    UPLOADS = 3
+
+
+class StepExecutor(Protocol):
+    """Runs steps, and keeps events until the loop takes them."""
+
+    def submit(self, pool: Pool, step: Callable[[], Event]) -> Future[None]:
+        """Run a step, whose result is an event. It may be cancelled until it begins."""
+        ...
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        """The next event; None if none comes within that time."""
+        ...
+
+    def close(self) -> None:
+        """Cancel what has not begun, and wait for the rest. Its events are dropped."""
+        ...
+
+
+class StepThreads:
+    """Implements `StepExecutor` with a pool of threads for each kind of step."""
+
+    def __init__(self, workers: int) -> None:
+        """Begin the threads. Args: workers: copy tasks that are under way at once, when this begins."""
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._pools = (
+            ThreadPoolExecutor(1, thread_name_prefix="check"),
+            ThreadPoolExecutor(workers * PLANNED_PER_WORKER, thread_name_prefix="plan"),
+            ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="partition"),
+            ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="upload"),
+        )
+
+    def submit(self, pool: Pool, step: Callable[[], Event]) -> Future[None]:
+        """See `StepExecutor`."""
+        return self._pools[pool].submit(lambda: self._events.put(step()))
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        """See `StepExecutor`."""
+        try:
+            return self._events.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+    def close(self) -> None:
+        """See `StepExecutor`."""
+        for pool in self._pools:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,62 @@
+"""Runs the steps of a sidecar's loop in this thread, one at a time, in an order that the seed decides."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from random import Random
+
+from sidecar.runner.step_threads import Event, Pool
+from tests.simulation.findings import Finding
+
+
+class _SimFuture(Future[None]):
+    """Of a step that waits until it is its turn. Without the locks of a `Future`, which take longer than some steps."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = self.has_begun = False
+
+    def cancel(self) -> bool:
+        self.is_cancelled = not self.has_begun
+        return self.is_cancelled
+
+
+class SimSteps:
+    """Implements `StepExecutor`. `moves`: steps that ran, and events that the loop took.
+
+    `random`: decides what comes next, of all steps that could run and the oldest event; None: first come, first served.
+    """
+
+    def __init__(self, _workers: int = 1) -> None:
+        """Nothing is under way."""
+        self.random: Random | None = None
+        self.moves = 0
+        self._waiting: list[tuple[Callable[[], Event], _SimFuture]] = []
+        self._events: deque[Event] = deque()
+
+    def submit(self, _pool: Pool, step: Callable[[], Event]) -> Future[None]:
+        """See `StepExecutor`."""
+        future = _SimFuture()
+        self._waiting.append((step, future))
+        return future
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        """See `StepExecutor`. Raises Finding where a loop waits for something that never comes."""
+        while True:
+            self.moves += 1
+            events, waiting = len(self._events), len(self._waiting)
+            if not events and not waiting:
+                raise Finding("hangs", f"the loop waits {timeout_s} s, and nothing is under way")
+            row = self.random.randrange(waiting + bool(events)) if self.random is not None else waiting if events else 0
+            if row == waiting:
+                return self._events.popleft()
+            step, future = self._waiting.pop(row)
+            if not future.is_cancelled:
+                future.has_begun = True
+                self._events.append(step())
+
+    def close(self) -> None:
+        """See `StepExecutor`."""
+        self._waiting.clear()
+        self._events.clear()

@@ -1,0 +1,107 @@
+"""The object store that all processes of a schedule share: one thread, no locks, and what the checks need to be cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from crc32c import crc32c
+
+from sidecar.clock import Clock
+from sidecar.errors import ObjectExists, ObjectMissing
+from sidecar.model import ObjectKey
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from tests.fakes.memory_store import MemoryStore
+
+
+class SimStore(MemoryStore):
+    """As `MemoryStore`. `changed`: keys that were written or deleted since somebody emptied it, in that order."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Empty."""
+        super().__init__(clock)
+        self.changed: dict[str, None] = {}
+        self._known: dict[str, ObjectFacts] = {}
+
+    # Behind the back of all processes.
+
+    def take_away(self, key: str) -> tuple[bytes, int]:
+        """An object is missing from now on. Returns what `give_back` takes."""
+        self.changed[key] = None
+        self._known.pop(key, None)
+        return self.objects.pop(key), self.modified_ms.pop(key)
+
+    def give_back(self, key: str, body: bytes, modified_ms: int) -> None:
+        """It is there again, as it was."""
+        self.changed[key] = None
+        self.objects[key], self.modified_ms[key] = body, modified_ms
+
+    # What processes ask.
+
+    def _create(self, operation: str, key: str, body: bytes) -> None:
+        if key in self.objects:
+            raise ObjectExists(f"{key} exists")
+        self.changed[key] = None
+        self.objects[key], self.modified_ms[key] = body, self.clock.now_ms()
+
+    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+        """See `ObjectStore`."""
+        body = bytes(source.read_at(0, source.size_bytes))
+        self._create("upload", key, body)
+        return UploadReceipt(key, len(body), self._facts(key).crc32c or 0, 1)
+
+    def _body(self, key: str) -> bytes:
+        body = self.objects.get(key)
+        if body is None:
+            raise ObjectMissing(f"{key} does not exist")
+        return body
+
+    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
+        """See `ObjectStore`."""
+        body = self._body(key)
+        if not position and (size_bytes is None or size_bytes >= len(body)):
+            return body
+        return body[position : None if size_bytes is None else position + size_bytes]
+
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+        """See `ObjectStore`."""
+        yield self._body(key)
+
+    def head(self, key: ObjectKey) -> ObjectFacts | None:
+        """See `ObjectStore`."""
+        return self._facts(key) if key in self.objects else None
+
+    def _facts(self, key: str) -> ObjectFacts:
+        found = self._known.get(key)
+        if found is None:
+            body = self.objects[key]
+            checksum = crc32c(body)
+            modified_ms = self.modified_ms[key]
+            found = ObjectFacts(ObjectKey(key), len(body), modified_ms, checksum, etag=f'"{checksum:08x}"')
+            self._known[key] = found
+        return found
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
+        """See `ObjectStore`."""
+        keys = sorted(key for key in self.objects if key.startswith(prefix) and key > start_after)
+        return iter([self._facts(key) for key in keys])
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """See `ObjectStore`."""
+        rests = [key[len(prefix) :] for key in self.objects if key.startswith(prefix)]
+        return iter(sorted({rest.split("/")[0] for rest in rests if "/" in rest}))
+
+    def delete(self, keys: Iterable[ObjectKey]) -> None:
+        """See `ObjectStore`."""
+        for key in keys:
+            if self.objects.pop(key, None) is not None:
+                self.changed[key] = None
+                del self.modified_ms[key]
+                self._known.pop(key, None)
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `ObjectStore`."""
+        return iter([upload for upload in self.unfinished if upload.key.startswith(prefix)])
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """See `ObjectStore`."""
+        self.unfinished.remove(upload)
