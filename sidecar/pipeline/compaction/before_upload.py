@@ -72,10 +72,10 @@ class RolledGroup:
 @dataclass(slots=True)
 class _Held:
     """`is_raw`: it goes as it is, because compaction changes nothing or cannot be waited for. `group`: it goes with these,
-    in their commit.
+    in their commit. `since_s`: on the monotonic clock, for a wall clock that is set back would prolong the wait.
     """
 
-    since_ms: int
+    since_s: float
     is_raw: bool = False
     group: CopyGroup | None = None
 
@@ -199,9 +199,9 @@ class BeforeUpload:
     ) -> None:
         """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
         before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
-        now_ms = self.clock.now_ms()
+        now_s = self.clock.monotonic_s()
         names = map(_name, plan.segments)
-        held = {name: before.pop(name) if name in before else _Held(now_ms) for name in names}
+        held = {name: before.pop(name) if name in before else _Held(now_s) for name in names}
         self._held[plan.files.topic_partition] = held
         gone = "a segment of it is archived or gone, or has changed"
         broken = {left.group: (RawReason.GROUP_CHANGED, gone) for left in before.values() if left.group}
@@ -263,7 +263,8 @@ class BeforeUpload:
         return RawReason.DELAY_OVER if self._left_ms(held) <= 0 else None
 
     def _left_ms(self, held: _Held) -> int:
-        return held.since_ms + self.settings.max_upload_delay_ms - self.clock.now_ms()
+        waited_ms = round((self.clock.monotonic_s() - held.since_s) * 1000)
+        return self.settings.max_upload_delay_ms - waited_ms
 
     def take(self) -> tuple[RolledGroup, ...]:
         """What is to be compacted now. It is offered again after the next check if nothing came of it."""
