@@ -74,7 +74,7 @@ def print_figures(schedules: int, seconds: float, figures: Figures, found: list[
     """One line for each kind."""
     rate = schedules / max(seconds, 0.001)
     print(f"schedules {schedules}, {seconds:.0f} s, {rate:.1f} a second, findings {len(found)}")
-    print(f"commits {figures.commits}, segments {figures.segments}")
+    print(f"commits {figures.commits}, segments {figures.segments}, of these compacted {figures.compacted}")
     print(f"steps {figures.steps.total()}: {_counts(figures.steps)}")
     faults = figures.faults
     print(f"faults {faults.total()}: {_counts(_by(faults, 0))}; {_counts(_by(faults, 1))}")

@@ -155,7 +155,8 @@ class SimDisk:
 
     # Batches.
 
-    def _batches(self, log: FileIdentity, start_position: int = 0) -> list[Batch]:
+    def batches_of(self, log: FileIdentity, start_position: int = 0) -> list[Batch]:
+        """What a file of the directory holds, from a position on. Raises SegmentChanged."""
         found = self._named(log)
         if found is None or found.inode != log.inode:
             raise SegmentChanged(f"{log.path}: vanished, or is another file")
@@ -164,7 +165,7 @@ class SimDisk:
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
         """See `LogDisk`."""
         try:
-            found = self._batches(segment.log)
+            found = self.batches_of(segment.log)
         except SegmentChanged:
             found = []
         return max((batch.timestamp_ms for batch in found), default=segment.log.mtime_ns // NS_PER_MS)
@@ -177,33 +178,33 @@ class SimDisk:
 
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
         """See `LogDisk`."""
-        found = self._batches(active)
+        found = self.batches_of(active)
         return max((batch.timestamp_ms for batch in found), default=-1), self.log_end_offset(active, base_offset)
 
     def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
         """See `LogDisk`."""
-        found = self._batches(active)
+        found = self.batches_of(active)
         return found[-1].end_offset if found else base_offset
 
     def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
         """See `LogDisk`."""
-        found = [batch for batch in self._batches(segment.log) if base_offset <= batch.last_offset < end_offset]
+        found = [batch for batch in self.batches_of(segment.log) if base_offset <= batch.last_offset < end_offset]
         return found[-1 if last else 0].content if found else None
 
     def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
         """See `LogDisk`."""
         assert log.name == f"{segment_base:020d}.log"
-        reaching = (found for found in self._batches(log) if found.end_offset > base_offset)
+        reaching = (found for found in self.batches_of(log) if found.end_offset > base_offset)
         return next((found.base_offset for found in reaching if found.base_offset < end_offset), None)
 
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         """See `LogDisk`."""
-        found = [batch.leader_epoch for batch in self._batches(segment.log) if batch.base_offset < offset]
+        found = [batch.leader_epoch for batch in self.batches_of(segment.log) if batch.base_offset < offset]
         return found[-1] if found else None
 
     def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
         """See `LogDisk`."""
-        batches = self._batches(segment.log)
+        batches = self.batches_of(segment.log)
         number = next((number for number, batch in enumerate(batches) if batch.end_offset > base_offset), len(batches))
         if number < len(batches) and batches[number].base_offset < base_offset:
             return None

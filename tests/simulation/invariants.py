@@ -74,6 +74,9 @@ class Checker:
             self.state = fold(self.state or empty_state(parse_root(self.root)), [(commit, digest(body))])
         except SidecarError as error:
             raise Finding("unreadable", f"{key}: {error}") from error
+        # After each commit, and not only after the last one: readers may come in between.
+        if any(segment.generation for segment in self.state.segments):
+            self._check_records(self.state)
 
     @staticmethod
     def _check_descriptors(sidecars: tuple[Sidecar, ...]) -> None:
@@ -121,6 +124,12 @@ class Checker:
         if segment.end_offset > truth.end_offset:
             raise Finding("uncommitted", f"{segment}: committed is up to {truth.end_offset}")
         expected = list(truth.between(segment.base_offset, segment.end_offset))
+        if segment.generation:
+            others = iter(expected)
+            if not all(batch in others for batch in found):  # In this order.
+                raise Finding("other-content", f"{segment}: {found}, should be some of {expected}")
+            self._check_transactions(segment)
+            return
         if found != expected:
             raise Finding("other-content", f"{segment}: {found}, should be {expected}")
         at = segment.base_offset
@@ -131,6 +140,26 @@ class Checker:
         if at != segment.end_offset:
             raise Finding("other-content", f"{segment}: its batches end at {at}")
         self._check_transactions(segment)
+
+    def _check_records(self, state: PartitionState) -> None:
+        """What compaction took has another committed record of its key above it, and that one is archived."""
+        assert self.root is not None
+        truth, archived, kept = self.cluster.truth, set[int](), set[int]()
+        for segment in state.segments:
+            body = self.store.objects.get(below(self.root, segment.log_key), b"")
+            archived.update(batch.content for batch in decode(body))
+        spans = [(segment.base_offset, segment.end_offset) for segment in state.segments]
+        for batch in reversed(truth.line):
+            if batch.is_marker or (batch.transaction >= 0 and not truth.commits(batch.transaction)):
+                continue
+            if batch.content in archived:
+                kept.add(batch.key)
+            elif (
+                batch.key not in kept
+                and batch.base_offset >= truth.deleted_before_offset
+                and any(begin <= batch.base_offset < end for begin, end in spans)
+            ):
+                raise Finding("record-lost", f"{batch}: compaction took it, and no later one of its key is archived")
 
     def _check_transactions(self, segment: ArchivedSegment) -> None:
         """None that it has begun is open in all that is committed now."""

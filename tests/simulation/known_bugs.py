@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,10 +15,13 @@ from sidecar.commits import commit_log
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
+from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.errors import ObjectExists
+from sidecar.model import SegmentFiles
 from sidecar.partition import copy_task
 from sidecar.pipeline import copying, garbage
 from sidecar.pipeline.bundle import PreparedSegment
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from tests.simulation.volume import MemoryJournal
 
 
@@ -56,11 +59,23 @@ def _put_without_proof(stored: StoredCommits, _clock: Clock, commit: Commit, bod
     return True
 
 
+def _group_or_its_first_segments(waiting: BeforeUpload, segments: Sequence[SegmentFiles]) -> CopyGroup | None:
+    """Copies of the first segments go without the others, where the plan has no more."""
+    held = waiting._find(segments[0])
+    group = None if held is None else held.group
+    count = 0 if group is None else min(len(segments), len(group.segments))
+    if group is None or tuple(segments[:count]) != group.segments[:count]:
+        return None
+    return CopyGroup(group.segments[:count], group.copies[:count], group.policy)
+
+
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
     "commit-discard": Bug("live-object-missing", ((copying, "proves_not_committed", lambda _error: True),), 50, 12),
     # A checkpoint was believed whose commit the store had lost.
     "checkpoint-without-its-commit": Bug("history-forked", ((CommitLog, "require_commit", _nothing),), 30, 2),
+    # Of a group of compacted copies some were committed without the others.
+    "group-prefix": Bug("record-lost", ((BeforeUpload, "group_from", _group_or_its_first_segments),), 500),
     # The journal forgot under which number a commit was sent that may still arrive.
     "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 500, 191),
     # An upload was committed that gc had every right to delete.

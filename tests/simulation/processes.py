@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,6 +16,7 @@ from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
 from sidecar.partition.wait_reason import NotLeader
+from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
@@ -24,6 +25,7 @@ from sidecar.runner.cycle_report import CycleReport
 from sidecar.topic_policy import TopicPolicy
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import CLUSTER_ID, Partition
+from tests.simulation.compactor import SimCompactor, before_upload
 from tests.simulation.disk import SimDisk
 from tests.simulation.findings import Finding
 from tests.simulation.link import SimLink
@@ -109,6 +111,17 @@ def _metrics() -> Metrics:
     return Metrics(VirtualTime())
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The settings of a sidecar. `compacts`: before the upload. `numbers`: no two are the same."""
+
+    uploads_ahead: int
+    max_queue: int
+    task_s: float
+    compacts: bool
+    numbers: Iterator[int]
+
+
 class Sidecar:
     """One `run` beside one broker. `begin` after `end` is its restart."""
 
@@ -119,7 +132,7 @@ class Sidecar:
         cluster: Partition,
         clock: SimClock,
         randomness: Randomness,
-        uploads_ahead: int,
+        setup: Setup,
         events: list[DomainEvent],
     ) -> None:
         """Args: events: takes what it says."""
@@ -127,8 +140,9 @@ class Sidecar:
         self.facts = SimFacts(cluster, number, link.pause)
         self.volume = Volume()
         self.is_busy = False
+        self.compactor: SimCompactor | None = None
         self._cluster, self._randomness = cluster, randomness
-        self._uploads_ahead, self._events = uploads_ahead, events
+        self.setup, self._events = setup, events
         self.begin()
 
     def begin(self) -> None:
@@ -147,7 +161,9 @@ class Sidecar:
             policy=Policy(
                 settling=Settling(0, 0),
                 workers=1,
-                uploads_ahead=self._uploads_ahead,
+                uploads_ahead=self.setup.uploads_ahead,
+                max_queue=self.setup.max_queue,
+                task_s=self.setup.task_s,
                 producer_id_expiration_ms=None,
                 record_lost=True,
                 spares_cache=False,
@@ -163,8 +179,16 @@ class Sidecar:
         self.steps = SimSteps()
         self._process = ExitStack()
         self._loop = self._process.enter_context(
-            ArchiveLoop(self.tools, self._scan, executor=lambda _workers: self.steps)
+            ArchiveLoop(self.tools, self._scan, self._before_upload(), executor=lambda _workers: self.steps)
         )
+
+    def _before_upload(self) -> BeforeUpload | None:
+        """What holds segments back, by the settings as they are now."""
+        self.compactor = None
+        if self.setup.compacts:
+            waiting = before_upload(self.clock)
+            self.compactor = SimCompactor(waiting, self.disk, self.clock, self.setup.numbers)
+        return None if self.compactor is None else self.compactor.waiting
 
     def _scan(self) -> ScanResult:
         return ScanResult((self._cluster.replicas[self.number].files(),), ())

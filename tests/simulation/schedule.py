@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
@@ -13,6 +14,7 @@ from tests.simulation.cluster import LogShape
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
+UNLIMITED: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,14 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """A sidecar compacts what waits for its upload. `broker`: None for the leader. `sweeps`: its copies are gone then."""
+
+    broker: int | None = None
+    sweeps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Hide:
     """The store lacks a commit that can be missed, while sidecars have rounds. Nothing may be committed meanwhile.
 
@@ -158,6 +168,7 @@ Step: TypeAlias = (
     | Land
     | Round
     | Collect
+    | Compact
     | Hide
 )
 Process: TypeAlias = Round | Collect
@@ -165,7 +176,10 @@ Process: TypeAlias = Round | Collect
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`shape`: of the log. `has_topic_id`: whether the broker's directory has one. `seed`: of random ids."""
+    """`shape`: of the log. `has_topic_id`: whether the broker's directory has one. `seed`: of random ids.
+
+    `compacts`: the topic is compacted before its upload. `max_queue`, `task_s`: see `Policy`.
+    """
 
     seed: int
     steps: tuple[Step, ...]
@@ -173,6 +187,14 @@ class Schedule:
     has_topic_id: bool = True
     uploads_ahead: int = 1
     grace_period_ms: int = HOUR_MS
+    compacts: bool = False
+    max_queue: int = UNLIMITED
+    task_s: float = math.inf
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether a round may leave segments to the next one."""
+        return self.max_queue < UNLIMITED or self.task_s < math.inf
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -186,7 +208,7 @@ def random_schedule(seed: int) -> Schedule:
     steps: list[Step] = [_append(random) for _ in range(random.randint(1, 3))]
     for _ in range(random.randint(6, 20)):
         steps += _next(random)
-    return Schedule(
+    found = Schedule(
         seed,
         tuple(steps),
         shape,
@@ -194,6 +216,33 @@ def random_schedule(seed: int) -> Schedule:
         uploads_ahead=random.choice((1, 1, 2, 3)),
         grace_period_ms=random.choice((0, HOUR_MS)),
     )
+    # Each in a stream of its own: what one of them draws changes nothing of the others.
+    for name, add in _FAULTS.items():
+        found = add(Random(f"{name} {seed}"), found)
+    return found
+
+
+def _with_groups(random: Random, schedule: Schedule) -> Schedule:
+    """The topic is compacted before its upload, now and then behind a check."""
+    if random.random() < 0.7:
+        return schedule
+    steps: list[Step] = []
+    for step in schedule.steps:
+        steps.append(step)
+        if isinstance(step, Round) and random.random() < 0.7:
+            meanwhile = None if random.random() < 0.7 else Meanwhile(random.randrange(8), (Compact(_broker(random)),))
+            steps += [Compact(_broker(random), random.random() < 0.05), Round(_broker(random), meanwhile=meanwhile)]
+    return replace(schedule, steps=tuple(steps), compacts=True)
+
+
+def _with_limits(random: Random, schedule: Schedule) -> Schedule:
+    """Plans and tasks are cut off in the middle."""
+    max_queue = random.choice((1, 2, 3, 5, *[UNLIMITED] * 4))
+    return replace(schedule, max_queue=max_queue, task_s=random.choice((0.0, 60.0, math.inf, math.inf)))
+
+
+_FAULTS: Final[dict[str, Callable[[Random, Schedule], Schedule]]] = {"groups": _with_groups, "limits": _with_limits}
+"""What is added to a schedule, by the name of its stream."""
 
 
 def _next(random: Random) -> list[Step]:

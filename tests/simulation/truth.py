@@ -31,6 +31,11 @@ class Truth:
         if batch.is_marker:
             self.ends[batch.transaction] = batch
 
+    def commits(self, transaction: int) -> bool:
+        """Whether a transaction was committed, as far as it has ended."""
+        marker = self.ends.get(transaction)
+        return marker is not None and bool(marker.commits)
+
     def between(self, base_offset: int, end_offset: int) -> Iterator[Batch]:
         """Batches that begin in `[base_offset, end_offset)`."""
         return (batch for batch in self.line if base_offset <= batch.base_offset < end_offset)

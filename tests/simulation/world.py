@@ -27,16 +27,18 @@ from tests.histories.one_thread import in_one_thread
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import TOPIC, Partition
 from tests.simulation.codec import Codec
+from tests.simulation.compactor import OpenCopies
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
-from tests.simulation.processes import Sidecar
+from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.schedule import (
     HOUR_MS,
     MINUTE_MS,
     SECOND_MS,
     Append,
     Collect,
+    Compact,
     DeleteRecords,
     Fetch,
     Hide,
@@ -78,6 +80,7 @@ class Figures:
     errors: Counter[str] = field(default_factory=Counter)
     commits: int = 0
     segments: int = 0
+    compacted: int = 0
     trace: str = ""
 
     def add(self, other: Figures) -> None:
@@ -87,6 +90,7 @@ class Figures:
         self.errors += other.errors
         self.commits += other.commits
         self.segments += other.segments
+        self.compacted += other.compacted
 
 
 class World:
@@ -99,10 +103,12 @@ class World:
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = SimStore(self.time)
+        numbers = count(1)
         topic_id = TOPIC_ID if schedule.has_topic_id else None
-        self.cluster = Partition(PARTITION, topic_id, schedule.shape, self.time, count(1))
+        self.cluster = Partition(PARTITION, topic_id, schedule.shape, self.time, numbers)
         self._events: list[DomainEvent] = []
         self._randomness = SeededRandomness(schedule.seed)
+        setup = Setup(schedule.uploads_ahead, schedule.max_queue, schedule.task_s, schedule.compacts, numbers)
         self.sidecars = tuple(
             Sidecar(
                 number,
@@ -110,7 +116,7 @@ class World:
                 self.cluster,
                 SimClock(self.time),
                 self._randomness,
-                schedule.uploads_ahead,
+                setup,
                 self._events,
             )
             for number in self.cluster.replicas
@@ -166,6 +172,8 @@ class World:
                 if stops and not self.sidecars[broker].is_busy:
                     self._stop(self.sidecars[broker])
                 self._restart(self.sidecars[broker], forgets=forgets)
+            case Compact(broker, sweeps):
+                self._compact(self._beside(broker), sweeps=sweeps)
             case Round():
                 self._round(step)
             case Collect():
@@ -243,6 +251,14 @@ class World:
         if has_crashed:
             self._restart(sidecar)
 
+    def _compact(self, sidecar: Sidecar, *, sweeps: bool) -> None:
+        compactor = sidecar.compactor
+        if compactor is not None:
+            with self._typed_errors("Compact"):
+                compactor.turn()
+            if sweeps:
+                compactor.sweep()
+
     def _collect(self, step: Collect) -> None:
         """Beside a sidecar that believes to lead, with its journal and clock, or by hand; with its own way to the store."""
         sidecar, root = self._beside(step.broker), self._root()
@@ -311,7 +327,9 @@ class World:
         cluster.end_transactions()
         led = cluster.led
         led.roll()
-        for _ in range(ROUNDS_UNTIL_ARCHIVED):
+        # Where plans or tasks are cut off, each round gets on by one segment at least.
+        cut_off = len(led.segments) if self.schedule.is_cut_off else 0
+        for _ in range(ROUNDS_UNTIL_ARCHIVED + cut_off):
             self.do(Wait(11 * MINUTE_MS))
             self.do(Round())
             if self._is_archived():
@@ -324,6 +342,7 @@ class World:
         if self.checker.state is not None:
             self.figures.commits = self.checker.state.next_number
             self.figures.segments = len(self.checker.state.segments)
+            self.figures.compacted = sum(bool(found.generation) for found in self.checker.state.segments)
         self.figures.trace = self._trace.hexdigest()
 
     @property
@@ -398,6 +417,8 @@ def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: N
         simulation.codec.forget()
         if schedule.seed % PLAIN_ONE_IN:
             resources.enter_context(simulation.codec.in_use())
+        if schedule.compacts:
+            resources.enter_context(OpenCopies().in_use())
         world = World(schedule, simulation)
         for step in schedule.steps:
             observe(step)
