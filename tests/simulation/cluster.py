@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final
 
+from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.model import TopicPartition
 from tests.simulation.batches import Batch
 from tests.simulation.clocks import VirtualTime
@@ -30,6 +31,11 @@ class LogShape:
     idempotent: bool = True
 
 
+def log_dir_of(broker: int, number: int) -> Path:
+    """One of the log dirs of a broker."""
+    return Path(f"/sim/b{broker}/d{number}")
+
+
 class Partition:
     """A partition: its replicas by broker, its leader, and the truth."""
 
@@ -43,6 +49,7 @@ class Partition:
     ) -> None:
         """Create it on all brokers that the shape names; the first one leads. Args: numbers: no two are the same."""
         self.topic_partition, self.topic_id = topic_partition, topic_id
+        self.lineage = Lineage(CLUSTER_ID, topic_partition, topic_id or NO_TOPIC_ID)
         self._shape, self._time, self._numbers = shape, time, numbers
         self.truth = Truth()
         self.replicas = {broker: self._new_replica(broker) for broker in range(len(shape.roll_batches))}
@@ -53,7 +60,7 @@ class Partition:
         self.led.epochs = self.led.epochs.assign(self.leader_epoch, 0)
 
     def _new_replica(self, broker: int) -> Replica:
-        place = Place(self.topic_partition, Path(f"/sim/b{broker}"), broker, self._shape.roll_batches[broker])
+        place = Place(self.topic_partition, log_dir_of(broker, 0), broker, self._shape.roll_batches[broker])
         return Replica(place, self.topic_id, self._numbers.__next__, self._time.now_ms)
 
     @property
@@ -209,7 +216,47 @@ class Partition:
             self.isr.discard(broker)
             self.advance()
 
+    def next_broker(self) -> int:
+        """The one behind the leader."""
+        return (self.leader + 1) % len(self.replicas)
+
+    def elect_unclean(self, broker: int) -> None:
+        """Have a broker lead that is not in sync: what it lacks is lost. Source: ReplicaControlManager, unclean election."""
+        log = self.replicas[broker]
+        self.isr = {broker}
+        self.elect(broker)
+        log.high_watermark = log.end_offset
+        self.truth.truncate(log.end_offset)
+        self.advance()
+
     # What else happens to a log.
+
+    def move(self, broker: int, number: int) -> None:
+        """A replica goes to another log dir. Source: ReplicaAlterLogDirsThread, LogManager.replaceCurrentWithFutureLog."""
+        old = self.replicas[broker]
+        place = replace(old.place, log_dir=log_dir_of(broker, number), device=100 * number + broker)
+        if place.log_dir == old.place.log_dir:
+            return
+        new = Replica(
+            place,
+            self.topic_id,
+            self._numbers.__next__,
+            self._time.now_ms,
+            start_offset=next((batch.base_offset for batch in old.batches()), old.end_offset),
+            history=(batch for batch in old.history if batch.end_offset <= old.segments[0].base_offset),
+        )
+        for batch in old.batches():
+            new.append(batch)
+        new.epochs = old.epochs
+        new.raise_start(old.log_start_offset)
+        new.high_watermark = old.high_watermark
+        old.delete()
+        self.replicas[broker] = new
+
+    def delete(self) -> None:
+        """The topic is deleted."""
+        for log in self.replicas.values():
+            log.delete()
 
     def delete_records(self, share: float) -> None:
         """DeleteRecords up to such a share of what is below the high watermark."""

@@ -17,7 +17,8 @@ from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
 from tests.simulation.batches import BATCH_BYTES, Batch, encode
-from tests.simulation.replica import NS_PER_MS, LogFile, Replica
+from tests.simulation.host import Host
+from tests.simulation.replica import NS_PER_MS, LogFile, Replica, identity_of
 
 FIRST_DESCRIPTOR: Final = 1_000_000
 """No descriptor of the operating system: using one as such fails."""
@@ -44,12 +45,12 @@ class SimSource:
 class SimDisk:
     """Implements `sidecar.segment.log_disk.LogDisk`. `opened`: files by descriptor; they go with the process.
 
-    There is one directory, and it is never another one. Nothing was ever cleaned.
+    Nothing was ever cleaned.
     """
 
-    def __init__(self, replica: Replica, now_ms: Callable[[], int]) -> None:
+    def __init__(self, host: Host, now_ms: Callable[[], int]) -> None:
         """Args: now_ms: real time, not that of the process."""
-        self._replica, self._now_ms = replica, now_ms
+        self._host, self._now_ms = host, now_ms
         self._next_descriptor = FIRST_DESCRIPTOR
         self.opened: dict[int, tuple[FileIdentity, LogFile]] = {}
 
@@ -60,13 +61,20 @@ class SimDisk:
         self.opened[self._next_descriptor] = file, found
         return self._next_descriptor
 
+    def _replica(self, directory: Path) -> Replica:
+        found = self._host.replica_in(directory)
+        if found is None:
+            raise SegmentChanged(f"{directory}: vanished")
+        return found
+
     def _named(self, file: FileIdentity) -> LogFile | None:
-        return self._replica.file_at(int(file.name.removesuffix(".log")))
+        replica = self._host.replica_in(file.directory)
+        return None if replica is None else replica.file_at(int(file.name.removesuffix(".log")))
 
     def open(self, file: FileIdentity) -> int:
         """See `OpenFiles`."""
         found = self._named(file)
-        if found is None or self._replica.identity(found) != file:
+        if found is None or identity_of(file.directory, found) != file:
             raise SegmentChanged(f"{file.path}: is not what was listed")
         return self._descriptor(file, found)
 
@@ -95,7 +103,7 @@ class SimDisk:
     def free_share(self, descriptor: int) -> float:
         """See `OpenFiles`."""
         assert descriptor in self.opened
-        return 1.0
+        return self._host.free_share
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> SimSource:
         """See `OpenFiles`."""
@@ -105,14 +113,13 @@ class SimDisk:
 
     def listed_again(self, files: PartitionFiles) -> PartitionFiles:
         """See `LogDisk`."""
-        return replace(self._replica.files(), topic_id=files.topic_id)
+        return replace(self._replica(files.directory).files(), topic_id=files.topic_id)
 
     def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
         """See `LogDisk`."""
-        assert listed.directory == self._replica.directory
-        bases = [file.base_offset for file in self._replica.segments]
+        bases = [file.base_offset for file in self._replica(listed.directory).segments]
         found, base_offset = self._named(segment.log), int(segment.log.name.removesuffix(".log"))
-        if found is not None and self._replica.identity(found) != segment.log:
+        if found is not None and identity_of(listed.directory, found) != segment.log:
             raise SegmentChanged(f"{segment}: another file, or it has grown or shrunk")
         for offset in (base_offset, segment.end_offset):
             if offset not in bases and bases[0] <= offset:
@@ -124,7 +131,10 @@ class SimDisk:
         """See `LogDisk`."""
         active = files.active_log
         name, inode = ("", 0) if active is None else (active.name, active.inode)
-        return SourceMark(files.directory, self._replica.inode, self._replica.birth, name, inode)
+        replica = self._host.replica_in(files.directory)
+        if replica is None:
+            return SourceMark(files.directory, 0, 0, name, inode)
+        return SourceMark(files.directory, replica.inode, replica.birth, name, inode)
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
         """See `LogDisk`. The core reads snapshots as files, of which there are none here."""
@@ -133,23 +143,23 @@ class SimDisk:
 
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
         """See `LogDisk`."""
-        assert files.directory == self._replica.directory
-        return self._replica.epochs
+        replica = self._host.replica_in(files.directory)
+        return None if replica is None else replica.epochs
 
     def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
         """See `LogDisk`."""
-        assert self._replica.directory == log_dir / str(topic_partition)
-        return False
+        assert str(topic_partition)
+        return self._host.is_away(log_dir)
 
     def dropped_producers(self, directory: Path) -> Dropped:
         """See `LogDisk`."""
-        assert directory == self._replica.directory
+        assert directory.is_absolute()
         return NOTHING_DROPPED
 
     def producers_at(self, files: PartitionFiles, base_offset: int) -> KnownState:
         """See `LogDisk`."""
-        assert files.directory == self._replica.directory
-        entries = self._replica.snapshots.get(base_offset, ()) if base_offset else ()
+        replica = self._host.replica_in(files.directory)
+        entries = replica.snapshots.get(base_offset, ()) if base_offset and replica is not None else ()
         table = ProducerTable.from_entries(base_offset, entries)
         return KnownState(table, base_offset, is_exact(beginning_known=knows_beginning(table), cleaned=False))
 

@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
 from producer_state.snapshot import read_snapshot
-from sidecar.archive.actions import Lost
+from sidecar.archive.actions import Add, Lost
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.commit import Commit, digest
 from sidecar.archive.fold import fold
-from sidecar.archive.keys import below, parse_root
+from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from tests.simulation.batches import decode, replayed
 from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
-from tests.simulation.processes import Sidecar
 from tests.simulation.store import SimStore
 
 
 @dataclass(slots=True)
 class Checker:
-    """Follows the archive past all faults. `state`: as of the last check, None while nothing is archived."""
+    """Follows a lineage past all faults.
+
+    `state`: as of the last check, None while nothing is archived. `is_forked`: it has offsets that an unclean election has lost
+    in the log. `cut_epoch`: the leader epoch of the last such election.
+    """
 
     store: SimStore
     cluster: Partition
     decode: Callable[[bytes], Commit]
-    root: ObjectKey | None = None
     state: PartitionState | None = None
+    is_forked: bool = False
+    cut_epoch: int = -1
     _commits: dict[str, bytes] = field(default_factory=dict)
     _epoch: int = -1
     _sound: dict[str, bytes] = field(default_factory=dict)
     _covered_to: int = 0
 
-    def check(self, sidecars: tuple[Sidecar, ...]) -> None:
-        """Raises Finding."""
-        self._check_descriptors(sidecars)
-        changed = self.store.changed
-        if not changed:
-            return
+    @property
+    def root(self) -> ObjectKey:
+        """Of the lineage."""
+        return self.cluster.lineage.root
+
+    def check(self, changed: Collection[str]) -> None:
+        """Raises Finding. Args: changed: keys of this lineage that were written or deleted since the last time."""
         commits = sorted(key for key in changed if "/commits/" in key)
         for key in commits:
             if key in self._commits and self.store.objects.get(key) is not self._commits[key]:
@@ -51,8 +56,7 @@ class Checker:
         before = self.state
         for key in new:
             self._take(key)
-        if self.state is None or self.root is None:
-            changed.clear()
+        if self.state is None:
             return
         known = set(() if before is None else map(id, before.segments))
         for segment in self.state.segments:
@@ -61,7 +65,12 @@ class Checker:
                 self._check_objects(segment, *keys)
         if new:
             self._check_coverage(self.state)
-        changed.clear()
+
+    def note_cut(self) -> None:
+        """An unclean election has lost offsets. What is archived of them no log has any more."""
+        self.cut_epoch = self.cluster.leader_epoch
+        if self.state is not None and (self.state.end_offset or 0) > self.cluster.truth.end_offset:
+            self.is_forked = True
 
     def _take(self, key: str) -> None:
         """A commit is stored. All that are stored can be folded: readers will do no other."""
@@ -69,28 +78,19 @@ class Checker:
         commit = self.decode(body)
         self._check_commit(key, commit)
         self._commits[key] = body
-        assert self.root is not None
+        before = self.state or empty_state(self.cluster.lineage)
         try:
-            self.state = fold(self.state or empty_state(parse_root(self.root)), [(commit, digest(body))])
+            self.state = fold(before, [(commit, digest(body))])
         except SidecarError as error:
             raise Finding("unreadable", f"{key}: {error}") from error
+        if self.is_forked and commit.writer.leader_epoch >= self.cut_epoch:
+            self._check_continuation(before, commit)
         # After each commit, and not only after the last one: readers may come in between.
-        if any(segment.generation for segment in self.state.segments):
+        if not self.is_forked and any(segment.generation for segment in self.state.segments):
             self._check_records(self.state)
 
-    @staticmethod
-    def _check_descriptors(sidecars: tuple[Sidecar, ...]) -> None:
-        for sidecar in sidecars:
-            left = sidecar.disk.opened.keys() - set(sidecar.held._held.values())
-            if left:
-                raise Finding("descriptor-leak", f"sidecar {sidecar.number}: {[sidecar.disk.opened[n] for n in left]}")
-
     def _check_commit(self, key: str, commit: Commit) -> None:
-        root, _, name = key.partition("/commits/")
-        if self.root is None:
-            self.root = ObjectKey(root)
-        if root != self.root:
-            raise Finding("second-lineage", f"{root} beside {self.root}")
+        name = key.rpartition("/")[2]
         if int(name.removesuffix(".json")) != len(self._commits):
             raise Finding("commit-skipped", f"{key} after {len(self._commits)} others")
         if commit.writer.leader_epoch < self._epoch:
@@ -100,6 +100,19 @@ class Checker:
         for lost in commit.actions:
             if isinstance(lost, Lost) and lost.end_offset > max(log.segments[0].base_offset, log.log_start_offset):
                 raise Finding("false-loss", f"{key}: {lost}, broker {commit.writer.broker_id} has it")
+
+    def _check_continuation(self, before: PartitionState, commit: Commit) -> None:
+        """Nothing is added on top of what the log has no more, as far as the log shows that."""
+        last = before.last_segment
+        if last is None or not any(isinstance(action, Add) for action in commit.actions):
+            return
+        archived = decode(self.store.objects[below(self.root, last.log_key)])[-1]
+        log = self.cluster.replicas[commit.writer.broker_id]
+        there = [batch for batch in log.batches() if batch.base_offset <= archived.last_offset < batch.end_offset]
+        if there and there[0].content != archived.content:
+            raise Finding(
+                "appended-to-fork", f"commit {commit.number}: the archive ends with {archived}, the log has {there}"
+            )
 
     def _check_objects(self, segment: ArchivedSegment, log_key: ObjectKey, indexes_key: ObjectKey) -> None:
         """They exist, with size and checksums, and what they hold was checked when they were new."""
@@ -121,6 +134,9 @@ class Checker:
     def _check_content(self, segment: ArchivedSegment, body: bytes) -> None:
         """Only what was below the last stable offset of a leader, and all of that."""
         truth, found = self.cluster.truth, list(decode(body))
+        if truth.was_lost(found):
+            self.is_forked = True  # It was sent before it was lost.
+            return
         if segment.end_offset > truth.end_offset:
             raise Finding("uncommitted", f"{segment}: committed is up to {truth.end_offset}")
         expected = list(truth.between(segment.base_offset, segment.end_offset))
@@ -143,7 +159,6 @@ class Checker:
 
     def _check_records(self, state: PartitionState) -> None:
         """What compaction took has another committed record of its key above it, and that one is archived."""
-        assert self.root is not None
         truth, archived, kept = self.cluster.truth, set[int](), set[int]()
         for segment in state.segments:
             body = self.store.objects.get(below(self.root, segment.log_key), b"")
@@ -184,12 +199,11 @@ class Checker:
         if state.deleted_before_offset > self.cluster.truth.deleted_before_offset:
             was = self.cluster.truth.deleted_before_offset
             raise Finding("false-deletion", f"{state.deleted_before_offset} is said to be deleted, up to {was} was")
-        if not state.holes and state.start_offset == 0 and state.segments:
+        if not self.is_forked and not state.holes and state.start_offset == 0 and state.segments:
             self._check_producers(state.segments[-1])
 
     def _check_producers(self, segment: ArchivedSegment) -> None:
         """What is known of producers at the archive's end is what a replay of all of it gives."""
-        assert self.root is not None
         parts = cut_parts(self.store.objects[below(self.root, segment.indexes_key)], segment)
         found: Mapping[int, object] = {
             entry.producer_id: entry for entry in read_snapshot(parts[PartName.PRODUCER_SNAPSHOT])

@@ -8,8 +8,8 @@ from typing import Final
 
 from tests.histories.faults import Fault
 from tests.simulation.findings import Finding
+from tests.simulation.run import run
 from tests.simulation.schedule import PLAIN, Append, Collect, Hide, Meanwhile, Restart, Round, Schedule, Step
-from tests.simulation.world import run
 
 TRIES: Final = 500
 

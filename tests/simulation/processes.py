@@ -7,15 +7,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
+from typing import Final
 
-from sidecar.discovery.scan import ScanResult
+from sidecar.errors import BrokerUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
-from sidecar.model import PartitionFiles
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
-from sidecar.partition.wait_reason import NotLeader
+from sidecar.partition.wait_reason import BrokerAway, NotLeader
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState
@@ -28,21 +29,24 @@ from tests.simulation.cluster import CLUSTER_ID, Partition
 from tests.simulation.compactor import SimCompactor, before_upload
 from tests.simulation.disk import SimDisk
 from tests.simulation.findings import Finding
+from tests.simulation.host import Host
 from tests.simulation.link import SimLink
 from tests.simulation.reading import SimReader
 from tests.simulation.steps import SimSteps
 from tests.simulation.volume import MemoryCache, MemoryJournal
 
+AWAY: Final = BrokerAway("it does not answer")
+
 
 @dataclass(slots=True)
 class SimFacts:
-    """Implements `ports.BrokerFacts` for the broker of this number. Asleep it says what it said last."""
+    """Implements `ports.BrokerFacts` for the broker of a host. Asleep it says what it said last; away it says nothing."""
 
-    cluster: Partition
-    number: int
+    host: Host
     paused: Callable[[str], None]
     is_asleep: bool = False
-    known: PartitionFacts | None = None
+    is_away: bool = False
+    known: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
 
     def cluster_id(self) -> str:
         """See `BrokerFacts`."""
@@ -50,18 +54,22 @@ class SimFacts:
 
     def broker_id(self) -> int:
         """See `BrokerFacts`."""
-        return self.number
+        return self.host.number
 
     def refresh(self) -> None:
         """See `BrokerFacts`."""
-        if self.is_asleep and self.known is not None:
+        if self.is_away or (self.is_asleep and self.known):
             return
-        cluster = self.cluster
-        log, leads = cluster.replicas[self.number], cluster.leader == self.number
+        for partition in self.host.partitions:
+            self.known[partition.topic_partition] = self._facts_of(partition)
+
+    def _facts_of(self, cluster: Partition) -> PartitionFacts:
+        number = self.host.number
+        log, leads = cluster.replicas[number], cluster.leader == number
         stable_end_offset = cluster.stable_end_offset if leads else 0
-        self.known = PartitionFacts(
+        return PartitionFacts(
             cluster.topic_partition,
-            None,
+            cluster.topic_id,
             leads=leads,
             leader_epoch=cluster.leader_epoch,
             stable_end_offset=stable_end_offset,
@@ -74,11 +82,18 @@ class SimFacts:
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`."""
-        assert self.known is not None
-        return replace(self.known, topic_id=files.topic_id)
+        found = self.known.get(files.topic_partition)
+        if found is None:
+            return PartitionFacts(files.topic_partition, files.topic_id, False, -1, 0, files.first_offset or 0, AWAY)
+        reason = AWAY if self.is_away else found.reason
+        if (found.topic_id, found.reason) == (files.topic_id, reason):
+            return found
+        return replace(found, topic_id=files.topic_id, reason=reason)
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`."""
+        if self.is_away:
+            raise BrokerUnavailable("away")
         self.refresh()
         found = self.partition(files)
         self.paused("confirm")  # What was true when the broker said so may have changed when it is heard.
@@ -94,7 +109,7 @@ class SimFacts:
 
     def state(self) -> FactsState:
         """See `BrokerFacts`."""
-        return FactsState(None)
+        return FactsState(None, AWAY if self.is_away else None)
 
 
 @dataclass(slots=True)
@@ -119,6 +134,7 @@ class Setup:
     max_queue: int
     task_s: float
     compacts: bool
+    workers: int
     numbers: Iterator[int]
 
 
@@ -127,21 +143,20 @@ class Sidecar:
 
     def __init__(
         self,
-        number: int,
+        host: Host,
         link: SimLink,
-        cluster: Partition,
         clock: SimClock,
         randomness: Randomness,
         setup: Setup,
         events: list[DomainEvent],
     ) -> None:
         """Args: events: takes what it says."""
-        self.number, self.link, self.clock = number, link, clock
-        self.facts = SimFacts(cluster, number, link.pause)
+        self.number, self.link, self.clock = host.number, link, clock
+        self.facts = SimFacts(host, link.pause)
         self.volume = Volume()
         self.is_busy = False
         self.compactor: SimCompactor | None = None
-        self._cluster, self._randomness = cluster, randomness
+        self._host, self._randomness = host, randomness
         self.setup, self._events = setup, events
         self.begin()
 
@@ -150,7 +165,7 @@ class Sidecar:
         self.link.is_dead = False
         self.link.arm()
         self.link.is_late = False
-        self.disk = SimDisk(self._cluster.replicas[self.number], self.clock.time.now_ms)
+        self.disk = SimDisk(self._host, self.clock.time.now_ms)
         self.held = PinnedFiles(limit=64, emit=self._events.append, files=self.disk)
         self.tools = Tools(
             store=self.link,
@@ -160,7 +175,7 @@ class Sidecar:
             journal=self.volume.journal,
             policy=Policy(
                 settling=Settling(0, 0),
-                workers=1,
+                workers=self.setup.workers,
                 uploads_ahead=self.setup.uploads_ahead,
                 max_queue=self.setup.max_queue,
                 task_s=self.setup.task_s,
@@ -179,7 +194,7 @@ class Sidecar:
         self.steps = SimSteps()
         self._process = ExitStack()
         self._loop = self._process.enter_context(
-            ArchiveLoop(self.tools, self._scan, self._before_upload(), executor=lambda _workers: self.steps)
+            ArchiveLoop(self.tools, self._host.scan, self._before_upload(), executor=lambda _workers: self.steps)
         )
 
     def _before_upload(self) -> BeforeUpload | None:
@@ -190,8 +205,11 @@ class Sidecar:
             self.compactor = SimCompactor(waiting, self.disk, self.clock, self.setup.numbers)
         return None if self.compactor is None else self.compactor.waiting
 
-    def _scan(self) -> ScanResult:
-        return ScanResult((self._cluster.replicas[self.number].files(),), ())
+    def require_no_leak(self) -> None:
+        """Every descriptor is of a pin. Only where it is idle. Raises Finding."""
+        left = self.disk.opened.keys() - set(self.held._held.values())
+        if left:
+            raise Finding("descriptor-leak", f"sidecar {self.number}: {[self.disk.opened[n] for n in left]}")
 
     @property
     def is_idle(self) -> bool:

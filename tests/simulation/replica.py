@@ -52,6 +52,12 @@ class Place:
         return self.log_dir / str(self.topic_partition)
 
 
+def identity_of(directory: Path, file: LogFile) -> FileIdentity:
+    """A file of a directory as it is now."""
+    name = f"{file.base_offset:020d}.log"
+    return FileIdentity(directory, name, file.inode, file.size_bytes, file.written_ms * NS_PER_MS)
+
+
 class Replica:
     """The last of `segments` is active.
 
@@ -101,7 +107,7 @@ class Replica:
         return self._files
 
     def _listed(self) -> PartitionFiles:
-        identities = [self.identity(file) for file in self.segments]
+        identities = [identity_of(self.directory, file) for file in self.segments]
         rolled = tuple(
             SegmentFiles(
                 self.place.topic_partition,
@@ -128,11 +134,6 @@ class Replica:
             directory_id=self.directory_id,
             active_log=identities[-1],
         )
-
-    def identity(self, file: LogFile) -> FileIdentity:
-        """A file of this directory as it is now."""
-        name = f"{file.base_offset:020d}.log"
-        return FileIdentity(self.directory, name, file.inode, file.size_bytes, file.written_ms * NS_PER_MS)
 
     def file_at(self, base_offset: int) -> LogFile | None:
         """The `.log` of this name."""
@@ -220,6 +221,11 @@ class Replica:
             self._remove(first)
             del self.segments[0]
             self._start_at(max(self.log_start_offset, self.segments[0].base_offset))
+
+    def delete(self) -> None:
+        """The directory goes, with all that is in it."""
+        for file in self.segments:
+            self._remove(file)
 
     def delete_below_start(self) -> None:
         """Segments that lie below the log start. Source: UnifiedLog.deleteLogStartOffsetBreachedSegments."""

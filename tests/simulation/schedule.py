@@ -24,6 +24,7 @@ class Append:
     seed: int
     batches: int = 1
     lags: bool = False
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Roll:
     """A broker rolls its active segment."""
 
     broker: int
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Retention:
 
     broker: int
     segments: int = 1
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,21 @@ class DeleteRecords:
     """Up to such a share of what is below the high watermark."""
 
     share: float
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
     """The follower leaves the in-sync replicas. It is back with its next fetch."""
 
+    partition: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Followers copy all that the leader has, and truncate what it does not have."""
+
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,48 @@ class NewLeader:
     """The other broker leads, if it is in sync. `fetches`: whether the old leader follows at once."""
 
     fetches: bool = True
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanLeader:
+    """The next broker leads, in sync or not: what it lacks is lost."""
+
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A broker's replica goes to another of its log dirs."""
+
+    broker: int
+    number: int
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recreate:
+    """The topic is deleted, and created again."""
+
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """From now on a broker does not answer its sidecar, or answers again."""
+
+    broker: int
+    is_away: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """From now on a log dir of a broker is gone or there, and its disks have this much room."""
+
+    broker: int
+    number: int = 0
+    is_away: bool = False
+    free_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +181,7 @@ class Collect:
     meanwhile: Meanwhile | None = None
     is_by_hand: bool = False
     is_late: bool = False
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,31 +197,21 @@ class Hide:
     """The store lacks a commit that can be missed, while sidecars have rounds. Nothing may be committed meanwhile.
 
     `forgets`: all sidecars begin without memory, and a checkpoint shows the commit; else the leader's sidecar knows it.
+    `damages`: instead, what the newest segment has besides its log cannot be read meanwhile.
     """
 
     steps: tuple[Round, ...]
     forgets: bool = False
+    damages: bool = False
 
 
 PLAIN: Final = LogShape()
 
-Step: TypeAlias = (
-    Append
-    | Roll
-    | Retention
-    | DeleteRecords
-    | Shrink
-    | Fetch
-    | NewLeader
-    | Wait
-    | Jump
-    | Restart
-    | Land
-    | Round
-    | Collect
-    | Compact
-    | Hide
+BrokerStep: TypeAlias = (
+    Append | Roll | Retention | DeleteRecords | Shrink | Fetch | NewLeader | UncleanLeader | Move | Recreate
 )
+"""What happens to one partition's log."""
+Step: TypeAlias = BrokerStep | Away | Disk | Wait | Jump | Restart | Land | Round | Collect | Compact | Hide
 Process: TypeAlias = Round | Collect
 
 
@@ -178,7 +219,8 @@ Process: TypeAlias = Round | Collect
 class Schedule:
     """`shape`: of the log. `has_topic_id`: whether the broker's directory has one. `seed`: of random ids.
 
-    `compacts`: the topic is compacted before its upload. `max_queue`, `task_s`: see `Policy`.
+    `partitions`: so many, numbered from 0. `workers`: copy tasks of a sidecar that are under way at once. `compacts`: the topic
+    is compacted before its upload. `max_queue`, `task_s`: see `Policy`.
     """
 
     seed: int
@@ -187,6 +229,8 @@ class Schedule:
     has_topic_id: bool = True
     uploads_ahead: int = 1
     grace_period_ms: int = HOUR_MS
+    partitions: int = 1
+    workers: int = 1
     compacts: bool = False
     max_queue: int = UNLIMITED
     task_s: float = math.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.batches import Batch
@@ -13,12 +13,13 @@ class Truth:
     """Of a partition: every leader that was elected cleanly has all of it.
 
     `line`: committed batches, ascending. `deleted_before_offset`: how far DeleteRecords went. `ends`: by the number of a
-    transaction, its marker.
+    transaction, its marker. `lost`: contents of batches that unclean elections have lost.
     """
 
     line: list[Batch] = field(default_factory=list)
     ends: dict[int, Batch] = field(default_factory=dict)
     deleted_before_offset: int = 0
+    lost: set[int] = field(default_factory=set)
 
     @property
     def end_offset(self) -> int:
@@ -30,6 +31,20 @@ class Truth:
         self.line.append(batch)
         if batch.is_marker:
             self.ends[batch.transaction] = batch
+
+    def truncate(self, end_offset: int) -> None:
+        """Everything from an offset on is lost."""
+        if end_offset >= self.end_offset:
+            return
+        while self.line and self.line[-1].end_offset > end_offset:
+            batch = self.line.pop()
+            self.lost.add(batch.content)
+            if batch.is_marker:
+                del self.ends[batch.transaction]
+
+    def was_lost(self, batches: Iterable[Batch]) -> bool:
+        """Whether unclean elections have lost one of these."""
+        return bool(self.lost) and any(batch.content in self.lost for batch in batches)
 
     def commits(self, transaction: int) -> bool:
         """Whether a transaction was committed, as far as it has ended."""

@@ -1,18 +1,19 @@
-"""Runs a schedule: each step, each check, and at the end whether everything comes right once faults have stopped."""
+"""The world of a schedule: brokers with their replicas, the store, a sidecar beside each broker, and the invariants."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Final
 
 import structlog
 
+from sidecar.archive.commit import Commit
 from sidecar.archive.keys import checkpoint_key, commit_key, id_of
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compactor.candidate_queue import LedPartition
@@ -23,12 +24,11 @@ from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.randomness import SeededRandomness
 from tests.fakes.memory_store import unwatched
 from tests.histories.faults import Crash
-from tests.histories.one_thread import in_one_thread
 from tests.simulation.clocks import SimClock, VirtualTime
-from tests.simulation.cluster import TOPIC, Partition
-from tests.simulation.codec import Codec
-from tests.simulation.compactor import OpenCopies
+from tests.simulation.cluster import TOPIC, Partition, log_dir_of
+from tests.simulation.figures import Figures
 from tests.simulation.findings import Finding
+from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
 from tests.simulation.processes import Setup, Sidecar
@@ -37,15 +37,20 @@ from tests.simulation.schedule import (
     MINUTE_MS,
     SECOND_MS,
     Append,
+    Away,
+    BrokerStep,
     Collect,
     Compact,
     DeleteRecords,
+    Disk,
     Fetch,
     Hide,
     Jump,
     Land,
+    Move,
     NewLeader,
     Process,
+    Recreate,
     Restart,
     Retention,
     Roll,
@@ -53,12 +58,12 @@ from tests.simulation.schedule import (
     Schedule,
     Shrink,
     Step,
+    UncleanLeader,
     Wait,
 )
 from tests.simulation.store import SimStore
 from tests.simulation.volume import MemoryJournal
 
-PARTITION: Final = TopicPartition(TOPIC, 0)
 TOPIC_ID: Final = id_of((7).to_bytes(16, "big"))
 LATE_MS: Final = 10 * MINUTE_MS
 """No request is on its way for longer."""
@@ -68,60 +73,44 @@ ROUNDS_UNTIL_ARCHIVED: Final = 6
 """After faults stop: rounds of the leader's sidecar within which all that is rolled is archived."""
 
 
-@dataclass(slots=True)
-class Figures:
-    """Of one schedule or of many. `errors`: what processes reported, by class.
-
-    `trace`: of one schedule, hash of all that happened.
-    """
-
-    steps: Counter[str] = field(default_factory=Counter)
-    faults: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    commits: int = 0
-    segments: int = 0
-    compacted: int = 0
-    trace: str = ""
-
-    def add(self, other: Figures) -> None:
-        """Take in those of another schedule."""
-        self.steps += other.steps
-        self.faults += other.faults
-        self.errors += other.errors
-        self.commits += other.commits
-        self.segments += other.segments
-        self.compacted += other.compacted
-
-
 class World:
-    """Two brokers with a replica each, the store, a sidecar beside each broker, and the invariants."""
+    """`partitions`: as they are now; a topic that is created again has another one. `checkers`: by root of a lineage."""
 
-    def __init__(self, schedule: Schedule, simulation: Simulation) -> None:
-        self.schedule, self.figures, self._logs = schedule, Figures(), simulation.logs
+    def __init__(
+        self, schedule: Schedule, logs: list[structlog.typing.EventDict], decode: Callable[[bytes], Commit]
+    ) -> None:
+        """Build it. Args: logs: what the product has logged. decode: reads a commit's bytes."""
+        self.schedule, self.figures, self._logs, self._decode = schedule, Figures(), logs, decode
         self._trace = hashlib.sha256()
         self._late: Late = []
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = SimStore(self.time)
-        numbers = count(1)
-        topic_id = TOPIC_ID if schedule.has_topic_id else None
-        self.cluster = Partition(PARTITION, topic_id, schedule.shape, self.time, numbers)
+        self._numbers = count(1)
+        self.partitions: list[Partition] = []
+        self.checkers: dict[str, Checker] = {}
+        for number in range(schedule.partitions):
+            self.partitions.append(self._created(number, TOPIC_ID if schedule.has_topic_id else None))
+        self.hosts = tuple(Host(number, self.partitions) for number in self.partitions[0].replicas)
         self._events: list[DomainEvent] = []
         self._randomness = SeededRandomness(schedule.seed)
-        setup = Setup(schedule.uploads_ahead, schedule.max_queue, schedule.task_s, schedule.compacts, numbers)
-        self.sidecars = tuple(
-            Sidecar(
-                number,
-                self._link(),
-                self.cluster,
-                SimClock(self.time),
-                self._randomness,
-                setup,
-                self._events,
-            )
-            for number in self.cluster.replicas
+        setup = Setup(
+            schedule.uploads_ahead,
+            schedule.max_queue,
+            schedule.task_s,
+            schedule.compacts,
+            schedule.workers,
+            self._numbers,
         )
-        self.checker = Checker(self.store, self.cluster, simulation.codec.decode_commit)
+        self.sidecars = tuple(
+            Sidecar(host, self._link(), SimClock(self.time), self._randomness, setup, self._events)
+            for host in self.hosts
+        )
+
+    def _created(self, number: int, topic_id: str | None) -> Partition:
+        partition = Partition(TopicPartition(TOPIC, number), topic_id, self.schedule.shape, self.time, self._numbers)
+        self.checkers[partition.lineage.root] = Checker(self.store, partition, self._decode)
+        return partition
 
     def _link(self) -> SimLink:
         return SimLink(self.store, self.figures.faults, self._trace.update, late=self._late)
@@ -137,29 +126,31 @@ class World:
         for line in self._logs:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
-        self.checker.check(tuple(sidecar for sidecar in self.sidecars if sidecar.is_idle))
+        self._check()
+
+    def _check(self) -> None:
+        for sidecar in self.sidecars:
+            if sidecar.is_idle:
+                sidecar.require_no_leak()
+        changed: dict[str, list[str]] = {}
+        for key in self.store.changed:
+            for folder in ("/commits/", "/segments/"):
+                root, _, name = key.partition(folder)
+                if name:
+                    changed.setdefault(root, []).append(key)
+        self.store.changed.clear()
+        for root, keys in changed.items():
+            if root not in self.checkers:
+                raise Finding("second-lineage", f"{keys} beside {list(self.checkers)}")
+            self.checkers[root].check(keys)
 
     def _act(self, step: Step) -> None:
         self.figures.steps[type(step).__name__] += 1
         self._trace.update(f"{type(step).__name__} at {self.time.elapsed_ms}\n".encode())
-        cluster = self.cluster
+        if isinstance(step, BrokerStep):
+            self._act_on_log(step)
+            return
         match step:
-            case Append(seed, batches, lags):
-                followers = frozenset(number for number in cluster.replicas if number != cluster.leader)
-                cluster.append(Random(seed), batches, lagging=followers if lags else frozenset())
-            case Roll(broker):
-                cluster.replicas[broker].roll()
-            case Retention(broker, segments):
-                cluster.replicas[broker].delete_oldest(segments)
-            case DeleteRecords(share):
-                cluster.delete_records(share)
-            case Shrink():
-                cluster.shrink(1 - cluster.leader)
-            case Fetch():
-                cluster.replicate()
-            case NewLeader(fetches):
-                if cluster.elect(1 - cluster.leader) and fetches:
-                    cluster.replicate()
             case Land():
                 self._land()
             case Wait(milliseconds):
@@ -174,12 +165,69 @@ class World:
                 self._restart(self.sidecars[broker], forgets=forgets)
             case Compact(broker, sweeps):
                 self._compact(self._beside(broker), sweeps=sweeps)
+            case Away(broker, is_away):
+                self.sidecars[broker].facts.is_away = is_away
+            case Disk(broker, number, is_away, free_share):
+                self._change_disk(self.hosts[broker], log_dir_of(broker, number), free_share, is_away=is_away)
             case Round():
                 self._round(step)
             case Collect():
                 self._collect(step)
-            case Hide(steps, forgets):
-                self._hide(steps, forgets=forgets)
+            case Hide():
+                self._hide(step)
+
+    def _act_on_log(self, step: BrokerStep) -> None:
+        cluster = self.partition(step.partition)
+        match step:
+            case Append(seed, batches, lags):
+                followers = frozenset(number for number in cluster.replicas if number != cluster.leader)
+                cluster.append(Random(seed), batches, lagging=followers if lags else frozenset())
+            case Roll(broker):
+                cluster.replicas[broker].roll()
+            case Retention(broker, segments):
+                cluster.replicas[broker].delete_oldest(segments)
+            case DeleteRecords(share):
+                cluster.delete_records(share)
+            case Shrink():
+                cluster.shrink(cluster.next_broker())
+            case Fetch():
+                cluster.replicate()
+            case NewLeader(fetches):
+                if cluster.elect(cluster.next_broker()) and fetches:
+                    cluster.replicate()
+            case UncleanLeader():
+                self._elect_unclean(cluster)
+            case Move(broker, number):
+                cluster.move(broker, number)
+            case Recreate():
+                self._recreate(step.partition % len(self.partitions))
+
+    def partition(self, number: int = 0) -> Partition:
+        """As it is now. Schedules that were made shorter may name more than there are."""
+        return self.partitions[number % len(self.partitions)]
+
+    def checker(self, number: int = 0) -> Checker:
+        """Of the partition as it is now."""
+        return self.checkers[self.partition(number).lineage.root]
+
+    def _elect_unclean(self, cluster: Partition) -> None:
+        cluster.elect_unclean(cluster.next_broker())
+        self.checkers[cluster.lineage.root].note_cut()
+        cluster.replicate()
+
+    def _recreate(self, number: int) -> None:
+        if not self.schedule.has_topic_id:
+            return  # Under one name, no two topics could be told apart.
+        self.partitions[number].delete()
+        self.partitions[number] = self._created(number, id_of(next(self._numbers).to_bytes(16, "big")))
+
+    @staticmethod
+    def _change_disk(host: Host, log_dir: Path, free_share: float, *, is_away: bool) -> None:
+        host.free_share = free_share
+        if is_away:
+            host.away.add(log_dir)
+        else:
+            host.away.discard(log_dir)
 
     def _land(self) -> None:
         late, self._late[:] = list(self._late), []
@@ -261,8 +309,9 @@ class World:
 
     def _collect(self, step: Collect) -> None:
         """Beside a sidecar that believes to lead, with its journal and clock, or by hand; with its own way to the store."""
-        sidecar, root = self._beside(step.broker), self._root()
-        known = sidecar.facts.known
+        cluster = self.partition(step.partition)
+        sidecar, root = self._beside(step.broker, step.partition), self._root(step.partition)
+        known = sidecar.facts.known.get(cluster.topic_partition)
         if root is None or known is None or not (known.leads or step.is_by_hand):
             return
         link = self._link()
@@ -271,157 +320,124 @@ class World:
         if step.is_by_hand:
             tools = replace(tools, journal=MemoryJournal(), instance="by-hand")
         collector = ClearingUp(tools, self.schedule.grace_period_ms)
-        collector.offer([LedPartition(PARTITION, root, known.leader_epoch, 0)])
+        collector.offer([LedPartition(cluster.topic_partition, root, known.leader_epoch, 0)])
         try:
             with self._typed_errors("Collect"):
                 collector()
         except Crash as error:
             self._note(error)
 
-    def _hide(self, steps: tuple[Round, ...], *, forgets: bool) -> None:
-        root, key = self._root(), self._missed_commit(forgets=forgets)
+    def _hide(self, step: Hide) -> None:
+        root, key = self._root(), self._missed(step)
         if root is None or key is None:
             return
-        for sidecar in self.sidecars if forgets else ():
+        for sidecar in self.sidecars if step.forgets else ():
             self._restart(sidecar, forgets=True)
         missing = self.store.take_away(key)
+        if step.damages:
+            self.store.give_back(key, bytes(byte ^ 0x55 for byte in missing[0]), missing[1])
         objects = set(self.store.objects)
-        for step in steps:
+        for inner in step.steps:
             self.time.advance_ms(3 * SECOND_MS)
-            self._act(step)
-        appended = [found for found in self.store.objects if "/commits/" in found and found not in objects]
-        if appended:
+            self._act(inner)
+        appended = [
+            found for found in self.store.objects if found.startswith(f"{root}/commits/") and found not in objects
+        ]
+        if appended and not step.damages:
             raise Finding("history-forked", f"{key} was missing, and {appended} came on top")
         self.store.give_back(key, *missing)
 
-    def _missed_commit(self, *, forgets: bool) -> str | None:
-        """The newest commit that a checkpoint shows, or that the leader's sidecar knows; None where it is another."""
-        root, state = self._root(), self.checker.state
+    def _missed(self, step: Hide) -> str | None:
+        """The newest commit that a checkpoint shows, or that the leader's sidecar knows; None where it is another.
+
+        Where something is damaged, it is what the newest segment has besides its log.
+        """
+        root, state = self._root(), self.checker().state
         if root is None or state is None:
             return None
-        if forgets:
+        if step.damages:
+            last = state.last_segment
+            return None if last is None else f"{root}/{last.indexes_key}"
+        if step.forgets:
             numbers = (number for number in reversed(range(state.next_number)))
             known = (number for number in numbers if f"{root}/{checkpoint_key(number)}" in self.store.objects)
             number = next(known, None)
             return None if number is None else f"{root}/{commit_key(number)}"
-        remembered = self._beside(None).volume.memory.recall(PARTITION)
+        remembered = self._beside(None).volume.memory.recall(self.partition().topic_partition)
         if remembered is None or remembered.state.next_number != state.next_number:
             return None
         return f"{root}/{commit_key(state.next_number - 1)}"
 
-    def _beside(self, broker: int | None) -> Sidecar:
-        return self.sidecars[self.cluster.leader if broker is None else broker]
+    def _beside(self, broker: int | None, partition: int = 0) -> Sidecar:
+        return self.sidecars[self.partition(partition).leader if broker is None else broker]
 
-    def _root(self) -> ObjectKey | None:
-        key = next((key for key in self.store.objects if "/commits/" in key), None)
-        return None if key is None else ObjectKey(key.partition("/commits/")[0])
+    def _root(self, partition: int = 0) -> ObjectKey | None:
+        """Of what is archived of a partition as it is now, None for nothing."""
+        checker = self.checker(partition)
+        return None if checker.state is None else checker.root
 
     # The end.
 
     def settle(self) -> None:
         """Faults have stopped: all that is rolled is archived, and nothing else is left. Raises Finding."""
-        cluster = self.cluster
-        for sidecar in self.sidecars:
+        for sidecar, host in zip(self.sidecars, self.hosts, strict=True):
             sidecar.clock.skew_ms = 0
-        cluster.replicate()
-        cluster.end_transactions()
-        led = cluster.led
-        led.roll()
+            sidecar.facts.is_away = False
+            host.free_share = 1.0
+            host.away.clear()
+        for cluster in self.partitions:
+            cluster.replicate()
+            cluster.end_transactions()
+            cluster.led.roll()
         # Where plans or tasks are cut off, each round gets on by one segment at least.
-        cut_off = len(led.segments) if self.schedule.is_cut_off else 0
-        for _ in range(ROUNDS_UNTIL_ARCHIVED + cut_off):
+        segments = sum(len(cluster.led.segments) for cluster in self.partitions)
+        for _ in range(ROUNDS_UNTIL_ARCHIVED + (segments if self.schedule.is_cut_off else 0)):
             self.do(Wait(11 * MINUTE_MS))
-            self.do(Round())
-            if self._is_archived():
+            for broker in sorted({cluster.leader for cluster in self.partitions}):
+                self.do(Round(broker))
+            if all(map(self._is_archived, self.partitions)):
                 break
         else:
-            raise Finding(
-                "not-archived", f"up to {self._end_offset} of {led.segments[-1].base_offset}, {self._logs[-3:]}"
-            )
-        self._collect_all()
-        if self.checker.state is not None:
-            self.figures.commits = self.checker.state.next_number
-            self.figures.segments = len(self.checker.state.segments)
-            self.figures.compacted = sum(bool(found.generation) for found in self.checker.state.segments)
+            late = next(cluster for cluster in self.partitions if not self._is_archived(cluster))
+            span = f"up to {self._end_offset(late)} of {late.led.segments[-1].base_offset}"
+            raise Finding("not-archived", f"{late.topic_partition} {span}, {self._logs[-3:]}")
+        for number in range(len(self.partitions)):
+            self._collect_all(number)
+        for checker in self.checkers.values():
+            if checker.state is not None:
+                self.figures.commits += checker.state.next_number
+                self.figures.segments += len(checker.state.segments)
+                self.figures.compacted += sum(bool(found.generation) for found in checker.state.segments)
         self.figures.trace = self._trace.hexdigest()
 
-    @property
-    def _end_offset(self) -> int | None:
-        return None if self.checker.state is None else self.checker.state.end_offset
+    def _end_offset(self, cluster: Partition) -> int | None:
+        state = self.checkers[cluster.lineage.root].state
+        return None if state is None else state.end_offset
 
-    def _is_archived(self) -> bool:
-        led = self.cluster.led
-        if self.checker.state is None:
+    def _is_archived(self, cluster: Partition) -> bool:
+        led, checker = cluster.led, self.checkers[cluster.lineage.root]
+        if checker.is_forked:
+            return True  # A person decides.
+        if checker.state is None:
             return len(led.segments) == 1
         # Without a topic id and an archived batch in the log, no proof exists that this log continues the archived one.
         # The archive may end with a gap: what counts is where its last segment ends.
-        last = self.checker.state.last_segment
-        if self.cluster.topic_id is None and (last is None or led.segments[0].base_offset >= last.end_offset):
+        last = checker.state.last_segment
+        if cluster.topic_id is None and (last is None or led.segments[0].base_offset >= last.end_offset):
             return True
-        return self._end_offset == led.segments[-1].base_offset
+        return checker.state.end_offset == led.segments[-1].base_offset
 
-    def _collect_all(self) -> None:
+    def _collect_all(self, number: int) -> None:
         for _ in range(2):
             self.do(Wait(100 * HOUR_MS))
-            self.do(Collect())
-        state, root = self.checker.state, self._root()
+            self.do(Collect(partition=number))
+        state, root = self.checker(number).state, self._root(number)
         if state is None or root is None:
             return
         live = {f"{root}/{key}" for found in state.segments for key in (found.log_key, found.indexes_key)}
-        journal = self._beside(None).volume.journal
+        journal = self._beside(None, number).volume.journal
         kept = {attempt.segment_id for attempt in journal.attempts(root)}
-        left = {key for key in self.store.objects if "/segments/" in key} - live
+        left = {key for key in self.store.objects if key.startswith(f"{root}/segments/")} - live
         left = {key for key in left if not any(segment_id in key for segment_id in kept)}
         if left:
             raise Finding("garbage-left", f"{sorted(left)[:4]}")
-
-
-PLAIN_ONE_IN: Final = 16
-"""Of so many schedules one parses all that it reads."""
-
-
-@dataclass(slots=True)
-class Simulation:
-    """What many schedules have in common."""
-
-    logs: list[structlog.typing.EventDict]
-    codec: Codec = field(default_factory=Codec)
-
-
-_simulations: Final[list[Simulation]] = []
-"""The one that is under way, if one is."""
-
-
-@contextmanager
-def simulating() -> Iterator[None]:
-    """Schedules that run meanwhile share what takes a while to set up."""
-    if _simulations:
-        yield
-        return
-    with structlog.testing.capture_logs() as logs, in_one_thread(_no_store):
-        _simulations.append(Simulation(logs))
-        try:
-            yield
-        finally:
-            _simulations.clear()
-
-
-def _no_store() -> SimLink:
-    raise NotImplementedError("no engine compacts here")
-
-
-def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> Figures:
-    """Run it. Raises Finding."""
-    with simulating(), ExitStack() as resources:
-        (simulation,) = _simulations
-        simulation.codec.forget()
-        if schedule.seed % PLAIN_ONE_IN:
-            resources.enter_context(simulation.codec.in_use())
-        if schedule.compacts:
-            resources.enter_context(OpenCopies().in_use())
-        world = World(schedule, simulation)
-        for step in schedule.steps:
-            observe(step)
-            world.do(step)
-        world.settle()
-    return world.figures

@@ -1,0 +1,68 @@
+"""Runs a schedule: each step, each check, and at the end whether everything comes right once faults have stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from tests.histories.one_thread import in_one_thread
+from tests.simulation.codec import Codec
+from tests.simulation.compactor import OpenCopies
+from tests.simulation.figures import Figures
+from tests.simulation.link import SimLink
+from tests.simulation.schedule import Schedule, Step
+from tests.simulation.world import World
+
+PLAIN_ONE_IN: Final = 16
+"""Of so many schedules one parses all that it reads."""
+
+
+@dataclass(slots=True)
+class Simulation:
+    """What many schedules have in common."""
+
+    logs: list[structlog.typing.EventDict]
+    codec: Codec = field(default_factory=Codec)
+
+
+_simulations: Final[list[Simulation]] = []
+"""The one that is under way, if one is."""
+
+
+@contextmanager
+def simulating() -> Iterator[None]:
+    """Schedules that run meanwhile share what takes a while to set up."""
+    if _simulations:
+        yield
+        return
+    with structlog.testing.capture_logs() as logs, in_one_thread(_no_store):
+        _simulations.append(Simulation(logs))
+        try:
+            yield
+        finally:
+            _simulations.clear()
+
+
+def _no_store() -> SimLink:
+    raise NotImplementedError("no engine compacts here")
+
+
+def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> Figures:
+    """Run it. Raises Finding."""
+    with simulating(), ExitStack() as resources:
+        (simulation,) = _simulations
+        simulation.codec.forget()
+        if schedule.seed % PLAIN_ONE_IN:
+            resources.enter_context(simulation.codec.in_use())
+        if schedule.compacts:
+            resources.enter_context(OpenCopies().in_use())
+        world = World(schedule, simulation.logs, simulation.codec.decode_commit)
+        for step in schedule.steps:
+            observe(step)
+            world.do(step)
+        world.settle()
+    return world.figures
