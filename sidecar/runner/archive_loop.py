@@ -308,6 +308,7 @@ class ArchiveLoop:
         check.report.problems = found.problems
         check.present = {files.topic_partition: files for files, _ in seen}
         self._forget_absent(check, found)
+        self._ready = []  # Planned again: what waited to begin must not begin while that goes on, nor again behind it.
         now_s = self._tools.clock.monotonic_s()
         for files, facts in seen:
             tp = files.topic_partition
