@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
+from tests.simulation.drawing import random_schedule
 from tests.simulation.figures import Figures
 from tests.simulation.findings import Finding
 from tests.simulation.minimise import minimised, shown
 from tests.simulation.run import run, simulating
-from tests.simulation.schedule import random_schedule
 
 SHARE: Final = 50
 """Schedules that a process takes at a time."""

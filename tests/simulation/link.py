@@ -21,22 +21,28 @@ Late = list[Callable[[], None]]
 class SimLink(Link):
     """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can.
 
-    `operation`: of the newest call.
+    `operation`: of the newest call. `interrupt_operation`: only such calls count for `interrupt_at`; "" for all.
     """
 
     late: Late = field(default_factory=list)
     is_late: bool = False
     operation: str = ""
+    interrupt_operation: str = ""
 
     def _call(self, operation: str, key: str, act: Callable[[], Answer]) -> Answer:
-        self.operation = operation
+        self._count(operation)
         return Link._call(self, operation, key, act)  # A class with slots has no plain super().
+
+    def _count(self, operation: str) -> None:
+        self.operation = operation
+        if self.interrupt_operation not in ("", operation) and self.interrupt_at is not None:
+            self.interrupt_at += 1
 
     def pause(self, operation: str) -> None:
         """The process does something that takes a while, and is no call of the store: it may be interrupted there, too."""
         if self.is_dead:
             raise Crash(operation)
-        self.operation = operation
+        self._count(operation)
         self.calls += 1
         if self.interrupt_at is not None and self.calls > self.interrupt_at:
             self.interrupt_at = None

@@ -16,7 +16,7 @@ from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
-from sidecar.partition.wait_reason import BrokerAway, NotLeader
+from sidecar.partition.wait_reason import BrokerAway, NotLeader, StrayDirectory
 from sidecar.pipeline.compaction.before_upload import BeforeUpload
 from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState
@@ -85,6 +85,9 @@ class SimFacts:
         found = self.known.get(files.topic_partition)
         if found is None:
             return PartitionFacts(files.topic_partition, files.topic_id, False, -1, 0, files.first_offset or 0, AWAY)
+        if None not in (ids := (files.topic_id, found.topic_id)) and ids[0] != ids[1]:
+            stray = StrayDirectory(str(files.topic_id), str(found.topic_id))
+            return PartitionFacts(files.topic_partition, files.topic_id, False, -1, 0, files.first_offset or 0, stray)
         reason = AWAY if self.is_away else found.reason
         if (found.topic_id, found.reason) == (files.topic_id, reason):
             return found

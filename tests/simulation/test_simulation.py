@@ -6,12 +6,13 @@ import os
 
 import pytest
 
+from tests.simulation.drawing import random_schedule
 from tests.simulation.findings import Finding
 from tests.simulation.known_bugs import KNOWN_BUGS, Bug
 from tests.simulation.minimise import finding_of, minimised
 from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.run import run
-from tests.simulation.schedule import Append, Round, Schedule, random_schedule
+from tests.simulation.schedule import Append, Round, Schedule
 
 SAMPLE = int(os.environ.get("SCHEDULES", "600"))
 AT_ONCE = 50

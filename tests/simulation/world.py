@@ -267,6 +267,7 @@ class World:
         link.is_late = step.is_late
         meanwhile = step.meanwhile
         if meanwhile is not None:
+            link.interrupt_operation = meanwhile.operation
             link.interrupt_at, link.interrupt = meanwhile.call, lambda: self._meanwhile(meanwhile.steps, step, link)
 
     def _meanwhile(self, steps: tuple[Step, ...], outer: Process, link: SimLink) -> None:

@@ -1,0 +1,213 @@
+"""What is added to a drawn schedule, each with a probability and in a stream of random numbers of its own.
+
+What one of them draws changes nothing of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any, Final, TypeAlias
+
+from tests.simulation.schedule import (
+    MINUTE_MS,
+    UNLIMITED,
+    Append,
+    Away,
+    BrokerStep,
+    Collect,
+    Compact,
+    Disk,
+    Hide,
+    Meanwhile,
+    Move,
+    NewLeader,
+    Recreate,
+    Retention,
+    Round,
+    Schedule,
+    Step,
+    UncleanLeader,
+    Wait,
+)
+
+Add: TypeAlias = Callable[[Random, Schedule], Schedule]
+
+
+def mapped(steps: Iterable[Step], change: Callable[[Any], Any]) -> tuple[Step, ...]:
+    """All steps changed, those inside of others too."""
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, Round | Collect) and step.meanwhile is not None:
+            step = replace(step, meanwhile=replace(step.meanwhile, steps=mapped(step.meanwhile.steps, change)))
+        if isinstance(step, Hide):
+            step = replace(step, steps=mapped(step.steps, change))
+        found.append(change(step))
+    return tuple(found)
+
+
+def inserted(random: Random, schedule: Schedule, *added: tuple[Step, ...]) -> Schedule:
+    """Each of these at a random place."""
+    steps = list(schedule.steps)
+    for some in added:
+        at = random.randint(min(2, len(steps)), len(steps))
+        steps[at:at] = some
+    return replace(schedule, steps=tuple(steps))
+
+
+def _broker(random: Random) -> int | None:
+    return random.choice((None, None, None, 0, 1))
+
+
+def _with_groups(random: Random, schedule: Schedule) -> Schedule:
+    """The topic is compacted before its upload, now and then behind a check."""
+    if random.random() < 0.7:
+        return schedule
+    steps: list[Step] = []
+    for step in schedule.steps:
+        steps.append(step)
+        if isinstance(step, Round) and random.random() < 0.7:
+            meanwhile = None if random.random() < 0.7 else Meanwhile(random.randrange(8), (Compact(_broker(random)),))
+            steps += [Compact(_broker(random), random.random() < 0.05), Round(_broker(random), meanwhile=meanwhile)]
+    return replace(schedule, steps=tuple(steps), compacts=True)
+
+
+def _with_limits(random: Random, schedule: Schedule) -> Schedule:
+    """Plans and tasks are cut off in the middle."""
+    max_queue = random.choice((1, 2, 3, 5, *[UNLIMITED] * 4))
+    return replace(schedule, max_queue=max_queue, task_s=random.choice((0.0, 60.0, math.inf, math.inf)))
+
+
+def _with_interruptions(random: Random, schedule: Schedule) -> Schedule:
+    """Another broker leads while a segment is read, or between an upload and its commit; then there is more to archive."""
+    if random.random() < 0.7:
+        return schedule
+
+    def interruption() -> tuple[Step, ...]:
+        operation = random.choice(("read segment", "confirm", "upload", "upload"))
+        change: tuple[Step, ...] = (NewLeader(random.random() < 0.7),)
+        if random.random() < 0.5:
+            change += (Append(random.randrange(2**32), random.randint(1, 4)), Round())
+        meanwhile = Meanwhile(random.randrange(4), change, operation)
+        order = random.randrange(2**32)
+        return Append(random.randrange(2**32), random.randint(3, 9)), Round(meanwhile=meanwhile, order=order)
+
+    schedule = replace(schedule, uploads_ahead=random.choice((1, 2, 3, 3)))
+    return inserted(random, schedule, *(interruption() for _ in range(random.randint(1, 3))))
+
+
+def _with_damage(random: Random, schedule: Schedule) -> Schedule:
+    """The newest archived snapshot cannot be read for a time."""
+    if random.random() < 0.85:
+        return schedule
+    rounds = (Round(_broker(random)) for _ in range(random.randint(1, 2)))
+    return inserted(
+        random, schedule, (Append(random.randrange(2**32), 4), Hide(tuple(rounds), random.random() < 0.5, True))
+    )
+
+
+def _with_partitions(random: Random, schedule: Schedule) -> Schedule:
+    """What happens to logs happens to one of several partitions."""
+    if random.random() < 0.75:
+        return schedule
+    count = random.choice((2, 2, 3))
+
+    def of_another(step: Step) -> Step:
+        return replace(step, partition=random.randrange(count)) if isinstance(step, BrokerStep | Collect) else step
+
+    return replace(schedule, partitions=count, workers=random.choice((1, 2)), steps=mapped(schedule.steps, of_another))
+
+
+def _with_third_broker(random: Random, schedule: Schedule) -> Schedule:
+    """Three brokers, and a sidecar beside each."""
+    if random.random() < 0.8:
+        return schedule
+
+    def beside_another(step: Any) -> Any:
+        return step if getattr(step, "broker", None) is None else replace(step, broker=random.randrange(3))
+
+    shape = replace(schedule.shape, roll_batches=(*schedule.shape.roll_batches, random.choice((1, 2, 3))))
+    return replace(schedule, shape=shape, steps=mapped(schedule.steps, beside_another))
+
+
+def _with_unclean_leaders(random: Random, schedule: Schedule) -> Schedule:
+    """What the next leader lacks is lost, be it archived or not."""
+    if random.random() < 0.9:
+        return schedule
+    lagging = Append(random.randrange(2**32), random.randint(1, 6), lags=True)
+    behind = (
+        Append(random.randrange(2**32), random.randint(0, 6)),
+        Round(),
+        Append(random.randrange(2**32), 3),
+        Round(),
+    )
+    return inserted(
+        random, schedule, (lagging, *([Round()] if random.random() < 0.7 else []), UncleanLeader(), *behind)
+    )
+
+
+def _with_new_topics(random: Random, schedule: Schedule) -> Schedule:
+    """The topic is deleted, and created again, perhaps while something is archived of it."""
+    if random.random() < 0.85:
+        return schedule
+    recreate = Recreate(random.randrange(schedule.partitions))
+    if random.random() < 0.5:
+        meanwhile = Meanwhile(random.randrange(20), (recreate, Append(random.randrange(2**32), 3)))
+        return inserted(random, schedule, (Append(random.randrange(2**32), 4), Round(meanwhile=meanwhile)))
+    return inserted(random, schedule, (recreate, Append(random.randrange(2**32), random.randint(1, 6))))
+
+
+def _with_absent_brokers(random: Random, schedule: Schedule) -> Schedule:
+    """A broker does not answer for a time, perhaps from the middle of an archiving round on."""
+    if random.random() < 0.8:
+        return schedule
+    broker = random.randrange(len(schedule.shape.roll_batches))
+    away: tuple[Step, ...] = (Away(broker),)
+    if random.random() < 0.5:
+        away = (Append(random.randrange(2**32), 4), Round(broker, meanwhile=Meanwhile(random.randrange(20), away)))
+    return inserted(random, schedule, away, (Away(broker, is_away=False),))
+
+
+def _with_disks(random: Random, schedule: Schedule) -> Schedule:
+    """A broker's disk is full, or gone for a time."""
+    if random.random() < 0.85:
+        return schedule
+    broker = random.randrange(len(schedule.shape.roll_batches))
+    if random.random() < 0.5:
+        full = Disk(broker, free_share=0.01)
+        return inserted(
+            random, schedule, (full, Retention(broker), Wait(2 * MINUTE_MS), Round(broker)), (Disk(broker),)
+        )
+    gone: tuple[Step, ...] = (Disk(broker, is_away=True), Round(broker))
+    if random.random() < 0.5:
+        gone = (Append(random.randrange(2**32), 4), Round(broker, meanwhile=Meanwhile(random.randrange(20), gone[:1])))
+    return inserted(random, schedule, gone, (Disk(broker),))
+
+
+def _with_moves(random: Random, schedule: Schedule) -> Schedule:
+    """A replica goes to another log dir of its broker, perhaps while something is archived of it."""
+    if random.random() < 0.85:
+        return schedule
+    move = Move(random.randrange(2), random.choice((1, 1, 0)), random.randrange(schedule.partitions))
+    if random.random() < 0.5:
+        meanwhile = Meanwhile(random.randrange(20), (move,))
+        return inserted(random, schedule, (Append(random.randrange(2**32), 4), Round(meanwhile=meanwhile)))
+    return inserted(random, schedule, (move,))
+
+
+MORE_FAULTS: Final[dict[str, Add]] = {
+    "groups": _with_groups,
+    "limits": _with_limits,
+    "interruptions": _with_interruptions,
+    "damage": _with_damage,
+    "partitions": _with_partitions,
+    "third broker": _with_third_broker,
+    "unclean leaders": _with_unclean_leaders,
+    "new topics": _with_new_topics,
+    "absent brokers": _with_absent_brokers,
+    "disks": _with_disks,
+    "moves": _with_moves,
+}
+"""By the name of the stream."""
