@@ -58,3 +58,12 @@ class ManualClock:
         """Move both clocks forward."""
         self._now_ms += milliseconds
         self._monotonic_s += milliseconds / 1000
+
+
+class HasClock(Protocol):
+    """Gives the clock."""
+
+    @property
+    def clock(self) -> Clock:
+        """See the class."""
+        ...

@@ -1,4 +1,4 @@
-"""What the pipeline asks of who runs its tasks, as protocols: this process, a pool of processes, or Spark."""
+"""What a command asks of who runs its tasks, as protocols: this process, a pool of processes, or Spark."""
 
 from __future__ import annotations
 

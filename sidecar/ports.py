@@ -1,13 +1,15 @@
-"""What the pipeline asks of the world, as protocols. Adapters live in `storage`, `discovery` and `broker`."""
+"""What the program asks of the world, as protocols. Adapters live in `storage`, `discovery` and `broker`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from threading import Event
 from typing import Final, Protocol
 
 from sidecar.errors import SettingsError
 from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
+from sidecar.partition.domain_events import Emit
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away
 from sidecar.topic_policy import TopicPolicy
@@ -181,3 +183,57 @@ class BrokerFacts(Protocol):
 
     def refresh(self) -> None:
         """Read everything anew. A broker that does not answer is told by `state`."""
+
+
+class HasStore(Protocol):
+    """Gives the archive's store."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """See the class."""
+        ...
+
+
+class HasFacts(Protocol):
+    """Gives what the broker says."""
+
+    @property
+    def facts(self) -> BrokerFacts:
+        """See the class."""
+        ...
+
+
+class HasEmit(Protocol):
+    """Gives where domain events go."""
+
+    @property
+    def emit(self) -> Emit:
+        """See the class."""
+        ...
+
+
+class HasInstance(Protocol):
+    """Gives what tells this process apart in commits (host and process id)."""
+
+    @property
+    def instance(self) -> str:
+        """See the class."""
+        ...
+
+
+class HasBeat(Protocol):
+    """Gives what is called while work goes on outside of the store, at least once for each file that is read through."""
+
+    @property
+    def beat(self) -> Callable[[], None]:
+        """See the class."""
+        ...
+
+
+class HasStop(Protocol):
+    """Gives what is set when the process is to end."""
+
+    @property
+    def stop(self) -> Event:
+        """See the class."""
+        ...

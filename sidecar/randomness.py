@@ -48,3 +48,12 @@ class SeededRandomness:
     def uniform(self, low: float, high: float) -> float:
         """See `Randomness`."""
         return self._random.uniform(low, high)
+
+
+class HasRandomness(Protocol):
+    """Gives random names."""
+
+    @property
+    def randomness(self) -> Randomness:
+        """See the class."""
+        ...

@@ -53,7 +53,7 @@ def gc(
     from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.stored_parts import STAGING
-    from sidecar.pipeline.garbage import abort_uploads, collect_parts, orphaned_until_ms
+    from sidecar.compactor.gc import abort_uploads, collect_parts, orphaned_until_ms
     from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
     from sidecar.storage.leftovers import list_uploads, remove_leftovers
@@ -112,7 +112,7 @@ def _collected(
 ) -> dict[str, Any]:
     from sidecar.commits.commit_log import CommitLog
     from sidecar.compactor.archive.plan import operator
-    from sidecar.pipeline.garbage import collect_garbage
+    from sidecar.compactor.gc import collect_garbage
 
     writer = operator(CommitLog(store, lineage.root, clock).read())
     found = collect_garbage(

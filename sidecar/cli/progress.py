@@ -15,7 +15,7 @@ LINE_INTERVAL_S = 10.0
 
 
 class ProgressDisplay:
-    """A context manager to be called with each `Progress`. Thread-safe as far as the pipeline calls it in turn."""
+    """A context manager to be called with each `Progress`. Thread-safe as far as it is called in turn."""
 
     def __init__(self, *, quiet: bool, colors: bool, clock: Clock | None = None) -> None:
         self._quiet = quiet

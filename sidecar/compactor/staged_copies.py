@@ -5,33 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.config import CompactionPolicy
-from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.model import SegmentFiles
-
-if TYPE_CHECKING:
-    from sidecar.rewriting.checked_log import CheckedLog
+from sidecar.segment.bundle import CompactedCopy
 
 GROUP_SEGMENTS_MAX: Final = 32
 """Segments of one group: all of their files are open at once, and one commit names them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactedCopy:
-    """A segment compacted within its group: its batches in a file of ours, what the check of it found, and how it was done."""
-
-    path: Path
-    size_bytes: int
-    checked: CheckedLog
-    strategy: str
-    strategy_parameters: dict[str, str]
-
-    @property
-    def built(self) -> BuiltIndexes:
-        """What its batches say."""
-        return self.checked.built
 
 
 @dataclass(frozen=True, slots=True, eq=False)

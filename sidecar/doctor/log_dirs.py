@@ -18,8 +18,8 @@ from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.logformat.regular_file import open_regular
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.ports import BrokerFacts
+from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner
 from sidecar.runner.configured_facts import ConfiguredFacts, open_facts
 from sidecar.runner.topic_choice import nothing_chosen

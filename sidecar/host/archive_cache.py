@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -213,3 +213,12 @@ def _connect(name: str) -> sqlite3.Connection:
         require_sound_pages(connection)
         until_usable.pop_all()
         return connection
+
+
+class HasMemory(Protocol):
+    """Gives what is known of archives across restarts."""
+
+    @property
+    def memory(self) -> ArchiveCache:
+        """See the class."""
+        ...

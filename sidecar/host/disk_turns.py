@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from sidecar.clock import Clock
 
@@ -105,3 +106,12 @@ class DiskTurns:
         ):
             beat()
             self._clock.sleep_s(PAUSE_STEP_S)
+
+
+class HasTurns(Protocol):
+    """Gives turns to read from a disk."""
+
+    @property
+    def turns(self) -> DiskTurns:
+        """See the class."""
+        ...

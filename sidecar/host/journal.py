@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -221,3 +221,12 @@ def require_sound_pages(connection: sqlite3.Connection) -> None:
         damage = sqlite3.DatabaseError(finding)
         damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise damage
+
+
+class HasJournal(Protocol):
+    """Gives the journal of unfinished uploads."""
+
+    @property
+    def journal(self) -> Journal:
+        """See the class."""
+        ...

@@ -6,7 +6,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -140,3 +140,12 @@ def _each_once(files: Iterable[FileIdentity]) -> Iterator[FileIdentity]:
         if file not in seen:
             seen.add(file)
             yield file
+
+
+class HasPins(Protocol):
+    """Gives files that are held open."""
+
+    @property
+    def held(self) -> PinnedFiles:
+        """See the class."""
+        ...

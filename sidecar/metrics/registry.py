@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
+from typing import Protocol
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.platform_collector import PlatformCollector
@@ -185,3 +186,12 @@ class Metrics(Declarations):
 
 def _is_unmet(not_ready: Callable[[], Mapping[str, str]], condition: str) -> float:
     return float(condition in not_ready())
+
+
+class HasMetrics(Protocol):
+    """Gives the metrics of this process."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """See the class."""
+        ...

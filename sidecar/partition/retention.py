@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.topic_policy import TopicPolicy
 
 NS_PER_MS = 1_000_000
+AT_RISK_MS: Final = 3_600_000
+"""What the broker will delete within an hour is at risk: the threshold of the alert TieredSidecarDataAtRisk."""
 URGENT_MS = 600_000
 
 

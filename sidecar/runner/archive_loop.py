@@ -20,6 +20,8 @@ from typing import Any, Final, Self, TypeAlias
 import structlog
 
 from sidecar.commits.commit_log import CommitConflict
+from sidecar.commits.continuity import named_by_cluster
+from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, SidecarError
@@ -38,17 +40,15 @@ from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.copying import CopyExecutor
-from sidecar.pipeline.partition import NEVER, PartitionArchiver, Planning
-from sidecar.pipeline.partition_status import status_of_unreadable
-from sidecar.pipeline.seams import named_by_cluster
-from sidecar.pipeline.tools import Tools
-from sidecar.runner.admission import Work, admission_order, within_queue
+from sidecar.runner.context import RunContext
+from sidecar.runner.copy_executor import CopyExecutor
 from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.last_listed import LastListed
 from sidecar.runner.long_waits import LongWaits
+from sidecar.runner.partition_archiver import PartitionArchiver, Planning
+from sidecar.runner.partition_status import status_of_unreadable
 from sidecar.runner.step_threads import Event, Pool, StepExecutor, StepThreads
+from sidecar.scheduler.admission import NEVER, admission_order, within_queue
 
 _log = structlog.get_logger(__name__)
 
@@ -59,6 +59,7 @@ LATE_S: Final = 10.0
 CONFLICTS_IN_A_ROW: Final = 20
 """Another writer may win so many commits before a partition backs off."""
 
+Work: TypeAlias = tuple[PartitionArchiver, PartitionPlan]
 Done: TypeAlias = Callable[[TopicPartition, ArchivedSegment], None]
 Seen: TypeAlias = tuple[PartitionFiles, PartitionFacts | SidecarError]
 
@@ -96,7 +97,7 @@ class ArchiveLoop:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: RunContext,
         scan: Callable[[], ScanResult],
         before_upload: BeforeUpload | None = None,
         done: Done = lambda _partition, _segment: None,
@@ -410,13 +411,13 @@ class ArchiveLoop:
             self._end_if_whole(check)
         elif isinstance(plan, PartitionPlan):
             self._note_due(plan.look_again_ms)
-            (item,) = within_queue([(archiver, plan)], self._room)
-            self._room -= len(item[1].segments)
-            if plan.segments and not item[1].segments:
+            (admitted,) = within_queue([plan], self._room)
+            self._room -= len(admitted.segments)
+            if plan.segments and not admitted.segments:
                 self._note_outcome(archiver, archiver.not_reached(plan, Wait.NOT_ADMITTED))
                 self._due_s = self._tools.clock.monotonic_s()
             else:
-                self._queue([item])
+                self._queue([(archiver, admitted)])
         else:
             self._note_outcome(archiver, PartitionOutcome(archiver.files, error=plan))
         self._returning.discard(tp)
@@ -450,8 +451,9 @@ class ArchiveLoop:
         self._waits.looked(idle, state.away, self._archivers)
         for plan in idle:
             self._note_due(plan.look_again_ms)
-        work.sort(key=lambda item: admission_order(item, tools.clock.now_ms()))
-        work = within_queue(work, tools.policy.max_queue)
+        work.sort(key=self._order)
+        admitted = within_queue([plan for _, plan in work], tools.policy.max_queue)
+        work = [(archiver, plan) for (archiver, _), plan in zip(work, admitted, strict=True)]
         self._room = tools.policy.max_queue - sum(len(plan.segments) for _, plan in work)
         report.scan_s = tools.clock.monotonic_s() - check.began_s
         self._check, self._checked, self._outcomes = None, report, {}
@@ -511,7 +513,11 @@ class ArchiveLoop:
                     self._outcomes.get(archiver.topic_partition), outcome
                 )
                 self._backoffs.pop(archiver.topic_partition, None)
-        self._ready.sort(key=lambda item: admission_order(item, self._tools.clock.now_ms()))
+        self._ready.sort(key=self._order)
+
+    def _order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
+        archiver, plan = item
+        return admission_order(plan, archiver.last_served, self._tools.clock.now_ms())
 
     def _admit(self) -> None:
         # A partition that is planned again right after its task keeps its place: it may be the one that retention takes next.

@@ -1,4 +1,4 @@
-"""Builds the pipeline's tools from settings: the only place where components meet configuration."""
+"""Builds the run's context from settings: the only place where components meet configuration."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.plan import Settling
-from sidecar.pipeline.tools import Policy, Tools
+from sidecar.partition.run_limits import RunLimits
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.rewriting.workplace import work_directory
 from sidecar.runner.configured_facts import open_facts
+from sidecar.runner.context import RunContext
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage import open_store, probe_store
 from sidecar.storage.bandwidth import IoBudget
@@ -74,9 +75,9 @@ def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], Scan
     )
 
 
-def policy_of(settings: Settings, *, repeats: bool) -> Policy:
+def policy_of(settings: Settings, *, repeats: bool) -> RunLimits:
     """The numbers that shape the work. `repeats`: checks follow one another, so that one need not plan everything."""
-    policy = Policy(
+    policy = RunLimits(
         workers=settings.run.workers,
         uploads_ahead=settings.run.uploads_ahead,
         settling=Settling(settings.broker.settle_ms, settings.broker.snapshot_grace_ms),
@@ -126,16 +127,16 @@ def open_tools(
     changing: ChangingSettings | None = None,
     answers: StoreAnswers | None = None,
     reader: ReadSegment = read_segment,
-) -> Iterator[Tools]:
-    """Everything the pipeline works with; the store has shown that it can do what the archive needs.
+) -> Iterator[RunContext]:
+    """Everything that archiving works with; the store has shown that it can do what the archive needs.
 
     Args:
         repeats: see `policy_of`.
         sinks: take what happens to partitions, besides the log, the metrics and the archive cache.
-        stop, beat: see `Tools`.
+        stop, beat: see `RunContext`.
         changing: what of the settings is replaced later. Default: nothing is.
         answers: is told whether the store answers.
-        reader: see `Tools.read_segment`.
+        reader: see `RunContext.read_segment`.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
     Raises SettingsError, LogDirsUnformatted, StoreError.
@@ -170,7 +171,7 @@ def open_tools(
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
             metrics.broker.last_loss(lost_ms)
-        yield Tools(
+        yield RunContext(
             store=store,
             facts=facts,
             clock=clock,

@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from sidecar.clock import Clock
+from sidecar.compactor.before_upload import rule_unknown
 from sidecar.compactor.raw_uploads import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
@@ -26,14 +27,13 @@ from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.pipeline.compaction.before_upload import rule_unknown
-from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import ProgressCounter, Watcher
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import open_tools, require_topic, scanner
 from sidecar.runner.cycle_report import CycleReport
+from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.topic_policy import OnUnkeyed

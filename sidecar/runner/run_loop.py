@@ -9,18 +9,18 @@ from threading import Event
 
 from sidecar.clock import Clock
 from sidecar.compactor.background_worker import BesideUploads
+from sidecar.compactor.wiring import CompactionInRun, compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.pipeline.compaction.in_run import CompactionInRun, compaction_in_run
-from sidecar.pipeline.tools import Tools
 from sidecar.reporting.health_reporter import HealthReporter
 from sidecar.rewriting.engines import CompactionEngines, LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.runner.cleaner_watch import CleanerWatch
+from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
@@ -122,7 +122,7 @@ class RunLoop:
             self._pause(wait_s)
             wait_s = min(2 * wait_s, START_WAIT_S_MAX)
 
-    def _archive(self, tools: Tools) -> None:
+    def _archive(self, tools: RunContext) -> None:
         with ExitStack() as resources:
             beside = resources.enter_context(ExitStack())
             clocks = ClockWatch(tools.store, self._clock)
@@ -159,7 +159,7 @@ class RunLoop:
                 self._pause(self._settings.run.scan_interval_s, deaf_s, loop)
 
     def _compaction(
-        self, resources: ExitStack, tools: Tools, clocks: ClockWatch, earlier: BesideUploads | None = None
+        self, resources: ExitStack, tools: RunContext, clocks: ClockWatch, earlier: BesideUploads | None = None
     ) -> CompactionInRun:
         """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole.
 
@@ -213,7 +213,7 @@ class RunLoop:
         except SidecarError as error:
             self._reporter.cycle_failed(error, None)
 
-    def _check(self, loop: ArchiveLoop, tools: Tools) -> CycleReport:
+    def _check(self, loop: ArchiveLoop, tools: RunContext) -> CycleReport:
         self._health.beat()
         try:
             report = loop.cycle()

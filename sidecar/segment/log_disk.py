@@ -84,3 +84,12 @@ class LogDisk(OpenFiles, Protocol):
         taken: Callable[[int], None],
     ) -> OpenTransactions | None:
         """The transactions of a segment that have no marker below a stable end, None if all have. `taken`: gets the bytes read."""
+
+
+class HasDisk(Protocol):
+    """Gives the broker's directories."""
+
+    @property
+    def disk(self) -> LogDisk:
+        """See the class."""
+        ...

@@ -316,3 +316,12 @@ def _opened(task: ReadingTask) -> int:
         raise PartitionError(
             f"{task.segment.log_name}: a worker of Spark cannot open it: {error.strerror}; set spark.engine: local"
         ) from error
+
+
+class HasReader(Protocol):
+    """Gives what reads a segment that is to be archived."""
+
+    @property
+    def read_segment(self) -> ReadSegment:
+        """See the class."""
+        ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from sidecar.clock import Clock
 from sidecar.io_share import Moving, io_shares
@@ -159,3 +159,12 @@ class PacedChunks:
             self._limit.take(len(chunk))
             self.crc32c = crc32c_of(chunk, self.crc32c)
             yield chunk
+
+
+class HasBudget(Protocol):
+    """Gives the budget for reads of the broker's disks."""
+
+    @property
+    def budget(self) -> IoBudget:
+        """See the class."""
+        ...

@@ -17,10 +17,11 @@ from sidecar.errors import SidecarError
 from sidecar.host import process_store
 from sidecar.http.pages import status_json
 from sidecar.metrics import MeteredStore
-from sidecar.pipeline.tools import Policy, Tools
+from sidecar.partition.run_limits import RunLimits
 from sidecar.rewriting.engines import LocalStages
 from sidecar.runner import run_loop
 from sidecar.runner.cleaner_watch import CleanerWatch
+from sidecar.runner.context import RunContext
 from tests.daemon.looping import WAIT_S, Loop, committed, eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 
@@ -192,9 +193,9 @@ def test_the_last_of_several_changes_counts(tmp_path: Path, store: MemoryStore) 
 def test_the_numbers_of_the_work_and_of_the_cleaners_watch_change_too(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policies: list[Policy] = []
+    policies: list[RunLimits] = []
     limits_s: list[float] = []
-    monkeypatch.setattr(Tools, "adopt", lambda _tools, policy: policies.append(policy))
+    monkeypatch.setattr(RunContext, "adopt", lambda _tools, policy: policies.append(policy))
     monkeypatch.setattr(CleanerWatch, "adopt", lambda _watch, after_s: limits_s.append(after_s))
     settings = settings_for(tmp_path)
     run = {

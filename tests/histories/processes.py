@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.clock import ManualClock
+from sidecar.compactor.archive_job import ArchiveJobs
+from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.config import CompactionSettings
 from sidecar.config import Settings as RunSettings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
@@ -22,15 +25,13 @@ from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
+from sidecar.partition.run_limits import RunLimits
 from sidecar.partition.wait_reason import NotLeader
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
@@ -156,13 +157,13 @@ class Sidecar:
         self.copies.mkdir(parents=True, exist_ok=True)
         self.link.is_dead = False
         self.memory = ArchiveCache(self.home)
-        self.tools = Tools(
+        self.tools = RunContext(
             store=self.link,
             facts=self.facts,
             clock=self.clock,
             metrics=self._metrics,
             journal=Journal(self.home),
-            policy=Policy(
+            policy=RunLimits(
                 settling=Settling(0, 0),
                 workers=1,
                 uploads_ahead=self.settings.uploads_ahead,

@@ -29,9 +29,9 @@ from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.compactor.archive.undo import undo_compaction
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.gc_task import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.randomness import SeededRandomness
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
@@ -373,7 +373,7 @@ class World:
         clock = AheadClock(self.clock, self.settings.ahead_ms) if step.is_ahead else AheadClock(self.clock, 0)
         before, begun_ms = self.checker.view.follow(), self.clock.now_ms()
         grace_ms = self.settings.grace_period_ms
-        collector = ClearingUp(replace(sidecar.tools, store=link, clock=clock), grace_ms)
+        collector = GcTask(replace(sidecar.tools, store=link, clock=clock), grace_ms)
         collector.offer([LedPartition(PARTITION, root, self.broker.leader_epoch, 0)])
         try:
             with self._typed_errors("Collect"):

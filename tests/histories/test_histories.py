@@ -13,11 +13,12 @@ from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import empty_state
 from sidecar.clock import ManualClock
+from sidecar.commits import attempts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import commit as archive_commit
-from sidecar.pipeline import copying, recovery
-from sidecar.pipeline.losses import recording
+from sidecar.retention import recording
 from sidecar.rewriting import run as run_compaction
+from sidecar.runner import copy_executor
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView
 from tests.histories.broker import CLUSTER_ID, PARTITION, TOPIC_ID, BrokerPartition, LogShape
@@ -134,7 +135,7 @@ def test_the_rules_fire(
 )
 def test_a_silent_loss_is_found_whatever_follows(later: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss that nobody logs stays one when a process dies or begins after it."""
-    for module in (copying, recording, recovery):
+    for module in (copy_executor, recording, attempts):
         monkeypatch.setattr(module, "committed_events", lambda *_given: ())
     begun = (*(Append(seed, 1, rolls=True) for seed in range(1, 6)), LoseFile(1), Upload())
     found = finding_of(History(1, Settings(LogShape(transactions=False)), (*begun, later)))

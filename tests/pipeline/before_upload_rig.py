@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.archive.keys import below
+from sidecar.compactor.before_upload import BeforeUpload
+from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.config import CompactionSettings
 from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
@@ -38,7 +38,7 @@ class Rig:
 
     log_dir: Path
     store: MemoryStore
-    tools: Tools
+    tools: RunContext
     waiting: BeforeUpload
     compactor: GroupCompactor
     rounds: ArchiveLoop

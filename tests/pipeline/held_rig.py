@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sidecar.errors import StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.pipeline.tools import Tools
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     copy_partitions,
@@ -36,7 +36,7 @@ class Outage:
 @contextmanager
 def after_an_outage(
     tmp_path: Path, partition: str = "orders-0", uploads: int = 0, held: PinnedFiles | None = None
-) -> Iterator[tuple[Tools, ArchiveLoop, Outage, Path]]:
+) -> Iterator[tuple[RunContext, ArchiveLoop, Outage, Path]]:
     """All was planned, and failed after some segments: two uploads each."""
     log_dir, outage = copy_partitions(tmp_path, partition), Outage(uploads)
     with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True, uploads_ahead=1) as tools:
@@ -49,7 +49,7 @@ def after_an_outage(
         tools.held.release()
 
 
-def held_names(tools: Tools) -> list[int]:
+def held_names(tools: RunContext) -> list[int]:
     return sorted(int(file.path.stem) for file in tools.held._held)
 
 

@@ -12,12 +12,12 @@ from sidecar.errors import SidecarError
 from sidecar.model import PartitionFiles
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
-from sidecar.pipeline.copying import CopyExecutor
-from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
+from sidecar.runner.copy_executor import CopyExecutor
+from sidecar.runner.partition_archiver import PartitionArchiver
 
 
-def planned(tools: Tools, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionPlan:
+def planned(tools: RunContext, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionPlan:
     """Its plan after a check that found these files."""
     archiver.see(files, tools.facts.partition(files))
     planning = archiver.planning()
@@ -35,7 +35,7 @@ def planned(tools: Tools, archiver: PartitionArchiver, files: PartitionFiles) ->
         return plan
 
 
-def archived(tools: Tools, archiver: PartitionArchiver, plan: PartitionPlan) -> PartitionOutcome:
+def archived(tools: RunContext, archiver: PartitionArchiver, plan: PartitionPlan) -> PartitionOutcome:
     """How the copy task of a plan ends."""
     events: deque[Callable[[], None]] = deque()
 

@@ -12,7 +12,7 @@ from sidecar.archive.keys import COMMITS
 from sidecar.clock import ManualClock
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
@@ -37,7 +37,7 @@ class Site:
         self.listed: list[str] = []
 
     @contextmanager
-    def process(self) -> Iterator[Tools]:
+    def process(self) -> Iterator[RunContext]:
         with tools_for(self.log_dir, self.store, self.state_dir) as tools:
             memory = ArchiveCache(self.state_dir)
             try:

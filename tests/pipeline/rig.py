@@ -22,12 +22,13 @@ from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.plan import Settling
-from sidecar.pipeline.tools import Policy, Tools
+from sidecar.partition.run_limits import RunLimits
 from sidecar.ports import ObjectStore
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from tests.golden import golden, wall_clock_ms
 
@@ -46,7 +47,7 @@ class Told:
         self._emit(event)
 
 
-def status_of(tools: Tools) -> StatusModel:
+def status_of(tools: RunContext) -> StatusModel:
     """What the status page would show of these tools' work."""
     assert isinstance(tools.emit, Told)
     return tools.emit.status
@@ -55,8 +56,8 @@ def status_of(tools: Tools) -> StatusModel:
 @contextmanager
 def tools_for(
     log_dir: Path, store: ObjectStore, state_dir: Path, version: str = "4.3.0", **policy: Any
-) -> Iterator[Tools]:
-    """Tools whose clock stands at the end of the golden directory's generation."""
+) -> Iterator[RunContext]:
+    """RunContext whose clock stands at the end of the golden directory's generation."""
     clock = ManualClock(wall_clock_ms(version))
     # A machine whose own disk is nearly full must not decide what is held.
     journal, metrics = Journal(state_dir), Metrics(clock)
@@ -65,13 +66,13 @@ def tools_for(
     held = PinnedFiles(free=lambda _descriptor: 1.0, emit=told)
     metrics.broker.watch_held(held.unlinked_bytes)
     try:
-        yield Tools(
+        yield RunContext(
             store=store,
             facts=FileBrokerFacts([log_dir], assume_leader=True),
             clock=clock,
             metrics=metrics,
             journal=journal,
-            policy=Policy(**{"settling": AT_ONCE, "workers": 1, **policy}),
+            policy=RunLimits(**{"settling": AT_ONCE, "workers": 1, **policy}),
             instance="test",
             emit=told,
             memory=memory,
@@ -82,7 +83,7 @@ def tools_for(
         held.release()
 
 
-def archive(tools: Tools, log_dir: Path, *topics: str) -> CycleReport:
+def archive(tools: RunContext, log_dir: Path, *topics: str) -> CycleReport:
     """One round over the topics whose names match."""
     scan = partial(scan_log_dirs, [log_dir], TopicFilter(topics or (".*",)))
     return ArchiveLoop(tools, scan).run_once()
@@ -118,7 +119,7 @@ def copy_partitions(directory: Path, *partitions: str, version: str = "4.3.0") -
     return log_dir
 
 
-def rounds_over(tools: Tools, log_dir: Path) -> ArchiveLoop:
+def rounds_over(tools: RunContext, log_dir: Path) -> ArchiveLoop:
     """Rounds that remember, over all partitions of a log dir."""
     return ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline.losses.log_starts import LogStarts
+from sidecar.retention.log_starts import LogStarts
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
 from tests.pipeline.events import ignored

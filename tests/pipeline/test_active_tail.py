@@ -19,9 +19,9 @@ from sidecar.logformat.batches import scan_file
 from sidecar.logformat.bodies.building import build_empty_batch
 from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import Wait, render
-from sidecar.pipeline.partition_status import AT_RISK_MS
-from sidecar.pipeline.pins.active_tail import SCANNED_BYTES_MAX, ActiveTail
+from sidecar.retention.active_tail import SCANNED_BYTES_MAX, ActiveTail
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.partition_status import AT_RISK_MS
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore

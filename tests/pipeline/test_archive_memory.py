@@ -17,13 +17,13 @@ from sidecar.archive.actions import AdoptTopicId, Clean, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.keys import NO_TOPIC_ID
+from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.commit_log import CommitLog
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import CorruptFile, LineageUnknown
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.host.journal import Attempt
 from sidecar.logformat.batches import scan_file
-from sidecar.pipeline.known_archive import KnownArchive
 from tests.pipeline.remembered_site import KEYS, NAME, PARTITION, Site
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, rounds_over, status_of
 
@@ -104,7 +104,7 @@ def test_nor_does_a_process_continue_it_that_forgot_what_it_knew(site: Site) -> 
     site.run()
     (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
     with site.process() as tools:
-        known = KnownArchive(replace(tools, memory=ArchiveCache()), files)
+        known = ArchiveView(replace(tools, memory=ArchiveCache()), files)
         known.open(files)
         known.forget()
         last = _last_commit(site)
@@ -212,7 +212,7 @@ def test_whoever_forgot_what_it_knew_reads_the_archive_itself(site: Site) -> Non
     site.run()
     (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
     with site.process() as tools:
-        known = KnownArchive(tools, files)
+        known = ArchiveView(tools, files)
         for is_read_anew in (False, True, True):
             site.listed.clear()
             known.open(files)

@@ -15,10 +15,10 @@ from sidecar.errors import BrokerUnavailable, PartitionError
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway, NoStableOffset
-from sidecar.pipeline.tools import Tools
 from sidecar.ports import FactsState
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.backfill import ANSWER_WAIT_S, plan_answered
+from sidecar.runner.context import RunContext
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import tools_for
@@ -47,7 +47,7 @@ class Starting(FileBrokerFacts):
         return replace(facts, leads=False, reason=NoStableOffset(4, "UNKNOWN_LEADER_EPOCH"), unanswered=True)
 
 
-def rounds_of(tools: Tools) -> ArchiveLoop:
+def rounds_of(tools: RunContext) -> ArchiveLoop:
     return ArchiveLoop(tools, partial(scan_log_dirs, [LOG_DIR], TopicFilter(("orders", "append-time"))))
 
 

@@ -14,13 +14,13 @@ from sidecar.archive.actions import Add, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.clock import ManualClock
+from sidecar.commits.archive_view import ArchiveView
+from sidecar.commits.attempts import settle_attempts
 from sidecar.commits.commit_log import SPARED_MIN, CommitLog
 from sidecar.errors import SettingsError, StagingFull
 from sidecar.host.archive_cache import SEGMENTS_KEPT
 from sidecar.host.journal import Attempt
 from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
-from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.recovery import settle_attempts
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -234,14 +234,14 @@ def test_a_journal_that_fails_behind_the_last_commit_stops_its_partition_and_not
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy, store = copy_partitions(tmp_path, "orders-0", "append-time-0"), MemoryStore()
-    rest = KnownArchive.rest
+    rest = ArchiveView.rest
 
-    def fails(known: KnownArchive) -> None:
+    def fails(known: ArchiveView) -> None:
         if known.opened()[0].lineage.topic_partition.topic == "orders":
             raise StagingFull("journal.sqlite cannot be written")
         rest(known)
 
-    monkeypatch.setattr(KnownArchive, "rest", fails)
+    monkeypatch.setattr(ArchiveView, "rest", fails)
     with tools_for(copy, store, tmp_path / "state") as tools:
         report = rounds_over(tools, copy).run_once()
         assert [type(error) for error in report.errors] == [StagingFull]

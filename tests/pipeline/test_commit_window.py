@@ -18,11 +18,11 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.gc import collect_garbage
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.pipeline.garbage import collect_garbage
-from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalStages
+from sidecar.runner.context import RunContext
 from sidecar.storage.store_clock import PROBE_FOLDER
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore
@@ -117,7 +117,7 @@ def test_a_group_that_took_too_long_goes_raw(tmp_path: Path) -> None:
 
 
 @contextmanager
-def one_segment_left(tmp_path: Path, store: MemoryStore) -> Iterator[tuple[Tools, Path]]:
+def one_segment_left(tmp_path: Path, store: MemoryStore) -> Iterator[tuple[RunContext, Path]]:
     """A partition whose archive lacks the last segment."""
     log_dir = copy_partitions(tmp_path, "orders-0")
     set_aside_last(log_dir / "orders-0", aside := tmp_path / "aside")

@@ -12,12 +12,12 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
+from sidecar.commits.attempts import resumable
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS, ORPHAN_MS, AgeCheck
+from sidecar.compactor.gc import Collected, collect_garbage, collect_parts, orphaned_until_ms
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey
-from sidecar.pipeline.garbage import Collected, collect_garbage, collect_parts, orphaned_until_ms
-from sidecar.pipeline.upload import resumable
 from sidecar.verify.verify import verify_archive
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore

@@ -16,6 +16,8 @@ import structlog
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
+from sidecar.compactor import group_compactor
+from sidecar.compactor.group_compactor import ONE_BY_ONE
 from sidecar.compactor.policy_rules import rules_of
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
@@ -23,8 +25,6 @@ from sidecar.errors import SidecarError
 from sidecar.host import process_store
 from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
-from sidecar.pipeline.compaction import group_compactor
-from sidecar.pipeline.compaction.group_compactor import ONE_BY_ONE
 from sidecar.rewriting import stages
 from sidecar.rewriting.directory import compact_directory
 from sidecar.rewriting.engines import LocalEngines, LocalStages

@@ -22,12 +22,12 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.compactor.background_worker import BesideUploads, Chore, Turning
 from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.group_compactor import GroupCompactor
+from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
-from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import CompactionCutOff, LocalEngines
 from sidecar.rewriting.workplace import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop

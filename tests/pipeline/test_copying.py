@@ -15,8 +15,8 @@ from sidecar.errors import CorruptFile, StagingFull
 from sidecar.host.journal import Journal
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline import copying
-from sidecar.pipeline.tools import Tools
+from sidecar.runner import copy_executor
+from sidecar.runner.context import RunContext
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.one_partition import archived, planned
 from tests.pipeline.rig import (
@@ -42,7 +42,7 @@ class Watched:
         self.done: list[str] = []
         self.deposed_at: int | None = None
         self.stop_at_confirmation = 0
-        self.tools: Tools | None = None
+        self.tools: RunContext | None = None
         self._is_deposed = False
 
     def __getattr__(self, name: str) -> object:
@@ -60,11 +60,11 @@ class Watched:
 
 
 @contextmanager
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Watched, Tools, Path]]:
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Watched, RunContext, Path]]:
     log_dir = copy_partitions(tmp_path, "orders-0")
-    found, prepare, append = Watched(log_dir), copying.prepare_segment, CommitLog.append
+    found, prepare, append = Watched(log_dir), copy_executor.prepare_segment, CommitLog.append
 
-    def prepared(tools: Tools, root: str, segment: SegmentFiles, *given: object) -> object:
+    def prepared(tools: RunContext, root: str, segment: SegmentFiles, *given: object) -> object:
         found.prepares(segment)
         return prepare(tools, root, segment, *given)  # type: ignore[arg-type]
 
@@ -72,7 +72,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[W
         found.done.append("append")
         return append(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copying, "prepare_segment", prepared)
+    monkeypatch.setattr(copy_executor, "prepare_segment", prepared)
     monkeypatch.setattr(CommitLog, "append", appended)
     with tools_for(log_dir, MemoryStore(), tmp_path / "state", uploads_ahead=AHEAD) as tools:
         found.tools = replace(tools, facts=found)  # type: ignore[arg-type]

@@ -17,13 +17,13 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.compacting import Compacting, DeletionUnnoted
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.rewriting.what_if import what_if
 from sidecar.runner.archive_loop import ArchiveLoop

@@ -22,8 +22,8 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.few_headers import NotFew
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
-from sidecar.pipeline.losses.log_starts import LogStarts
+from sidecar.retention.deleted_records import deleted_on_purpose
+from sidecar.retention.log_starts import LogStarts
 from sidecar.segment import local_disk
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy, Unanswered

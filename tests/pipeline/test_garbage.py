@@ -18,17 +18,17 @@ from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog, StateId, state_id
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor import gc
 from sidecar.compactor.archive.stored_parts import STAGING
-from sidecar.errors import StoreUnsupported
-from sidecar.model import ObjectKey
-from sidecar.pipeline import garbage
-from sidecar.pipeline.garbage import (
+from sidecar.compactor.gc import (
     Collected,
     abort_uploads,
     collect_garbage,
     collect_parts,
     orphaned_until_ms,
 )
+from sidecar.errors import StoreUnsupported
+from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload
 from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
@@ -83,7 +83,7 @@ class Killed(BaseException):
 def test_death_at_any_call_leaves_all_that_is_live_and_a_second_run_finishes(
     at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "PURGED_AT_ONCE", at_once)
+    monkeypatch.setattr(gc, "PURGED_AT_ONCE", at_once)
     store = littered(tmp_path, monkeypatch)
     objects, times, unfinished = dict(store.objects), dict(store.modified_ms), list(store.unfinished)
     store.clock = ManualClock(LATER_MS)

@@ -17,10 +17,10 @@ from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.commits import commit_log
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor import before_upload
 from sidecar.logformat.bodies.records import Record
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline.compaction import before_upload
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore

@@ -15,8 +15,8 @@ from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Wait, WaitReason
-from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
+from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import Outage, held_names
@@ -37,7 +37,7 @@ def listed(log_dir: Path) -> PartitionFiles:
     return files
 
 
-def planned_and_held(tools: Tools, log_dir: Path) -> tuple[PartitionArchiver, PartitionFiles]:
+def planned_and_held(tools: RunContext, log_dir: Path) -> tuple[PartitionArchiver, PartitionFiles]:
     files = listed(log_dir)
     archiver = PartitionArchiver(tools, files)
     plan = planned(tools, archiver, files)

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.http.pages import status_json
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
 from tests.pipeline.held_rig import Outage, after_an_outage, open_deleted
 from tests.pipeline.rig import (
     archived_states,
@@ -23,7 +23,7 @@ from tests.pipeline.rig import (
 )
 
 
-def sample(tools: Tools, name: str) -> float | None:
+def sample(tools: RunContext, name: str) -> float | None:
     return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
 
 

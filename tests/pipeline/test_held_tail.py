@@ -23,8 +23,8 @@ from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import BrokerAway, Wait, render
-from sidecar.pipeline.partition_status import AT_RISK_MS
-from sidecar.pipeline.pins.held_tail import HOLD_MS
+from sidecar.retention.active_tail import HOLD_MS
+from sidecar.runner.partition_status import AT_RISK_MS
 from sidecar.topic_policy import TopicPolicy
 from tests.pipeline.held_rig import held_names
 from tests.pipeline.rig import (

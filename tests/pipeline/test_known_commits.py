@@ -22,19 +22,19 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import plan_archive
 from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.compacting import Compacting
+from sidecar.compactor.gc import Collected, collect_garbage
+from sidecar.compactor.gc_task import GcTask
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.clearing_up import ClearingUp
-from sidecar.pipeline.garbage import Collected, collect_garbage
-from sidecar.pipeline.tools import Tools
 from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.store_at import StoreAt
@@ -48,7 +48,7 @@ RULES = CompactionRules(NOW_MS)
 class Running:
     """A process that has archived a partition, and what its last round offers to gc and to compaction."""
 
-    tools: Tools
+    tools: RunContext
     rounds: ArchiveLoop
     store: MemoryStore
     log_dir: Path
@@ -75,7 +75,7 @@ class Running:
     def clear_up(self) -> None:
         """What `run` does, so late that all objects are old enough to go."""
         later = StoreAt(self.store, NOW_MS + 2 * ORPHAN_MS)
-        clearing = ClearingUp(replace(self.tools, store=later), 0)
+        clearing = GcTask(replace(self.tools, store=later), 0)
         clearing.offer([self.led])
         clearing()
 

@@ -16,7 +16,7 @@ from sidecar.errors import PartitionError
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
 from tests.pipeline.rig import archived_states, ranges, remove_offsets, status_of
 from tests.pipeline.test_asking_the_broker import Leadership
 from tests.pipeline.test_meanwhile import LOOK_S, Site, site
@@ -101,7 +101,7 @@ def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None
 
 
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
-    few: Tools = replace(made.tools, held=PinnedFiles(3, free=lambda _descriptor: 1.0))
+    few: RunContext = replace(made.tools, held=PinnedFiles(3, free=lambda _descriptor: 1.0))
     made.tools = made.rounds._tools = few
     made.begin("upload")
     before = list(few.held._held)

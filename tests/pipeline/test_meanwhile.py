@@ -10,7 +10,7 @@ from threading import Event
 
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnavailable
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names, open_deleted
@@ -57,7 +57,7 @@ def _partition_of(key: str) -> str:
 class Site:
     """A loop with one worker over partitions whose last two segments have not rolled yet."""
 
-    def __init__(self, tools: Tools, log_dir: Path, hang: Hang) -> None:
+    def __init__(self, tools: RunContext, log_dir: Path, hang: Hang) -> None:
         self.tools = replace(tools, is_store_silent=lambda: hang.is_silent)
         self.log_dir, self.hang = log_dir, hang
         self.rounds = rounds_over(self.tools, log_dir)

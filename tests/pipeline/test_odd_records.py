@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import structlog
 
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.raw_uploads import RawReason
+from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.logformat.bodies.records import Record, build_batch
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore

@@ -15,8 +15,8 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
-from sidecar.pipeline.preparing import prepare_segment
 from sidecar.segment.open_transactions import look_ahead, open_transactions
+from sidecar.segment.prepare import prepare_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,
@@ -47,7 +47,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
             counts[segment.base_offset] += 1
         return prepare_segment(tools, root, segment, *others)
 
-    monkeypatch.setattr("sidecar.pipeline.copying.prepare_segment", counted)
+    monkeypatch.setattr("sidecar.runner.copy_executor.prepare_segment", counted)
     return counts
 
 

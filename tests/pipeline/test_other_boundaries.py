@@ -14,8 +14,8 @@ from sidecar.clock import ManualClock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
 from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
-from sidecar.pipeline.preparing import LogPosition, prepare_segment
 from sidecar.segment.local_disk import batch_crc, cut_segment
+from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import KnownState
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (

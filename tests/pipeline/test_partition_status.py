@@ -10,9 +10,9 @@ import pytest
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.http.pages import status_json
-from sidecar.pipeline.partition_status import AT_RISK_MS
-from sidecar.pipeline.tools import Tools
 from sidecar.reporting.status_model import PartitionFigures
+from sidecar.runner.context import RunContext
+from sidecar.runner.partition_status import AT_RISK_MS
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, rounds_over, status_of, tools_for
@@ -20,7 +20,7 @@ from tests.pipeline.rig import copy_partitions, remove_offsets, rolled_ranges, r
 NAME = "orders-0"
 
 
-def orders(tools: Tools) -> PartitionFigures:
+def orders(tools: RunContext) -> PartitionFigures:
     (found,) = status_of(tools).figures().partitions
     return found
 
@@ -171,7 +171,7 @@ def test_a_hole_inside_the_local_log_is_drawn_where_it_is(log_dir: Path, tmp_pat
 
 
 def test_a_retention_that_nobody_has_told_is_not_taken_for_none(log_dir: Path, tmp_path: Path) -> None:
-    def metric(tools: Tools, name: str) -> float | None:
+    def metric(tools: RunContext, name: str) -> float | None:
         return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
 
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:

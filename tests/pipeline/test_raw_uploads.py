@@ -18,12 +18,12 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.compactor.compacting import Compacted, Compacting
 from sidecar.compactor.raw_uploads import RawReason, RawUploads
+from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.metrics import Metrics
 from sidecar.model import SegmentFiles
-from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy

@@ -17,8 +17,8 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import deletion_deadline_ms, growth_bytes_per_ms
 from sidecar.partition.status import PartitionStatus
-from sidecar.pipeline.partition import PartitionArchiver
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
 from tests.descriptors import open_below

@@ -12,8 +12,8 @@ from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import ArchivedSegment, TopicPartition
-from sidecar.pipeline.tools import Tools
 from sidecar.runner.archive_loop import ArchiveLoop, Done
+from sidecar.runner.context import RunContext
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges, tools_for
 
@@ -21,7 +21,7 @@ PARTITIONS = ("orders-0", "append-time-0", "codecs-java-0")
 UPLOAD_MS = 100_000
 
 
-def order_of_work(tools: Tools, log_dir: Path, done: Done = lambda *_: None) -> list[str]:
+def order_of_work(tools: RunContext, log_dir: Path, done: Done = lambda *_: None) -> list[str]:
     """All is archived, and each upload takes `UPLOAD_MS`: the partition of each segment, in the order of their commits."""
     clock, store, order = tools.clock, tools.store, list[str]()
     assert isinstance(clock, ManualClock)

@@ -16,18 +16,18 @@ import structlog
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive_job import ArchiveJobs
+from sidecar.compactor.before_upload import rule_unknown
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.compacting import Compacting
 from sidecar.compactor.policy_rules import RuleChanged, rule_change
 from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.topic_rule import TopicRules
+from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.bodies.records import Record, build_batch
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.before_upload import rule_unknown
-from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import StoreUnavailable
-from sidecar.pipeline.tools import Tools
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
@@ -46,7 +46,7 @@ class Away(MemoryStore):
 
 @dataclass
 class Site:
-    tools: Tools
+    tools: RunContext
     facts: Leadership
     store: Away
     rounds: ArchiveLoop

@@ -18,11 +18,10 @@ from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles, TopicPartitio
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
-from sidecar.pipeline.copying import CopyExecutor
-from sidecar.pipeline.partition import PartitionArchiver, Planning
-from sidecar.pipeline.standing_plan import standing
-from sidecar.pipeline.tools import Tools
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
+from sidecar.runner.copy_executor import CopyExecutor
+from sidecar.runner.partition_archiver import PartitionArchiver, Planning, standing
 from tests.archive.builders import LINEAGE
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
@@ -49,7 +48,7 @@ class ChangingFacts(FileBrokerFacts):
 class Idle:
     """Rounds over a partition whose segments are all archived, and what each round has done."""
 
-    tools: Tools
+    tools: RunContext
     rounds: ArchiveLoop
     store: MemoryStore
     facts: ChangingFacts

@@ -71,7 +71,7 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
         asked.append(attempt)
         return False
 
-    monkeypatch.setattr("sidecar.pipeline.copying.discard_quietly", refuse)
+    monkeypatch.setattr("sidecar.runner.copy_executor.discard_quietly", refuse)
     with tools_for(log_dir, MemoryStore(before=touch_it), tmp_path / "state", uploads_ahead=3) as tools:
         report = archive(tools, log_dir)
     assert [type(error).__name__ for error in report.errors] == ["SegmentChanged"]

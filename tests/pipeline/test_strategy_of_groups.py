@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
+from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
@@ -23,7 +24,6 @@ from sidecar.config import CompactionSettings
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.known_archive import KnownArchive
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.pipeline.archives import compactor, only_state, sound, use
@@ -158,11 +158,11 @@ def test_a_group_is_committed_to_the_archive_as_it_was_read_last(
     is_overtaken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Telling the strategy may read the archive anew, right before the commit of a group."""
-    opened: list[KnownArchive] = []
-    newest_strategy, append = KnownArchive.newest_strategy, CommitLog.append
+    opened: list[ArchiveView] = []
+    newest_strategy, append = ArchiveView.newest_strategy, CommitLog.append
     appended: list[tuple[CommitLog, CommitLog]] = []
 
-    def anew(known: KnownArchive, files: PartitionFiles) -> Any:
+    def anew(known: ArchiveView, files: PartitionFiles) -> Any:
         known.forget()
         opened.append(known)
         return newest_strategy(known, files)
@@ -181,7 +181,7 @@ def test_a_group_is_committed_to_the_archive_as_it_was_read_last(
             if operation == "upload" and "/segments/" in key:
                 uploads.append(key)
                 if len(uploads) == 1:
-                    monkeypatch.setattr(KnownArchive, "newest_strategy", anew)
+                    monkeypatch.setattr(ArchiveView, "newest_strategy", anew)
                     monkeypatch.setattr(CommitLog, "append", noted)
                     if is_overtaken:
                         told.compact_archive()

@@ -15,13 +15,13 @@ from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.compacting import Compacting
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import PartitionError
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy

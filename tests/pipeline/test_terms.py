@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.commits.archive_view import ArchiveView
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term
-from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.losses.log_starts import LogStarts
-from sidecar.pipeline.tools import Tools
+from sidecar.retention.log_starts import LogStarts
+from sidecar.runner.context import RunContext
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
 from tests.pipeline.starting_logs import seen_at
@@ -25,7 +25,7 @@ IDS = ["leader epoch", "directory", "topic id"]
 
 
 @pytest.fixture(scope="module")
-def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tools, PartitionFiles]]:
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunContext, PartitionFiles]]:
     directory = tmp_path_factory.mktemp("orders")
     log_dir = copy_partitions(directory, "orders-0")
     with tools_for(log_dir, MemoryStore(), directory / "state") as tools:
@@ -35,9 +35,9 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tools, 
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
-def test_the_archive_is_read_again_in_another_term(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
+def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, PartitionFiles], other: Term) -> None:
     tools, files = archived
-    known = KnownArchive(tools, files)
+    known = ArchiveView(tools, files)
     known.see(NOW, leads=True)
     opened = known.open(files)
     known.told_lost_below = 7
@@ -50,9 +50,9 @@ def test_the_archive_is_read_again_in_another_term(archived: tuple[Tools, Partit
 
 
 def test_a_loss_is_reported_once_though_another_directory_was_seen_without_leadership(
-    archived: tuple[Tools, PartitionFiles],
+    archived: tuple[RunContext, PartitionFiles],
 ) -> None:
-    known = KnownArchive(*archived)
+    known = ArchiveView(*archived)
     known.see(NOW, leads=True)
     known.told_lost_below = 7
     known.see(OTHERS[1], leads=False)
@@ -62,9 +62,9 @@ def test_a_loss_is_reported_once_though_another_directory_was_seen_without_leade
     assert known.told_lost_below == 0
 
 
-def test_the_archive_is_read_again_after_a_time_without_leadership(archived: tuple[Tools, PartitionFiles]) -> None:
+def test_the_archive_is_read_again_after_a_time_without_leadership(archived: tuple[RunContext, PartitionFiles]) -> None:
     tools, files = archived
-    known = KnownArchive(tools, files)
+    known = ArchiveView(tools, files)
     known.see(NOW, leads=True)
     known.open(files)
     known.see(NOW, leads=False)
@@ -72,7 +72,7 @@ def test_the_archive_is_read_again_after_a_time_without_leadership(archived: tup
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
-def test_log_starts_of_another_term_are_forgotten(archived: tuple[Tools, PartitionFiles], other: Term) -> None:
+def test_log_starts_of_another_term_are_forgotten(archived: tuple[RunContext, PartitionFiles], other: Term) -> None:
     _, files = archived
     inside = files.segments[0].base_offset + 5
 
@@ -90,7 +90,7 @@ def test_log_starts_of_another_term_are_forgotten(archived: tuple[Tools, Partiti
 
 
 def test_a_topic_that_gets_its_id_keeps_what_is_known_of_its_deleted_records(
-    archived: tuple[Tools, PartitionFiles],
+    archived: tuple[RunContext, PartitionFiles],
 ) -> None:
     _, files = archived
     inside = files.segments[0].base_offset + 5

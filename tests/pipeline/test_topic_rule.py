@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from sidecar.compactor.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.config.compaction import NEVER_MS, CompactionSettings
-from sidecar.pipeline.tools import Policy
+from sidecar.partition.run_limits import RunLimits
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
 
 DAY_MS = 86_400_000
@@ -85,7 +85,10 @@ def test_a_topic_that_is_named_and_left_alone_is_told_once_until_the_reason_chan
 def test_producers_are_remembered_as_the_broker_does_unless_the_operator_says_otherwise() -> None:
     told = TopicPolicy(producer_id_expiration_ms=5, origins={"producer_id_expiration_ms": "Kafka's default"})
     override = TopicPolicy(producer_id_expiration_ms=6, overridden=frozenset({"producer_id_expiration_ms"}))
-    silent, given = Policy(producer_id_expiration_ms=9), Policy(producer_id_expiration_ms=9, expiration_is_given=True)
+    silent, given = (
+        RunLimits(producer_id_expiration_ms=9),
+        RunLimits(producer_id_expiration_ms=9, expiration_is_given=True),
+    )
     assert [silent.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 5, 6]
     assert [given.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 9, 6]
 

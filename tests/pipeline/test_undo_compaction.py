@@ -39,10 +39,10 @@ from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.compactor.archive.undo import Undone, undo_compaction
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.gc import Collected, collect_garbage
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied
 from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.pipeline.garbage import Collected, collect_garbage
 from sidecar.ports import ObjectFacts
 from sidecar.randomness import SeededRandomness
 from sidecar.restore.request import LeaderEpochMode

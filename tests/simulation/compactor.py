@@ -15,15 +15,15 @@ from crc32c import crc32c
 
 from sidecar.clock import Clock
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
+from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
 from sidecar.compactor.policy_rules import rules_of
 from sidecar.compactor.raw_uploads import RawReason
-from sidecar.compactor.staged_copies import CompactedCopy, CopyGroup
+from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.compactor.topic_rule import TopicRule, topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.errors import SegmentChanged, SidecarError
-from sidecar.pipeline import bundle
-from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
-from sidecar.rewriting.checked_log import CheckedLog
+from sidecar.segment import bundle
+from sidecar.segment.bundle import CompactedCopy
 from sidecar.topic_policy import TopicPolicy
 from tests.simulation.batches import Batch, encode
 from tests.simulation.cluster import TOPIC
@@ -205,8 +205,9 @@ class SimCompactor:
             file = CopyFile(f"/copies/{number}.log", number, content)
             self.files.append(file)
             noted = {**parameters, LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
-            checked = CheckedLog(built_from(output), crc32c(content))
-            copies.append(CompactedCopy(cast("Any", file), len(content), checked, "offset", noted))
+            copies.append(
+                CompactedCopy(cast("Any", file), len(content), crc32c(content), built_from(output), "offset", noted)
+            )
         self.waiting.compacted(CopyGroup(segments, tuple(copies), group.policy))
 
     def _behind(self, group: RolledGroup) -> Iterator[Batch]:

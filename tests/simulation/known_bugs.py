@@ -15,13 +15,14 @@ from sidecar.commits import commit_log
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
+from sidecar.compactor import gc
+from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.errors import ObjectExists
 from sidecar.model import SegmentFiles
 from sidecar.partition import copy_task
-from sidecar.pipeline import copying, garbage
-from sidecar.pipeline.bundle import PreparedSegment
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
+from sidecar.runner import copy_executor
+from sidecar.segment.bundle import PreparedSegment
 from tests.simulation.volume import MemoryJournal
 
 
@@ -71,7 +72,9 @@ def _group_or_its_first_segments(waiting: BeforeUpload, segments: Sequence[Segme
 
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
-    "commit-discard": Bug("live-object-missing", ((copying, "proves_not_committed", lambda _error: True),), 50, 12),
+    "commit-discard": Bug(
+        "live-object-missing", ((copy_executor, "proves_not_committed", lambda _error: True),), 50, 12
+    ),
     # A checkpoint was believed whose commit the store had lost.
     "checkpoint-without-its-commit": Bug("history-forked", ((CommitLog, "require_commit", _nothing),), 30, 2),
     # Of a group of compacted copies some were committed without the others.
@@ -82,10 +85,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 300, 80),
     # gc did not wait until an upload may have been given up.
     "orphans-without-grace": Bug(
-        "live-object-missing", ((garbage, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 100, 4
+        "live-object-missing", ((gc, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 100, 4
     ),
     # gc took what is named for garbage.
-    "gc-names-nothing": Bug("live-object-missing", ((garbage, "_named", lambda _state: frozenset()),), 5),
+    "gc-names-nothing": Bug("live-object-missing", ((gc, "_named", lambda _state: frozenset()),), 5),
     # A put that was refused because the number was taken was taken for ours.
     "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 50, 3),
     # A leader of the past could commit.

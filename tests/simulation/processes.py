@@ -9,6 +9,7 @@ from functools import cache
 from random import Random
 from typing import Final
 
+from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.errors import BrokerUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
@@ -16,12 +17,12 @@ from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
+from sidecar.partition.run_limits import RunLimits
 from sidecar.partition.wait_reason import BrokerAway, NotLeader, StrayDirectory
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.tools import Policy, Tools
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from sidecar.topic_policy import TopicPolicy
 from tests.simulation.clocks import SimClock, VirtualTime
@@ -170,13 +171,13 @@ class Sidecar:
         self.link.is_late = False
         self.disk = SimDisk(self._host, self.clock.time.now_ms)
         self.held = PinnedFiles(limit=64, emit=self._events.append, files=self.disk)
-        self.tools = Tools(
+        self.tools = RunContext(
             store=self.link,
             facts=self.facts,
             clock=self.clock,
             metrics=_metrics(),
             journal=self.volume.journal,
-            policy=Policy(
+            policy=RunLimits(
                 settling=Settling(0, 0),
                 workers=self.setup.workers,
                 uploads_ahead=self.setup.uploads_ahead,

@@ -17,10 +17,10 @@ from sidecar.archive.commit import Commit
 from sidecar.archive.keys import checkpoint_key, commit_key, id_of
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.gc_task import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
-from sidecar.pipeline.compaction.clearing_up import ClearingUp
 from sidecar.randomness import SeededRandomness
 from tests.fakes.memory_store import unwatched
 from tests.histories.faults import Crash
@@ -320,7 +320,7 @@ class World:
         tools = replace(sidecar.tools, store=link)
         if step.is_by_hand:
             tools = replace(tools, journal=MemoryJournal(), instance="by-hand")
-        collector = ClearingUp(tools, self.schedule.grace_period_ms)
+        collector = GcTask(tools, self.schedule.grace_period_ms)
         collector.offer([LedPartition(cluster.topic_partition, root, known.leader_epoch, 0)])
         try:
             with self._typed_errors("Collect"):

@@ -17,11 +17,11 @@ from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compactor.archive.stored_parts import STAGING
 from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.gc_task import GcTask
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.pipeline.compaction.clearing_up import ClearingUp
-from sidecar.pipeline.tools import Tools
 from sidecar.ports import ObjectStore, UnfinishedUpload
+from sidecar.runner.context import RunContext
 from tests.archive.builders import an_id
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.fakes.store_at import StoreAt
@@ -51,19 +51,19 @@ with s3_store(endpoint, bucket, concurrency=1) as store:
 
 
 @contextmanager
-def a_day_later(store: ObjectStore, upload: UnfinishedUpload, tmp_path: Path, more_ms: int = 0) -> Iterator[Tools]:
+def a_day_later(store: ObjectStore, upload: UnfinishedUpload, tmp_path: Path, more_ms: int = 0) -> Iterator[RunContext]:
     """What `run` has with a new journal, so long after an upload began that nobody can be at it any more."""
     with tools_for(golden("4.3.0") / "logs", store, tmp_path / "state") as tools:
         # By the store's clock: this host's stays where it was.
         yield replace(tools, store=StoreAt(store, (upload.started_ms or 0) + ORPHAN_MS + more_ms))
 
 
-def aborted(tools: Tools) -> float | None:
+def aborted(tools: RunContext) -> float | None:
     return tools.metrics.registry.get_sample_value("tiered_sidecar_gc_uploads_aborted_total")
 
 
-def clear_up(tools: Tools) -> None:
-    clearing = ClearingUp(tools, 0)
+def clear_up(tools: RunContext) -> None:
+    clearing = GcTask(tools, 0)
     clearing.offer([OURS])
     clearing()
 
@@ -115,7 +115,7 @@ def test_a_store_that_lists_no_uploads_is_reported_once_and_the_other_garbage_go
         part = ObjectKey(f"{STAGING}{an_id('job')}/00000001-{an_id('attempt')}.part")
         store.put_if_absent(part, b"part")
         store.modified_ms[part] = 0
-        clearing = ClearingUp(tools, 0)
+        clearing = GcTask(tools, 0)
         with capture_logs() as logs:
             clearing()
             clearing()

@@ -1,8 +1,7 @@
-"""What the pipeline works with: one frozen value, built once by the daemon or the command line."""
+"""What the loop hands to its components, which each take the ports that they use: built once from the settings."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
@@ -14,7 +13,7 @@ from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.partition.plan import Settling
+from sidecar.partition.run_limits import RunLimits
 from sidecar.ports import BrokerFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.reporting.log_sink import log_event
@@ -22,48 +21,10 @@ from sidecar.segment.local_disk import LocalDisk
 from sidecar.segment.log_disk import LogDisk
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.bandwidth import IoBudget
-from sidecar.topic_policy import TopicPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """Numbers that shape the work.
-
-    `uploads_ahead`: segments of one partition that may be in flight at once; commits stay in order.
-    `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never; what the broker itself says counts
-    instead, unless `expiration_is_given`. See `expiration_ms`.
-    `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
-    `max_queue`: segments that are planned at once. `task_s`: when this has passed, a task begins no further segments, so that
-    others get their turn. `retry_wait_s`: how long a partition backs off after an error.
-    `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
-    `record_lost`: go on above a hole and record it, instead of stopping the partition.
-    """
-
-    workers: int = 2
-    uploads_ahead: int = 2
-    settling: Settling = field(default_factory=lambda: Settling(settle_ms=5_000, snapshot_grace_ms=5_000))
-    producer_id_expiration_ms: int | None = 604_800_000
-    expiration_is_given: bool = False
-    index_interval_bytes: int = 4096
-    record_lost: bool = False
-    max_queue: int = 1_000_000
-    task_s: float = math.inf
-    retry_wait_s: float = 0.0
-    spares_cache: bool = True
-    readers_per_disk: int = 1
-    pause_above_percent: float | None = None
-
-    def expiration_ms(self, told: TopicPolicy) -> int | None:
-        """How long a topic's producers are remembered, None for ever: `topics.policies`, else the settings, else the broker."""
-        told_ms = told.producer_id_expiration_ms
-        is_override = "producer_id_expiration_ms" in told.overridden
-        if told_ms is None or (self.expiration_is_given and not is_override):
-            return self.producer_id_expiration_ms
-        return told_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
+class RunContext:
     """Components, clock and policy. `stop` is set when the process should drain.
 
     `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
@@ -79,7 +40,7 @@ class Tools:
     clock: Clock
     metrics: Metrics
     journal: Journal
-    policy: Policy
+    policy: RunLimits
     instance: str
     emit: Emit = log_event
     stop: Event = field(default_factory=Event)
@@ -98,7 +59,7 @@ class Tools:
         turns = DiskTurns(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
         object.__setattr__(self, "turns", turns)
 
-    def adopt(self, policy: Policy) -> None:
+    def adopt(self, policy: RunLimits) -> None:
         """Other numbers, between checks. How many read from one disk stays as it was."""
         object.__setattr__(self, "policy", policy)
         self.turns.pause_above(policy.pause_above_percent)

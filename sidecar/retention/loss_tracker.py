@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from sidecar.archive.actions import LossReason
+from sidecar.host.archive_cache import HasMemory
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.term import Term
-from sidecar.pipeline.tools import Tools
+from sidecar.ports import HasEmit, HasFacts
+from sidecar.segment.log_disk import HasDisk
 
 _Span: TypeAlias = tuple[int, int]
+
+
+class LossPorts(HasDisk, HasFacts, HasEmit, HasMemory, Protocol):
+    """What this takes of the world."""
 
 
 class LossTracker:
@@ -25,7 +31,7 @@ class LossTracker:
     it was begun. What was seen to go stays to be reported, by the next process too, until the archive can be read.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: LossPorts) -> None:
         self._tools = tools
         self._partition: TopicPartition | None = None
         self._term: Term | None = None

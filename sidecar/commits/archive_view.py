@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.lineage import require_continuation
 from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.state import PartitionState, newest_part
 from sidecar.commits.commit_log import CommitLog
-from sidecar.compaction_strategy import StrategyInUse
-from sidecar.errors import ObjectMissing
-from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
-from sidecar.model import FileIdentity, PartitionFiles
-from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
-from sidecar.partition.term import Term
-from sidecar.pipeline.preparing import LogPosition, position_at
-from sidecar.pipeline.seams import (
+from sidecar.commits.continuity import (
+    ContinuityPorts,
     OpenedLineage,
     needs_reach,
     open_lineage,
@@ -24,10 +20,22 @@ from sidecar.pipeline.seams import (
     require_reach,
     resume_lineage,
 )
-from sidecar.pipeline.tools import Tools
+from sidecar.compaction_strategy import StrategyInUse
+from sidecar.errors import ObjectMissing
+from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
+from sidecar.model import FileIdentity, PartitionFiles
+from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
+from sidecar.partition.run_limits import HasLimits
+from sidecar.partition.term import Term
+from sidecar.ports import HasEmit
+from sidecar.segment.prepare import LogPosition, position_at
 
 
-class KnownArchive:
+class ArchivePorts(ContinuityPorts, HasEmit, HasLimits, Protocol):
+    """What this takes of the world."""
+
+
+class ArchiveView:
     """Of the archive, what local files can be compared with: memory must not grow with the archive.
 
     `state`: its newest part, None while no lineage is open. `last_end_offset`: where it ended when that was last known.
@@ -37,7 +45,7 @@ class KnownArchive:
     `told_lost_below`: so much of the log's beginning was told to be lost while nothing of it was archived.
     """
 
-    def __init__(self, tools: Tools, files: PartitionFiles) -> None:
+    def __init__(self, tools: ArchivePorts, files: PartitionFiles) -> None:
         self._tools = tools
         self._topic_partition = files.topic_partition
         self._commits: CommitLog | None = None

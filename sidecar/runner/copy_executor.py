@@ -14,8 +14,10 @@ from producer_state.compare import Conformance
 from sidecar.archive.actions import Action, Add, AdoptTopicId, LossReason, Lost
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
+from sidecar.commits.attempts import discard_quietly, settle_attempts, upload_segment
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
+from sidecar.commits.continuity import note_source, require_seam
 from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compactor.policy_rules import RuleChanged, RuleUnknown
 from sidecar.compactor.raw_uploads import RawReason
@@ -75,17 +77,14 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
-from sidecar.pipeline.bundle import PreparedSegment, with_copy
-from sidecar.pipeline.losses.deleted_records import deleted_on_purpose
-from sidecar.pipeline.losses.log_starts import LogStarts
-from sidecar.pipeline.losses.recording import record_lost, writer_of
-from sidecar.pipeline.partition import PartitionArchiver
-from sidecar.pipeline.preparing import LogPosition, prepare_segment
-from sidecar.pipeline.recovery import settle_attempts
-from sidecar.pipeline.seams import note_source, require_seam
-from sidecar.pipeline.tools import Tools
-from sidecar.pipeline.upload import discard_quietly, upload_segment
+from sidecar.retention.deleted_records import deleted_on_purpose
+from sidecar.retention.log_starts import LogStarts
+from sidecar.retention.recording import record_lost, writer_of
+from sidecar.runner.context import RunContext
+from sidecar.runner.partition_archiver import PartitionArchiver
+from sidecar.segment.bundle import PreparedSegment, with_copy
 from sidecar.segment.open_transactions import OpenTransactions, open_transactions
+from sidecar.segment.prepare import LogPosition, prepare_segment
 
 Step: TypeAlias = Callable[[], Any]
 
@@ -129,7 +128,7 @@ class CopyExecutor:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: RunContext,
         partition: PartitionArchiver,
         plan: PartitionPlan,
         *,

@@ -12,7 +12,7 @@ from sidecar.model import PartitionFiles
 from sidecar.partition.archive_borders import Borders, borders_of
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline.losses.log_starts import LogStarts, active_below
+from sidecar.retention.log_starts import LogStarts, active_below
 from sidecar.segment.log_disk import LogDisk
 
 

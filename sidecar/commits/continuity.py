@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sidecar.archive.keys import Lineage
 from sidecar.archive.lineage import choose_lineage, relevant, require_continuation, require_one
 from sidecar.archive.seam import LocalLog, Probe, Seam, Verdict, judge_seam, probes
 from sidecar.archive.state import PartitionState
+from sidecar.clock import HasClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_lineages
 from sidecar.errors import CorruptFile, PartitionError
-from sidecar.host.archive_cache import Remembered
+from sidecar.host.archive_cache import HasMemory, Remembered
+from sidecar.host.journal import HasJournal
 from sidecar.host.log_dir_fingerprint import bears
 from sidecar.model import PartitionFiles
-from sidecar.pipeline.tools import Tools
-from sidecar.ports import BrokerFacts
-from sidecar.segment.log_disk import LogDisk
+from sidecar.ports import BrokerFacts, HasFacts, HasStore
+from sidecar.randomness import HasRandomness
+from sidecar.segment.log_disk import HasDisk, LogDisk
+
+
+class ContinuityPorts(HasStore, HasDisk, HasJournal, HasMemory, HasClock, HasRandomness, HasFacts, Protocol):
+    """What this takes of the world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class OpenedLineage:
     remembered: Remembered | None = None
 
 
-def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
+def open_lineage(tools: ContinuityPorts, files: PartitionFiles) -> OpenedLineage:
     """The lineage that these files continue, as the store has it. Raises LineageUnknown, CorruptFile, StoreError.
 
     The one that the topic id names is taken without a look for others: see `require_alone`.
@@ -61,7 +68,7 @@ def open_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage:
     return OpenedLineage(commits, choice.state, choice.adopt_topic_id)
 
 
-def require_alone(tools: Tools, files: PartitionFiles, archived: PartitionState) -> None:
+def require_alone(tools: ContinuityPorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown if another lineage belongs to the same topic id as this one, to which something is to be appended.
 
     At a start this would cost a request for each of a thousand partitions of which most get nothing for hours.
@@ -74,7 +81,7 @@ def require_alone(tools: Tools, files: PartitionFiles, archived: PartitionState)
     require_one([archived, *others], files.topic_id)
 
 
-def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
+def resume_lineage(tools: ContinuityPorts, files: PartitionFiles) -> OpenedLineage | None:
     """The same in one request, or two, from what is remembered; None where that does not tell.
 
     Only for a topic id that both sides know: it names the lineage. Not where attempts are left: to know which of them are
@@ -98,7 +105,9 @@ def resume_lineage(tools: Tools, files: PartitionFiles) -> OpenedLineage | None:
     return OpenedLineage(commits, state, remembered=remembered)
 
 
-def require_kept(tools: Tools, files: PartitionFiles, opened: OpenedLineage, before: PartitionState) -> PartitionState:
+def require_kept(
+    tools: ContinuityPorts, files: PartitionFiles, opened: OpenedLineage, before: PartitionState
+) -> PartitionState:
     """The opened state, or a newer one, after a check that the store still has the last commit of `before`.
 
     Of another topic id nothing is checked: that topic was created again. Raises CorruptFile if the commit is missing or was
@@ -125,7 +134,7 @@ def require_kept(tools: Tools, files: PartitionFiles, opened: OpenedLineage, bef
     return commits.refresh(opened.state) if is_same and opened.state.next_number <= last else opened.state
 
 
-def require_seam(tools: Tools, files: PartitionFiles, archived: PartitionState) -> None:
+def require_seam(tools: ContinuityPorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown unless the local log, as it is now, may be appended to the archived one.
 
     A look at few batches: a topic can be deleted and made anew, or truncated, between any two looks at its directory.
@@ -190,7 +199,7 @@ def records_at_lost_end(
     return None
 
 
-def judge_local_log(tools: Tools, files: PartitionFiles, archived: PartitionState) -> Seam:
+def judge_local_log(tools: ContinuityPorts, files: PartitionFiles, archived: PartitionState) -> Seam:
     """Whether these local files continue the archived log. Looks up the batches that both should have."""
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
@@ -220,7 +229,7 @@ def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFile
     return files if told is None else replace(files, topic_id=told)
 
 
-def note_source(tools: Tools, root: str, files: PartitionFiles, *, is_first: bool) -> None:
+def note_source(tools: ContinuityPorts, root: str, files: PartitionFiles, *, is_first: bool) -> None:
     """Note after a commit where the lineage came from: once, or each time where only the active segment marks the directory."""
     mark = tools.disk.fingerprint(files)
     if is_first or (mark.birth_ns is None and files.topic_id is None):

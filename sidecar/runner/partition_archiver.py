@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from sidecar.archive.state import CommitId, PartitionState
+from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.compaction_strategy import StrategyInUse
+from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import LineageUnknown, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartitionFiles, SegmentFiles
@@ -25,20 +27,47 @@ from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
-from sidecar.pipeline.compaction.before_upload import BeforeUpload
-from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.losses.log_starts import LogStarts
-from sidecar.pipeline.partition_status import above, first_deadline_ms, oldest_ms, status_of
-from sidecar.pipeline.pins.active_tail import ActiveTail
-from sidecar.pipeline.pins.held_back import HeldBack
-from sidecar.pipeline.pins.held_log import LOOK_AGAIN_MS, HeldLog
-from sidecar.pipeline.standing_plan import StandingPlan, standing
-from sidecar.pipeline.tools import Tools
+from sidecar.retention.active_tail import ActiveTail
+from sidecar.retention.log_starts import LogStarts
+from sidecar.retention.pinned_log import LOOK_AGAIN_MS, PinnedLog
+from sidecar.runner.blocked import BlockedSegment
+from sidecar.runner.context import RunContext
+from sidecar.runner.partition_status import above, first_deadline_ms, oldest_ms, status_of
+from sidecar.scheduler.admission import NEVER
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
 from sidecar.topic_policy import TopicPolicy
 
-NEVER = -1
+
+@dataclass(slots=True)
+class StandingPlan:
+    """What was found, and from what. Neither clock nor settings nor topic configurations have a part in it.
+
+    `state`: the newest part of the archive, None where it is not open. `status`: what people are shown of it, once it was asked
+    for. `is_settled`: a turn has found nothing left to do either.
+    """
+
+    plan: PartitionPlan
+    state: PartitionState | None
+    status: PartitionStatus | None = None
+    is_settled: bool = False
+
+    def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:
+        """Whether a plan made from these would be the same."""
+        return (self.plan.files, self.plan.facts, self.state) == (files, facts, state)
+
+
+def standing(plan: PartitionPlan, state: PartitionState | None) -> StandingPlan | None:
+    """The plan as one that stands, None if it may change by itself: something waits for time, for a person or for a turn.
+
+    Where this broker leads, nothing may wait: how long it may wait depends on the time and on the topic's retention.
+    """
+    if plan.segments or plan.hole is not None or plan.error is not None or plan.look_again_ms is not None:
+        return None
+    if plan.facts.leads and (plan.waiting or state is None):
+        return None
+    return StandingPlan(plan, state)
+
 
 Step: TypeAlias = Callable[[], Any]
 Planning: TypeAlias = Generator[Step, Any, PartitionPlan]
@@ -53,13 +82,13 @@ class PartitionArchiver:
     there is none. `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
     """
 
-    def __init__(self, tools: Tools, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
+    def __init__(self, tools: RunContext, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
         """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
         self._tools, self.before_upload = tools, before_upload
         self.topic_partition, self.files = files.topic_partition, files
-        self.known = KnownArchive(tools, files)
-        self.held_back = HeldBack(tools)
-        self.held = HeldLog(tools)
+        self.known = ArchiveView(tools, files)
+        self.held_back = BlockedSegment(tools)
+        self.held = PinnedLog(tools)
         self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count, tools.disk)
         self.starts = LogStarts()
         self.end_offset: int | None = None

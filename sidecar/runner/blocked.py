@@ -9,17 +9,17 @@ from functools import partial
 from sidecar.model import SegmentFiles
 from sidecar.partition.domain_events import TransactionHangs
 from sidecar.partition.plan import PartitionPlan
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
 from sidecar.segment.open_transactions import OpenTransactions
 
 TRANSACTION_MAX_TIMEOUT_S = 900.0
 """Brokers abort what is open for longer than `transaction.max.timeout.ms` (default 15 minutes); what outlives that hangs."""
 
 
-class HeldBack:
+class BlockedSegment:
     """The segment of one partition that waits for transactions, if there is one."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: RunContext) -> None:
         self._tools = tools
         self._waiting: OpenTransactions | None = None
         self._since_s = 0.0

@@ -10,18 +10,16 @@ from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.retention import NS_PER_MS, deletion_deadline_ms
+from sidecar.partition.retention import AT_RISK_MS, NS_PER_MS, deletion_deadline_ms
 from sidecar.partition.status import PartitionCondition, PartitionStatus
-from sidecar.pipeline.tools import Tools
 from sidecar.reporting.advice import advised
+from sidecar.runner.context import RunContext
 
-AT_RISK_MS = 3_600_000
-"""What the broker will delete within an hour is at risk: the threshold of the alert TieredSidecarDataAtRisk."""
 AT_RISK_SEGMENTS_MAX = 256
 
 
 def status_of(
-    tools: Tools,
+    tools: RunContext,
     files: PartitionFiles,
     gone: tuple[SegmentFiles, ...],
     archived_end_offset: int | None,
@@ -98,7 +96,7 @@ def above(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -
 
 
 def first_deadline_ms(
-    tools: Tools, files: PartitionFiles, gone: Sequence[SegmentFiles], listed: Sequence[SegmentFiles]
+    tools: RunContext, files: PartitionFiles, gone: Sequence[SegmentFiles], listed: Sequence[SegmentFiles]
 ) -> int | None:
     """When the broker deletes the first of these, None for never, or if there is none; now, where it has deleted some."""
     if gone:
@@ -106,14 +104,14 @@ def first_deadline_ms(
     return _deadline_ms(tools, files, listed[0]) if listed else None
 
 
-def _deadline_ms(tools: Tools, files: PartitionFiles, segment: SegmentFiles) -> int | None:
+def _deadline_ms(tools: RunContext, files: PartitionFiles, segment: SegmentFiles) -> int | None:
     policy = tools.facts.policy(files.topic_partition.topic)
     if policy.local_limit_ms is None and policy.local_limit_bytes is None:
         return None
     return deletion_deadline_ms(files, segment, policy, tools.disk.largest_timestamp_ms(segment), tools.clock.now_ms())
 
 
-def _at_risk_end_offset(tools: Tools, files: PartitionFiles, listed: Sequence[SegmentFiles]) -> int | None:
+def _at_risk_end_offset(tools: RunContext, files: PartitionFiles, listed: Sequence[SegmentFiles]) -> int | None:
     """The end of those that the broker deletes soon, None if it deletes none so soon."""
     soon_ms, end_offset = tools.clock.now_ms() + AT_RISK_MS, None
     for segment in islice(listed, AT_RISK_SEGMENTS_MAX):

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from sidecar import __version__
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
+from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.errors import SidecarError
 from sidecar.partition.domain_events import committed_events
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.leadership import require_leads
 from sidecar.partition.plan import PartitionPlan
-from sidecar.pipeline.known_archive import KnownArchive
-from sidecar.pipeline.losses.deleted_records import deleted_in_hole
-from sidecar.pipeline.losses.log_starts import LogStarts
-from sidecar.pipeline.tools import Tools
+from sidecar.ports import HasEmit, HasFacts, HasInstance
+from sidecar.retention.deleted_records import deleted_in_hole
+from sidecar.retention.log_starts import LogStarts
+from sidecar.segment.log_disk import HasDisk
+
+
+class RecordingPorts(HasDisk, HasEmit, HasFacts, HasInstance, Protocol):
+    """What this takes of the world."""
 
 
 def record_lost(
-    tools: Tools, known: KnownArchive, plan: PartitionPlan, starts: LogStarts, hole: tuple[int, int]
+    tools: RecordingPorts, known: ArchiveView, plan: PartitionPlan, starts: LogStarts, hole: tuple[int, int]
 ) -> tuple[PartitionState, LogStarts]:
     """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose.
 
@@ -44,7 +50,7 @@ def record_lost(
 
 
 def _what_is_said(
-    tools: Tools,
+    tools: RecordingPorts,
     state: PartitionState,
     starts: LogStarts,
     plan: PartitionPlan,
@@ -65,11 +71,11 @@ def _what_is_said(
     return said, starts
 
 
-def _emit(tools: Tools, facts: PartitionFacts, said: list[Action]) -> None:
+def _emit(tools: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> None:
     for event in committed_events(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset):
         tools.emit(event)
 
 
-def writer_of(tools: Tools, facts: PartitionFacts) -> Writer:
+def writer_of(tools: RecordingPorts, facts: PartitionFacts) -> Writer:
     """This process, as its commits name it."""
     return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
+from sidecar.clock import HasClock
 from sidecar.commits.commit_log import StateId
 from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.gc import abort_uploads, collect_garbage, collect_parts, orphaned_until_ms
 from sidecar.errors import Fenced, PartitionError, StoreUnsupported
+from sidecar.host.journal import HasJournal
+from sidecar.metrics.registry import HasMetrics
 from sidecar.model import ObjectKey
-from sidecar.pipeline.garbage import abort_uploads, collect_garbage, collect_parts, orphaned_until_ms
-from sidecar.pipeline.tools import Tools
+from sidecar.ports import HasFacts, HasInstance, HasStore
+from sidecar.randomness import HasRandomness
 from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
@@ -21,10 +26,14 @@ from sidecar.storage.store_clock import read_store_clock
 _log = structlog.get_logger(__name__)
 
 
-class ClearingUp:
+class GcPorts(HasStore, HasClock, HasFacts, HasJournal, HasMetrics, HasRandomness, HasInstance, Protocol):
+    """What this takes of the world."""
+
+
+class GcTask:
     """`offer` is called by the uploading thread, the object itself by another."""
 
-    def __init__(self, tools: Tools, grace_period_ms: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, tools: GcPorts, grace_period_ms: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
         """Args: grace_period_ms: see `collect_garbage`; is_stopping: no further partition is to be begun."""
         self._tools = tools
         self._grace_period_ms = grace_period_ms

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import structlog
@@ -14,19 +14,24 @@ import structlog
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
+from sidecar.clock import HasClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
+from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
 from sidecar.compactor.policy_rules import rules_of
 from sidecar.compactor.raw_uploads import RawReason
-from sidecar.compactor.staged_copies import CompactedCopy, CopyGroup, remove_if_empty
+from sidecar.compactor.staged_copies import CopyGroup, remove_if_empty
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.host import process_store
+from sidecar.host.disk_turns import HasTurns
 from sidecar.host.page_cache import spared
 from sidecar.logformat.batches import BatchColumns, scan_file
+from sidecar.metrics.registry import HasMetrics
 from sidecar.model import SegmentFiles
-from sidecar.pipeline.compaction.before_upload import BeforeUpload, RolledGroup
-from sidecar.pipeline.tools import Tools
+from sidecar.partition.run_limits import HasLimits
+from sidecar.ports import HasBeat
+from sidecar.randomness import HasRandomness
 from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff, CompactionEngines
 from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob
 from sidecar.rewriting.local_source import LogFile
@@ -35,11 +40,17 @@ from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.pieces import Cutter, Piece
 from sidecar.rewriting.run import Scanned, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
+from sidecar.segment.bundle import CompactedCopy
+from sidecar.storage.bandwidth import HasBudget
 
 _log = structlog.get_logger(__name__)
 
 ONE_BY_ONE: Final = 1
 """As `segment_bytes`: no two segments are joined, so that each copy covers what its segment does."""
+
+
+class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasTurns, HasBeat, Protocol):
+    """What this takes of the world."""
 
 
 @dataclass(slots=True)
@@ -63,7 +74,7 @@ class GroupCompactor:
     def __init__(
         self,
         waiting: BeforeUpload,
-        tools: Tools,
+        tools: GroupPorts,
         engines: CompactionEngines,
         staging: Callable[[], Path],
         is_stopping: Callable[[], bool] = lambda: False,
@@ -329,7 +340,9 @@ def _copy(
     write_log(path, parts, output)
     checked = checked_file(path, output)
     parameters = {**job.rules.parameters, LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
-    return CompactedCopy(path, output.size_bytes, checked, str(job.rules.effective_strategy), parameters)
+    return CompactedCopy(
+        path, output.size_bytes, checked.crc32c, checked.built, str(job.rules.effective_strategy), parameters
+    )
 
 
 def _replayed(

@@ -5,29 +5,33 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
+from sidecar.host.pinned_files import HasPins
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.term import Term
-from sidecar.pipeline.losses.loss_tracker import LossTracker
-from sidecar.pipeline.preparing import LogPosition
-from sidecar.pipeline.tools import Tools
+from sidecar.retention.loss_tracker import LossPorts, LossTracker
+from sidecar.segment.prepare import LogPosition
 from sidecar.segment.producer_snapshot import KnownState
 
 LOOK_AGAIN_MS: Final = 1_000
 
 
-class HeldLog:
+class PinPorts(LossPorts, HasPins, Protocol):
+    """What this takes of the world."""
+
+
+class PinnedLog:
     """Segments that were stable when they were planned, in one term. In another all of them are let go.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: PinPorts) -> None:
         self._tools = tools
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
+from sidecar.clock import HasClock
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.compactor.candidate_queue import LedPartition
@@ -16,8 +18,12 @@ from sidecar.compactor.policy_rules import require_rule, rules_of
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import Fenced
-from sidecar.pipeline.tools import Tools
+from sidecar.ports import HasFacts, HasInstance
 from sidecar.rewriting.engines import CompactionEngines
+
+
+class JobPorts(HasClock, HasFacts, HasInstance, Protocol):
+    """What this takes of the world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class ArchiveJobs:
     """What a `CompactionWorker` calls: one job for each call. `policy_of`: what holds for a topic now."""
 
     settings: Settings
-    tools: Tools
+    tools: JobPorts
     engines: CompactionEngines
     policy_of: Callable[[str], CompactionPolicy | None]
     is_cut_off: Callable[[], bool] = lambda: False

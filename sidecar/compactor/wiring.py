@@ -8,20 +8,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from sidecar.compactor.archive_job import JobPorts
 from sidecar.compactor.background_worker import BesideUploads, Chore, Turning, WithChores
+from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.gc_task import GcPorts, GcTask
+from sidecar.compactor.group_compactor import GroupPorts
 from sidecar.compactor.odd_records import OddRecords
 from sidecar.compactor.raw_uploads import RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.pipeline.compaction.before_upload import BeforeUpload, rule_unknown
-from sidecar.pipeline.compaction.clearing_up import ClearingUp
-from sidecar.pipeline.tools import Tools
+from sidecar.ports import HasStop
 from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.workplace import WorkFiles
 from sidecar.spark.scratch import sweep
@@ -33,6 +35,10 @@ DRAIN_SHARE: Final = 0.5
 Compact = Callable[[Sequence[Compacting]], Iterable[Compacted]]
 
 
+class CompactionPorts(GcPorts, GroupPorts, JobPorts, HasStop, Protocol):
+    """What this takes of the world."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionInRun:
     """What the loop of uploads sees of it: all calls return at once.
@@ -42,7 +48,7 @@ class CompactionInRun:
 
     worker: CompactionWorker
     before_upload: BeforeUpload
-    clearing: ClearingUp
+    clearing: GcTask
     thread: BesideUploads | None
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
@@ -77,7 +83,7 @@ class _Status:
 @contextmanager
 def compaction_in_run(
     settings: Settings,
-    tools: Tools,
+    tools: CompactionPorts,
     engines: CompactionEngines,
     tell: Callable[[Mapping[str, Any]], None],
     *,
@@ -139,7 +145,7 @@ def compaction_in_run(
         rules.policy_of,
         odd,
     )
-    clearing = ClearingUp(tools, settings.gc.grace_period_ms, is_stopping)
+    clearing = GcTask(tools, settings.gc.grace_period_ms, is_stopping)
     chores: tuple[Chore, ...] = ()
     if settings.gc.enabled:
         chores += (Chore("gc", settings.gc.interval_s, clearing, tools.clock),)
@@ -150,7 +156,7 @@ def compaction_in_run(
         return
 
     def groups(copies: Callable[[], Path]) -> Turning:
-        from sidecar.pipeline.compaction.group_compactor import GroupCompactor  # loads numba, 70 MB
+        from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
 
         return GroupCompactor(waiting, tools, engines, copies, is_stopping)
 
@@ -177,12 +183,12 @@ def compaction_in_run(
 
 def _compacted(
     settings: Settings,
-    tools: Tools,
+    tools: CompactionPorts,
     engines: CompactionEngines,
     policy_of: Callable[[str], CompactionPolicy | None],
     is_cut_off: Callable[[], bool],
     work: Sequence[Compacting],
 ) -> Iterable[Compacted]:
-    from sidecar.pipeline.compaction.archive_job import ArchiveJobs  # loads numba, 70 MB
+    from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
 
     return ArchiveJobs(settings, tools, engines, policy_of, is_cut_off)(work)

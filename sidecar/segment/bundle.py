@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
-from sidecar.compactor.staged_copies import CompactedCopy
 from sidecar.errors import PartitionError
 from sidecar.host.journal import Attempt
 from sidecar.host.listed_files import BrokerFiles
 from sidecar.host.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
+from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
 from sidecar.ports import OpenFiles, UploadSource
 from sidecar.segment.producer_snapshot import (
@@ -23,6 +24,18 @@ from sidecar.segment.reading import SegmentReading
 from sidecar.storage import FileSource
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedCopy:
+    """A segment compacted within its group: its batches in a file of ours, what the check of it found, and how it was done."""
+
+    path: Path
+    size_bytes: int
+    crc32c: int
+    built: BuiltIndexes
+    strategy: str
+    strategy_parameters: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)

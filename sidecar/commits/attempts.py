@@ -1,0 +1,164 @@
+"""What earlier processes left behind in the store: committed, worth going on with, or to be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
+from typing import Protocol
+
+from sidecar.archive.actions import Add
+from sidecar.archive.commit import Commit
+from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
+from sidecar.clock import HasClock
+from sidecar.commits.checked_upload import send, send_bytes, send_checked
+from sidecar.commits.commit_window import AgeCheck
+from sidecar.commits.stored_commits import StoredCommits
+from sidecar.errors import FROM_STORE, SidecarError
+from sidecar.host.journal import Attempt, HasJournal
+from sidecar.model import ArchivedSegment, ObjectKey, SegmentFiles
+from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted, committed_events
+from sidecar.ports import HasEmit, HasStore
+from sidecar.randomness import HasRandomness
+from sidecar.segment.bundle import PreparedSegment
+from sidecar.storage.leftovers import list_uploads
+
+
+class UploadPorts(HasStore, HasJournal, HasClock, HasEmit, Protocol):
+    """What this takes of the world."""
+
+
+def upload_segment(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSegment:
+    """Upload `.log`, then `.indexes`, under the attempt's fresh keys, and check both.
+
+    Until a commit names them, the objects are nobody's; the journal knows them, so that a crash leaves nothing uncounted.
+    Raises StoreError, SegmentChanged.
+    """
+    segment, begun_s = prepared.segment, tools.clock.monotonic_s()
+    tools.emit(SegmentUploadStarted(segment))
+    with ExitStack() as unless_sent:
+        unless_sent.callback(tools.emit, SegmentUploadFailed(segment))
+        entry = _upload(tools, prepared)
+        unless_sent.pop_all()
+    tools.emit(SegmentUploaded(segment, entry.size_bytes, tools.clock.monotonic_s() - begun_s))
+    return entry
+
+
+def _upload(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSegment:
+    attempt = prepared.attempt
+    log_crc32c = attempt.log_crc32c
+    if log_crc32c is None:
+        tools.journal.begin(attempt)
+        key = below(attempt.root, attempt.log_key)
+        if prepared.copy is None:
+            log_crc32c = send(tools.store, key, prepared.log_source)
+        else:
+            log_crc32c = prepared.copy.crc32c
+            send_checked(tools.store, key, prepared.log_source, log_crc32c)
+        tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
+    key = below(attempt.root, attempt.indexes_key)
+    send_bytes(tools.store, key, prepared.indexes)
+    return prepared.archived(log_crc32c)
+
+
+def resumable(attempt: Attempt, ages: AgeCheck) -> bool:
+    """Whether the `.log` object of an interrupted attempt is complete in the store, and young enough to be committed.
+
+    False also if the store cannot tell now: a second upload costs time, no data.
+    """
+    if attempt.log_crc32c is None:
+        return False
+    try:
+        return not ages.fault_of(below(attempt.root, attempt.log_key), attempt.size_bytes, attempt.log_crc32c)
+    except FROM_STORE:
+        return False
+
+
+def discard(tools: UploadPorts, attempt: Attempt) -> None:
+    """Remove what an attempt left in the store; it was never committed, so no reader can know it."""
+    keys = [below(attempt.root, attempt.log_key), below(attempt.root, attempt.indexes_key)]
+    tools.store.delete(keys)
+    for key in keys:
+        # A store that does not list uploads is reported at the start: trying again would change nothing.
+        for unfinished in list_uploads(tools.store, key).uploads:
+            tools.store.abort_upload(unfinished)
+    tools.journal.end(attempt.segment_id)
+
+
+def discard_quietly(tools: UploadPorts, attempt: Attempt) -> bool:
+    """`discard`, leaving the attempt in the journal for the next start if store or journal cannot do it now."""
+    try:
+        discard(tools, attempt)
+    except SidecarError:  # Of any class: a redirect, for one, is a SettingsError.
+        return False
+    return True
+
+
+class AttemptPorts(UploadPorts, HasRandomness, Protocol):
+    """What this takes of the world."""
+
+
+def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequence[SegmentFiles]) -> dict[int, Attempt]:
+    """End every attempt that the journal knows for this lineage, and return those to go on with, by base offset.
+
+    Args:
+        state: the archive as it is now, read after this process locked the journal, or the newest part of it.
+
+    An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another:
+    removing its objects while a delayed request may still land would leave a commit that names nothing.
+
+    Raises StoreError, CorruptFile.
+    """
+    segments = {segment.base_offset: segment for segment in planned}
+    attempts = tools.journal.attempts(state.lineage.root)
+    live = {segment.segment_id for segment in state.segments} if attempts else set()
+    known_from = state.segments[0].base_offset if state.segments else 0
+    resumed: dict[int, Attempt] = {}
+
+    @cache
+    def ages() -> AgeCheck | None:
+        try:
+            return AgeCheck.begin(tools.store, tools.clock, randomness=tools.randomness)
+        except FROM_STORE:
+            return None  # Nothing is resumed: its age is unknown.
+
+    for attempt in attempts:
+        if attempt.base_offset < known_from:
+            continue  # It may be committed. The next start sees the whole archive.
+        if attempt.commit_number is not None and state.next_number <= attempt.commit_number:
+            continue
+        segment = segments.get(attempt.base_offset)
+        landed = _landed(tools, attempt)
+        if landed is not None or attempt.segment_id in live:
+            tools.journal.end(attempt.segment_id)
+            if landed is not None:
+                leader_epoch = landed.writer.leader_epoch
+                for event in committed_events(state.lineage.topic_partition, landed.actions, leader_epoch):
+                    tools.emit(event)
+        elif (
+            segment
+            and attempt.is_of(segment)
+            and attempt.base_offset not in resumed
+            and (known := ages()) is not None
+            and resumable(attempt, known)
+        ):
+            tools.store.delete([below(attempt.root, attempt.indexes_key)])
+            resumed[attempt.base_offset] = attempt
+        else:
+            discard_quietly(tools, attempt)
+    return resumed
+
+
+def _landed(tools: AttemptPorts, attempt: Attempt) -> Commit | None:
+    """The commit that made the segment live although its outcome was unknown; None if it is proven that there is none.
+
+    Called only once the number of the commit is taken. The segment need not be live any more: another writer may have
+    compacted it since, and readers still have their time. Raises StoreError, CorruptFile.
+    """
+    number = attempt.commit_number
+    if number is None:
+        return None
+    commit, _ = StoredCommits(tools.store, ObjectKey(attempt.root)).commit_below(number, number)
+    added = {action.segment.segment_id for action in commit.actions if isinstance(action, Add)}
+    return commit if attempt.segment_id in added else None

@@ -1,0 +1,56 @@
+"""Numbers that shape the work: how much at once, how long, and what is waited for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sidecar.partition.plan import Settling
+from sidecar.topic_policy import TopicPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Numbers that shape the work.
+
+    `uploads_ahead`: segments of one partition that may be in flight at once; commits stay in order.
+    `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never; what the broker itself says counts
+    instead, unless `expiration_is_given`. See `expiration_ms`.
+    `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
+    `max_queue`: segments that are planned at once. `task_s`: when this has passed, a task begins no further segments, so that
+    others get their turn. `retry_wait_s`: how long a partition backs off after an error.
+    `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
+    `record_lost`: go on above a hole and record it, instead of stopping the partition.
+    """
+
+    workers: int = 2
+    uploads_ahead: int = 2
+    settling: Settling = field(default_factory=lambda: Settling(settle_ms=5_000, snapshot_grace_ms=5_000))
+    producer_id_expiration_ms: int | None = 604_800_000
+    expiration_is_given: bool = False
+    index_interval_bytes: int = 4096
+    record_lost: bool = False
+    max_queue: int = 1_000_000
+    task_s: float = math.inf
+    retry_wait_s: float = 0.0
+    spares_cache: bool = True
+    readers_per_disk: int = 1
+    pause_above_percent: float | None = None
+
+    def expiration_ms(self, told: TopicPolicy) -> int | None:
+        """How long a topic's producers are remembered, None for ever: `topics.policies`, else the settings, else the broker."""
+        told_ms = told.producer_id_expiration_ms
+        is_override = "producer_id_expiration_ms" in told.overridden
+        if told_ms is None or (self.expiration_is_given and not is_override):
+            return self.producer_id_expiration_ms
+        return told_ms
+
+
+class HasLimits(Protocol):
+    """Gives the limits of this process."""
+
+    @property
+    def policy(self) -> RunLimits:
+        """See the class."""
+        ...

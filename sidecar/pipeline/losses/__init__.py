@@ -1,1 +1,0 @@
-"""What of a log is gone, or was deleted on purpose, and what a commit says of it."""

@@ -1,0 +1,1 @@
+"""Pure: which plans become tasks first, over all partitions."""
