@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from sidecar.archive.keys import is_id
 from sidecar.errors import LineageUnknown, SettingsError
-from sidecar.restore.cluster import TargetCluster
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import (
     NO_TOPIC_ID_WANTED,
     LeaderEpochMode,
     ProducerStateMode,
     RestoreRequest,
+    TargetCluster,
 )
 from sidecar.restore.staging import STAGING_SUFFIX
 from sidecar.restore.target import Place, Target

@@ -1,30 +1,172 @@
-"""What a partition's directory needs besides its segments: the state at the log's end, epochs, and an active segment."""
+"""What a partition needs besides its segments: batches of our own over gaps and at the end, snapshots, epochs, checkpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
+from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.errors import PartitionError
+from sidecar.host.placing import sync_directory
+from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.bodies.building import build_empty_batch, build_marker
+from sidecar.logformat.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of, read_leader_epochs
-from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
-from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
-from sidecar.ports import ObjectStore
-from sidecar.restore.gaps.gap_fill import bridge_holes, bridged_offsets
-from sidecar.restore.gaps.gap_transactions import UnsettledTransaction
-from sidecar.restore.gaps.producers_at_end import kept_producers
-from sidecar.restore.gaps.synthetic_batches import (
-    place_active_segment,
-    place_leading_batch,
-    place_markers,
-    place_snapshot,
+from sidecar.logformat.names import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    Suffix,
+    file_name,
 )
+from sidecar.logformat.regular_file import read_regular
+from sidecar.model import ArchivedSegment, LeaderEpoch, PartName, TopicPartition
+from sidecar.ports import ObjectStore
+from sidecar.restore.gap_transactions import UnsettledTransaction, ended_in_hole, kept_producers, require_room
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import OpenTransactionMode
-from sidecar.restore.segments.fetching import PartitionRestore, RestoredSegment
-from sidecar.restore.segments.flattening import FLAT_EPOCH
-from sidecar.restore.segments.segment_check import fetch_parts
+from sidecar.restore.segment_check import fetch_parts
+from sidecar.restore.segments import FLAT_EPOCH, PartitionRestore, RestoredSegment
+from sidecar.restore.staging import new_file, owner_for, translating
 from sidecar.segment import dropped_producers
+
+
+def place_snapshot(work: PartitionRestore, table: ProducerTable) -> None:
+    """The state where the table ends; nobody where producers are dropped. Raises StagingFull, PartitionError."""
+    content = EMPTY_SNAPSHOT if work.drops_producers else table.to_snapshot()
+    work.staged.place(file_name(table.end_offset, Suffix.SNAPSHOT), content)
+
+
+def place_markers(
+    work: PartitionRestore, table: ProducerTable, waiting: Sequence[ProducerEntry], epochs: LeaderEpochs
+) -> ProducerTable:
+    """A segment of abort markers for these open transactions where the table ends, and the state after it; with its snapshot.
+
+    A segment of its own: were it the active one, a broker's start would replay producers that were dropped.
+    Raises StagingFull, PartitionError.
+    """
+    markers = b"".join(
+        build_marker(
+            offset,
+            commit=False,
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            coordinator_epoch=max(entry.coordinator_epoch, 0),
+            timestamp_ms=max(entry.last_timestamp_ms, 0),
+            leader_epoch=_epoch_at(epochs, offset),
+        )
+        for offset, entry in enumerate(waiting, table.end_offset)
+    )
+    table = _place_segment(work, table, markers)
+    place_snapshot(work, table)
+    return table
+
+
+def place_leading_batch(work: PartitionRestore, table: ProducerTable, epochs: LeaderEpochs) -> ProducerTable:
+    """An active segment of one empty batch where the table ends; the state after it. Raises StagingFull, PartitionError.
+
+    Readers get no further than the last batch that they are given: without one there, whoever reads to the log's end waits for
+    it until something is written, and a follower's log ends below. In any other segment a cleaner would take it away again.
+    """
+    offset = table.end_offset
+    batch = build_empty_batch(base_offset=offset, last_offset=offset, leader_epoch=_epoch_at(epochs, offset))
+    return _place_segment(work, table, batch)
+
+
+def place_active_segment(work: PartitionRestore, base_offset: int) -> None:
+    """An empty one. Raises StagingFull, PartitionError."""
+    for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
+        work.staged.place(file_name(base_offset, suffix), b"")
+
+
+def _epoch_at(epochs: LeaderEpochs, offset: int) -> int:
+    """Never above that of the batches that follow."""
+    return max(epochs.epoch_for_offset(offset) or FLAT_EPOCH, FLAT_EPOCH)
+
+
+def _place_segment(work: PartitionRestore, table: ProducerTable, batches: bytes) -> ProducerTable:
+    """A segment of these batches where the table ends, with its indexes; the state after it."""
+    base, staged = table.end_offset, work.staged
+    builder = IndexBuilder(base)
+    completed: list[CompletedTransaction] = []
+    for columns in scan_bytes(batches, base_offset=base):
+        builder.add(columns)
+        table, ended = replay(table, columns.facts())
+        completed += ended
+    built = builder.finish(completed)
+    staged.place(file_name(base, Suffix.OFFSET_INDEX), built.offset_index)
+    staged.place(file_name(base, Suffix.TIME_INDEX), built.time_index)
+    if completed:
+        staged.place(file_name(base, Suffix.TRANSACTION_INDEX), built.transaction_index)
+    staged.place(file_name(base, Suffix.LOG), batches)
+    return table
+
+
+def bridge_holes(
+    work: PartitionRestore, restored: Sequence[RestoredSegment], epochs: LeaderEpochs
+) -> tuple[UnsettledTransaction, ...]:
+    """Write it, for every hole between two segments. Returns the transactions that are hidden, ascending by their markers.
+
+    A broker's own tiering asks for the snapshot at each segment's base, and stops for ever where there is none.
+    Raises PartitionError, StagingFull, StoreError.
+    """
+    unsettled: list[UnsettledTransaction] = []
+    for number, (lower, upper) in enumerate(pairwise(found.segment for found in work.plan.segments)):
+        if lower.end_offset < upper.base_offset:
+            unsettled += _bridge(work, lower, upper, restored[number + 1 :], epochs)
+    return tuple(unsettled)
+
+
+def bridged_offsets(plan: PartitionPlan) -> Iterator[int]:
+    """Where the lost ranges end, ascending; also one at the log's end."""
+    ends = [(found.segment.end_offset, found.segment.base_offset) for found in plan.segments]
+    for (lower_end_offset, _), (_, upper_base_offset) in pairwise(ends):
+        if lower_end_offset < upper_base_offset:
+            yield upper_base_offset
+    if plan.lost_to_offset > plan.segments[-1].segment.end_offset:
+        yield plan.lost_to_offset
+
+
+def _bridge(
+    work: PartitionRestore,
+    lower: ArchivedSegment,
+    upper: ArchivedSegment,
+    restored_above: Sequence[RestoredSegment],
+    epochs: LeaderEpochs,
+) -> Iterator[UnsettledTransaction]:
+    root = work.plan.state.lineage.root
+    table = ProducerTable.from_snapshot(
+        lower.end_offset, fetch_parts(work.store, root, lower)[PartName.PRODUCER_SNAPSHOT]
+    )
+    above = fetch_parts(work.store, root, upper)
+    ended = ended_in_hole(table, above[PartName.PRODUCER_SNAPSHOT], _indexes(work, above, restored_above))
+    require_room(work.plan.topic_partition, len(ended), lower.end_offset, upper.base_offset)
+    for offset, entry in enumerate(ended, lower.end_offset):
+        yield UnsettledTransaction(entry.producer_id, entry.current_txn_first_offset or 0, offset)
+    if ended:
+        table = place_markers(work, table, ended, epochs)
+    place_snapshot(work, ProducerTable(upper.base_offset, table.rows))
+
+
+def _indexes(
+    work: PartitionRestore, above: Mapping[PartName, bytes], restored_above: Sequence[RestoredSegment]
+) -> Iterator[bytes]:
+    """Those of the transactions that end above a hole: of the archived segment behind it, and as restored."""
+    if PartName.TRANSACTION_INDEX in above:
+        yield above[PartName.TRANSACTION_INDEX]
+    for found in restored_above:
+        path = work.staged.directory / file_name(found.base_offset, Suffix.TRANSACTION_INDEX)
+        if path.exists():
+            with translating(path):
+                yield path.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +294,57 @@ def _in_hole(
     """The epochs of the offsets that are lost below a segment: its own map begins at its base, its checkpoint may know more."""
     parts = fetch_parts(store, plan.state.lineage.root, segment)
     return read_leader_epochs(parts[PartName.LEADER_EPOCHS]).in_range(hole_offset, segment.base_offset).entries
+
+
+def require_readable(log_dir: Path) -> None:
+    """That every one can be read which is to get entries in the end. Raises CorruptFile, PartitionError."""
+    for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT):
+        read_offset_checkpoint(_content(log_dir / name), str(log_dir / name))
+
+
+def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, FinishedLog]) -> None:
+    """Tell the next broker where the restored logs begin and end. Raises CorruptFile, StagingFull, PartitionError.
+
+    Recovery point = log end: every byte was checked and synced, so that also a start after a crash replays only the empty
+    active segment (with dropped producer state a replay would bring it back). High watermark = log end: an archive has
+    nothing above it. Log start: only where it lies above the first file's base. Cleaner offset: of a compacted log its start,
+    so that the broker's cleaner takes all of it for dirty, and whoever looks for lost offsets knows why some are missing; of
+    another one none.
+    Source: LogManager.loadLogs, Partition.createLog, LogCleanerManager.cleanableOffsets.
+    """
+    ends = {partition: log.end_offset for partition, log in logs.items()}
+    starts = {
+        partition: log.start_offset for partition, log in logs.items() if log.start_offset > log.first_base_offset
+    }
+    cleaned = {partition: log.start_offset for partition, log in logs.items() if log.compacted}
+    for name, new in (
+        (RECOVERY_POINT_CHECKPOINT, ends),
+        (HIGH_WATERMARK_CHECKPOINT, ends),
+        (LOG_START_CHECKPOINT, starts),
+        (CLEANER_CHECKPOINT, cleaned),
+    ):
+        _update(log_dir / name, new, logs)
+    sync_directory(log_dir)
+
+
+def _update(path: Path, new: Mapping[TopicPartition, int], restored: Mapping[TopicPartition, object]) -> None:
+    before = _content(path)
+    others = {
+        found: offset for found, offset in read_offset_checkpoint(before, str(path)).items() if found not in restored
+    }
+    content = write_offset_checkpoint({**others, **new})
+    if content == before or not (before or new):
+        return
+    with new_file(path, owner_for(path.parent)) as file:
+        file.write(content)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise PartitionError(
+            f"{path}: cannot be read: {error.strerror}; run as the broker's user, or as root"
+        ) from error

@@ -53,7 +53,7 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
     request = RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders"))
     if interrupted:
         with monkeypatch.context() as patch:
-            patch.setattr("sidecar.restore.running.Run.finish", _killed)
+            patch.setattr("sidecar.restore.restore.Run.finish", _killed)
             with pytest.raises(KeyboardInterrupt):
                 restore(store, CLOCK, request)
     report = restore(store, CLOCK, request)

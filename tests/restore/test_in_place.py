@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import PartitionError
-from sidecar.restore.segments.cutting import keep_only
-from sidecar.restore.segments.in_place import bytes_at, put_at
-from sidecar.restore.staging import new_file
+from sidecar.restore.segments import keep_only
+from sidecar.restore.staging import bytes_at, new_file, put_at
 
 
 @pytest.fixture

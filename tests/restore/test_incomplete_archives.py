@@ -9,8 +9,7 @@ import pytest
 
 from sidecar.cli.restore.report import as_json, show
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
-from sidecar.restore.cluster import TargetCluster
-from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest, TargetCluster
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import manifest

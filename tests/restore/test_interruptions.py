@@ -15,9 +15,9 @@ import pytest
 
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
+from sidecar.restore import segments
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore
-from sidecar.restore.segments import fetching
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
@@ -120,7 +120,7 @@ def test_another_wish_fetches_anew_what_differs(expected: dict[str, dict[str, by
     for options in ({"leader_epochs": LeaderEpochMode.FLATTEN}, {}):
         store = archived()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sidecar.restore.running.Run.finish", _killed)
+            patch.setattr("sidecar.restore.restore.Run.finish", _killed)
             with pytest.raises(Killed):
                 restore(store, CLOCK, request_for(log_dir, **options))
         assert store.calls["stream"] == SEGMENTS
@@ -144,7 +144,7 @@ def test_markers_of_a_run_that_was_to_abort_leave_nothing_behind(end_offset: int
         options = {"partitions": (0,), "offset_range": (0, end_offset)}
         for wish in wishes:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("sidecar.restore.running.Run.swap_in", _killed)
+                patch.setattr("sidecar.restore.restore.Run.swap_in", _killed)
                 with pytest.raises(Killed):
                     restore(store, CLOCK, request_for(log_dir, open_transactions=wish, **options))
         (outcome,) = restore(store, CLOCK, request_for(log_dir, **options)).outcomes
@@ -195,7 +195,7 @@ def test_a_process_that_is_killed_goes_on(expected: dict[str, dict[str, bytes]],
 
 
 def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "CHUNK_BYTES", 64 * 1024)
+    monkeypatch.setattr(segments, "CHUNK_BYTES", 64 * 1024)
     store = _archive_of_one_large_segment(tmp_path)
     log_dir = own_log_dir(tmp_path)
     restore(archived(), CLOCK, RestoreRequest("codecs-librdkafka", log_dir, topic_id=golden_topic_id("orders")))

@@ -24,8 +24,7 @@ from sidecar.logformat.names import (
 from sidecar.model import TopicPartition
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.request import OpenTransactionMode, RestoreRequest
-from sidecar.restore.restore import RestoreReport, plan_restore, restore
-from sidecar.restore.running import Run
+from sidecar.restore.restore import RestoreReport, Run, plan_restore, restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, tools_for

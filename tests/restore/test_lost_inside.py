@@ -14,11 +14,10 @@ from sidecar.logformat.batches import scan_file
 from sidecar.logformat.headers import BatchFlag
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.leader_epochs import read_leader_epochs
-from sidecar.restore.gaps.gap_transactions import ended_in_hole
+from sidecar.restore.gap_transactions import ended_in_hole
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
-from sidecar.restore.restore import RestoreReport
-from sidecar.restore.running import Run
+from sidecar.restore.restore import RestoreReport, Run
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, ranges, tools_for
@@ -205,7 +204,7 @@ def test_a_transaction_that_an_index_above_names_went_on() -> None:
 def test_more_markers_than_lost_offsets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where several transactions went on over a small hole and were committed behind it, of which nothing tells."""
     monkeypatch.setattr(
-        "sidecar.restore.gaps.gap_fill.ended_in_hole",
+        "sidecar.restore.finishing.ended_in_hole",
         lambda *given: ended_in_hole(*given) * (HOLE[1] - HOLE[0] + 1),
     )
     outcome = restored(

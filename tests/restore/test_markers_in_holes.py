@@ -11,7 +11,7 @@ from producer_state.replay import CompletedTransaction
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.logformat.indexes.transaction_index import from_completed, read_transaction_index
-from sidecar.restore.gaps.gap_transactions import ended_in_hole
+from sidecar.restore.gap_transactions import ended_in_hole
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, ProducerStateMode
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, ranges, tools_for

@@ -14,7 +14,7 @@ from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
-from sidecar.restore.running import Run
+from sidecar.restore.restore import Run
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, ranges, tools_for

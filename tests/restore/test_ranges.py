@@ -22,8 +22,7 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.model import TopicPartition
 from sidecar.restore.request import OPEN_END
-from sidecar.restore.restore import RestoreReport
-from sidecar.restore.running import Run
+from sidecar.restore.restore import RestoreReport, Run
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import archived, batches_of, files_of, lose, other_log_dir, own_log_dir, restored

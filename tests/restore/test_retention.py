@@ -11,11 +11,10 @@ from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore.report import as_json, show
 from sidecar.clock import ManualClock
 from sidecar.reporting.progress import Progress
-from sidecar.restore.cluster import TargetCluster
+from sidecar.restore.outcome import Foretold, RetentionLoss, deleted_at_start, foretold
 from sidecar.restore.plan import PartitionPlan, SegmentPlan, plan_partition
-from sidecar.restore.request import RestoreRequest
+from sidecar.restore.request import RestoreRequest, TargetCluster
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
-from sidecar.restore.retention import Foretold, RetentionLoss, deleted_at_start, foretold
 from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.golden import manifest
 from tests.pipeline.rig import archived_states

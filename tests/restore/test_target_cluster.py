@@ -11,9 +11,8 @@ import pytest
 
 from sidecar.broker.connection import BrokerConnection
 from sidecar.errors import LineageUnknown, SettingsError, SidecarError
-from sidecar.restore.cluster import TargetCluster, ask_cluster
 from sidecar.restore.decisions import Decisions
-from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, TargetCluster, ask_cluster
 from tests.golden import manifest
 from tests.restore.archives import archived, golden_topic_id, other_log_dir, own_log_dir, restored
 from tests.restore.test_refusals import OTHER_ID, new_topic

@@ -11,9 +11,9 @@ import pytest
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
-from sidecar.restore.first_batch import refuse_time_before_all
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
+from sidecar.restore.prechecks import refuse_time_before_all
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import plan_restore, restore
 from tests.golden import golden

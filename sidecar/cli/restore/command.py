@@ -25,7 +25,7 @@ from sidecar.restore.request import (
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
-    from sidecar.restore.cluster import TargetCluster
+    from sidecar.restore.request import TargetCluster
     from sidecar.restore.restore import RestoreReport
 
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
@@ -193,7 +193,7 @@ def _done(
 
 def _asked(settings: Settings, topic: str) -> TargetCluster:
     from sidecar.broker.connection import BrokerConnection
-    from sidecar.restore.cluster import ask_cluster
+    from sidecar.restore.request import ask_cluster
 
     connection = BrokerConnection(settings.broker.connection)
     try:

@@ -49,6 +49,6 @@ def _unfinished(request: RestoreRequest) -> list[dict[str, Any]]:
 
 def _finished(request: RestoreRequest) -> list[str]:
     """Directories that have their names already, while the command was not through."""
-    from sidecar.restore.note import CommandNote
+    from sidecar.restore.target import CommandNote
 
     return sorted(path.name for path in CommandNote(request.log_dir, request.topic).finished())

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sidecar.model import TopicPartition
-    from sidecar.restore.gaps.gap_transactions import UnsettledTransaction
+    from sidecar.restore.gap_transactions import UnsettledTransaction
     from sidecar.restore.outcome import PartitionOutcome
     from sidecar.restore.restore import RestoreReport
 
@@ -167,7 +167,7 @@ def _unsettled(name: TopicPartition, found: tuple[UnsettledTransaction, ...]) ->
 
 def _retention(report: RestoreReport) -> str:
     """What the broker is going to delete again, or how to see that it is not; "" for nothing."""
-    from sidecar.restore.first_batch import shown_time
+    from sidecar.restore.prechecks import shown_time
 
     topic, policy = report.outcomes[0].plan.topic_partition.topic, report.policy
     entity = f"--entity-type topics --entity-name {topic}"

@@ -1,18 +1,24 @@
-"""One segment from the archive into the staging directory: streamed, checked, cut where it must be, and only then named."""
+"""Fetches archived segments: every byte is checked, and they are cut to the wanted range and given flat epochs where asked."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Event
 
+import numpy as np
 from crc32c import crc32c
 
+from producer_state.facts import Int64Column
 from sidecar.archive.bundle import EMPTY_SNAPSHOT, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarError
-from sidecar.logformat.batches import SegmentScanner
+from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.headers import CURRENT_MAGIC
+from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.positional import PositionalFile
@@ -20,13 +26,135 @@ from sidecar.logformat.regular_file import read_regular
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.decisions import Decisions
-from sidecar.restore.gaps.producers_at_end import ProducersAtEnd
+from sidecar.restore.gap_transactions import ProducersAtEnd
 from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
-from sidecar.restore.segments.cutting import Cut, indexes_of, keep_only
-from sidecar.restore.segments.flattening import flatten_epochs
-from sidecar.restore.segments.segment_check import BatchCheck, fetch_parts
-from sidecar.restore.staging import NewFile, StagedPartition
+from sidecar.restore.segment_check import BatchCheck, fetch_parts
+from sidecar.restore.staging import NewFile, StagedPartition, bytes_at, put_at, translating
+
+_COPY_BYTES = 4 * MIB
+
+
+class Cut:
+    """A fold over a segment's batches: which bytes of its file stay, and the offsets that these are named by.
+
+    A batch that reaches over a border stays whole. `base_offset`: for the new file's name. `end_offset`: where the log ends.
+    """
+
+    def __init__(self, plan: SegmentPlan) -> None:
+        self._plan = plan
+        self._next_offset = plan.segment.base_offset
+        self._first_kept: int | None = None
+        self._last_kept = -1
+        self._stopped_at: int | None = None
+        self.start_position = 0
+        self.end_position = 0
+
+    def add(self, columns: BatchColumns) -> int:
+        """Take the next batches in file order. Returns how many of them, from the first on, are not behind the end."""
+        first_offset = _first_offsets(columns, self._next_offset)
+        self._next_offset = int(columns.last_offset[-1]) + 1
+        if self._stopped_at is not None:
+            return 0
+        leaving = first_offset >= self._plan.end_offset
+        if self._plan.until_timestamp_ms is not None:
+            is_wanted = columns.last_offset >= self._plan.kept_from_offset
+            leaving |= is_wanted & (columns.max_timestamp_ms > self._plan.until_timestamp_ms)
+        rows = np.flatnonzero(leaving)
+        stop = int(rows[0]) if rows.size else len(columns)
+        if rows.size:
+            self._stopped_at = int(first_offset[stop])
+        below = int(np.searchsorted(columns.last_offset[:stop], self._plan.kept_from_offset, side="left"))
+        if self._first_kept is None:
+            self.start_position = self.end_position = (
+                int(columns.position[below]) if below < len(columns) else _end(columns)
+            )
+            if below < stop:
+                self._first_kept = int(first_offset[below])
+        if below < stop:
+            self.end_position = int(columns.position[stop - 1]) + int(columns.size_bytes[stop - 1])
+            self._last_kept = int(columns.last_offset[stop - 1])
+        return stop
+
+    @property
+    def base_offset(self) -> int:
+        """See the class."""
+        if not self._plan.is_cut_at_start:
+            return self._plan.segment.base_offset
+        first = self._plan.first_offset
+        return first if self._first_kept is None else min(first, self._first_kept)
+
+    @property
+    def batches_end_offset(self) -> int:
+        """Behind the last batch that stays, 0 where none does."""
+        return self._last_kept + 1
+
+    @property
+    def end_offset(self) -> int:
+        """See the class."""
+        if self._plan.until_timestamp_ms is not None and self._stopped_at is not None:
+            return max(self._stopped_at, self._last_kept + 1, self.base_offset)
+        return max(self._plan.end_offset, self._last_kept + 1, self.base_offset)
+
+
+def _first_offsets(columns: BatchColumns, next_offset: int) -> Int64Column:
+    """The first offset of each batch; of a legacy wrapper, whose header does not tell, the lowest that it can have."""
+    after_previous = np.concatenate([np.array([next_offset], dtype=np.int64), columns.last_offset[:-1] + 1])
+    return np.where(columns.magic >= CURRENT_MAGIC, columns.base_offset, after_previous)
+
+
+def _end(columns: BatchColumns) -> int:
+    return int(columns.position[-1]) + int(columns.size_bytes[-1])
+
+
+def keep_only(descriptor: int, path: Path, start_position: int, end_position: int) -> None:
+    """Make a file consist of these of its bytes. Raises as `bytes_at` does."""
+    for position in range(start_position, end_position if start_position else 0, _COPY_BYTES):
+        data = bytes_at(descriptor, path, position, min(_COPY_BYTES, end_position - position))
+        put_at(descriptor, path, position - start_position, data)
+    with translating(path):
+        os.ftruncate(descriptor, end_position - start_position)
+
+
+def indexes_of(descriptor: int, size_bytes: int, base_offset: int, file: str) -> BuiltIndexes:
+    """The offset and time index of a file that was cut, as a broker's recovery would build them. Raises CorruptFile."""
+    builder = IndexBuilder(base_offset)
+    scanner = SegmentScanner(
+        PositionalFile(descriptor),
+        size_bytes,
+        base_offset=base_offset,
+        file=file,
+    )
+    for columns in scanner:
+        builder.add(columns)
+    scanner.require_exact()
+    return builder.finish()
+
+
+FLAT_EPOCH = 0
+EPOCH_POSITION = 12
+"""Of the field in a batch of magic 2. Source: DefaultRecordBatch.PARTITION_LEADER_EPOCH_OFFSET."""
+_EPOCH_BYTES = 4
+_WINDOW_BYTES = 4 * MIB
+
+
+def flatten_epochs(descriptor: int, path: Path, columns: BatchColumns) -> None:
+    """Write epoch 0 into these batches of an open file. Raises as `bytes_at` does.
+
+    Batches lie close together as a rule, so whole windows are read and written back.
+    """
+    rows = np.flatnonzero((columns.magic >= CURRENT_MAGIC) & (columns.leader_epoch != FLAT_EPOCH))
+    fields = columns.position[rows] + EPOCH_POSITION
+    begin = 0
+    while begin < len(fields):
+        first = int(fields[begin])
+        end = int(np.searchsorted(fields, first + _WINDOW_BYTES - _EPOCH_BYTES, side="right"))
+        data = bytes_at(descriptor, path, first, int(fields[end - 1]) + _EPOCH_BYTES - first)
+        window = np.frombuffer(data, dtype=np.uint8)
+        window[(fields[begin:end, None] - first + np.arange(_EPOCH_BYTES)).reshape(-1)] = FLAT_EPOCH
+        put_at(descriptor, path, first, window.data)
+        begin = end
+
 
 CHUNK_BYTES = 4 * MIB
 
