@@ -157,12 +157,12 @@ class DigestBuilder:
     def add(self, facts: BatchFacts) -> None:
         """The next batches. Raises BatchProblem: the builder is then of no further use."""
         # numba takes long to load, and an idle daemon does not need it
-        from producer_state import kernels_digest, kernels_slots
+        from producer_state import kernels
 
         columns = facts.columns()
         done = 0
         while done < len(facts):
-            done, self._used, problem = kernels_digest.digest(
+            done, self._used, problem = kernels.digest(
                 done, *columns, self._slots, self._rows, self._used, self._coverage
             )
             if problem != NO_PROBLEM:
@@ -170,7 +170,7 @@ class DigestBuilder:
             if self._used == len(self._rows):
                 self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
                 self._slots = np.full(_SLOTS_PER_ROW * len(self._rows), -1, np.int32)
-                kernels_slots.index_rows(self._slots, self._rows, self._used)
+                kernels.index_rows(self._slots, self._rows, self._used)
 
     def finish(self, end_offset: int) -> SegmentDigest:
         """The digest of everything added, covering up to `end_offset`. Raises ValueError if a batch reaches it.
@@ -188,13 +188,13 @@ class DigestBuilder:
 
 def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
     """Digest of two adjacent stretches. Associative. Raises InvalidTxnState; ValueError if they are not adjacent."""
-    from producer_state import joins
+    from producer_state import kernels
 
     a, b = first.coverage, second.coverage
     if a.end_offset != b.start_offset:
         raise ValueError(f"digests are not adjacent: one ends at {a.end_offset}, the next starts at {b.start_offset}")
     rows = np.empty(len(first.rows) + len(second.rows), DIGEST_DTYPE)
-    count, offender = joins.merge(first.rows, second.rows, rows)
+    count, offender = kernels.merge(first.rows, second.rows, rows)
     _refuse_plain_batch(second, offender)
     coverage = Coverage(
         start_offset=a.start_offset,
@@ -217,12 +217,12 @@ def _cleaned(a: Coverage, b: Coverage) -> int:
 
 def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:
     """The state at the digest's end from the state at its start. Raises InvalidTxnState; ValueError if they do not meet."""
-    from producer_state import joins
+    from producer_state import kernels
 
     if state.end_offset != digest.coverage.start_offset:
         raise ValueError(f"a state at {state.end_offset} cannot take a digest from {digest.coverage.start_offset} on")
     rows = np.empty(len(state.rows) + len(digest.rows), ENTRY_DTYPE)
-    count, offender = joins.apply(state.rows, digest.rows, rows)
+    count, offender = kernels.apply(state.rows, digest.rows, rows)
     _refuse_plain_batch(digest, offender)
     return ProducerTable(digest.coverage.end_offset, rows[:count])
 

@@ -46,7 +46,7 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     after the last batch.
     """
     # numba takes long to load, and an idle daemon does not need it
-    from producer_state import kernels_replay, kernels_slots
+    from producer_state import kernels
 
     if len(facts) == 0:
         return state, ()
@@ -56,11 +56,11 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     entries = np.empty(capacity, ENTRY_DTYPE)
     entries[:used] = state.rows
     slots = np.full(1 << (2 * capacity + 2).bit_length(), -1, np.int32)
-    kernels_slots.index_rows(slots, entries, used)
+    kernels.index_rows(slots, entries, used)
     links = np.empty((capacity + 1, 2), np.int64)
-    kernels_replay.link_open(links, entries, used)
+    kernels.link_open(links, entries, used)
     completed = np.empty(int(np.count_nonzero(by_producers & (facts.attributes & CONTROL != 0))), _COMPLETED_DTYPE)
-    row, used, done, problem = kernels_replay.replay(*facts.columns(), slots, entries, used, links, completed)
+    row, used, done, problem = kernels.replay(*facts.columns(), slots, entries, used, links, completed)
     if problem != NO_PROBLEM:
         raise problem_at(facts, row, problem, state.end_offset)
     entries = entries[:used]

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from operator import attrgetter
+from collections.abc import Collection, Iterable
+from dataclasses import astuple, dataclass
 from typing import TypedDict
 
 import crc32c
@@ -196,3 +198,15 @@ def describe(data: bytes | bytearray | memoryview) -> SnapshotDescription:
         for entry in read_snapshot(data)
     ]
     return {"kind": "snapshot", "version": VERSION, "entries": described}
+
+
+def stray_offsets(offsets: Collection[int], segment_bases: Collection[int]) -> frozenset[int]:
+    """Those that belong to no segment, but for the largest one if it lies at or above the largest base.
+
+    That one is of a clean shutdown: state at the log's end. Source: ProducerStateManager.removeStraySnapshots.
+    """
+    unattached = set(offsets) - set(segment_bases)
+    newest = max(unattached, default=None)
+    if newest is not None and newest >= max(segment_bases, default=newest):
+        unattached.remove(newest)
+    return frozenset(unattached)

@@ -17,10 +17,9 @@ from sidecar.archive.actions import (
 from sidecar.archive.commit import SHA256_DIGITS
 from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
-from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.segment_json import INT32_MAX, segment_from_json, segment_to_json
 from sidecar.archive.state import PartitionState, RemovedSegment
-from sidecar.archive.strict_json import JsonObject, canonical, check_format, read_object
+from sidecar.archive.strict_json import JsonObject, canonical, check_format, read_object, seal, unseal
 from sidecar.errors import CorruptFile
 from sidecar.model import TopicPartition
 

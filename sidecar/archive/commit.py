@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from sidecar.archive.actions import Action, action_from_json, action_to_json, read_optional_id
-from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.segment_json import INT32_MAX
-from sidecar.archive.strict_json import canonical, check_format, read_object
+from sidecar.archive.strict_json import canonical, check_format, read_object, seal, unseal
 from sidecar.model import TopicPartition
 
 FORMAT = "tiered-sidecar-commit"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from sidecar.archive.actions import Clean, RemovalReason
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
+from sidecar.compaction_strategy import StrategyInUse
 from sidecar.model import ArchivedSegment
 
 
@@ -108,3 +109,14 @@ def newest_part(state: PartitionState, from_offset: int) -> PartitionState:
     first = bisect_right(state.segments, from_offset, key=lambda segment: segment.end_offset)
     first = min(first, max(0, len(state.segments) - 1))
     return replace(state, segments=state.segments[first:], is_whole=False) if first else state
+
+
+def newest_strategy(state: PartitionState) -> StrategyInUse | None:
+    """That of the clean range; where there is none, that of the newest compacted segment; None where nothing is compacted.
+
+    Segments are compacted without a clean range where `before_upload` did it, or where the range was cut off at its start.
+    """
+    found = state.clean or next((segment for segment in reversed(state.segments) if segment.strategy is not None), None)
+    if found is None or found.strategy is None:
+        return None
+    return StrategyInUse(found.strategy, found.strategy_parameters.get("header", ""))

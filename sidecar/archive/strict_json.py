@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from reprlib import Repr
 from typing import NoReturn, TypeAlias
 
@@ -168,3 +169,32 @@ def check_format(found: JsonObject, name: str, newest_version: int) -> None:
             f"read this archive with a release that knows version {written}",
             file=found.file,
         )
+
+
+_MIDDLE = b',"sha256":"'
+_TAIL = b'"}'
+_END_BYTES = len(_MIDDLE) + 2 * sha256().digest_size + len(_TAIL)
+
+
+def _head(kind: str) -> bytes:
+    return b'{"%s":' % kind.encode("ascii")
+
+
+def seal(kind: str, inner: bytes) -> bytes:
+    """The sealed form of the canonical bytes of an object."""
+    return b"".join((_head(kind), inner, _MIDDLE, sha256(inner).hexdigest().encode("ascii"), _TAIL))
+
+
+def unseal(kind: str, data: bytes | memoryview, file: str = "") -> bytes:
+    """The inner object's bytes. Raises CorruptFile if they are not those that were sealed."""
+    data = bytes(data)
+    head = _head(kind)
+    inner = data[len(head) : -_END_BYTES]
+    seal_found = data[-_END_BYTES:]
+    if not data.startswith(head) or seal_found != _MIDDLE + sha256(inner).hexdigest().encode("ascii") + _TAIL:
+        raise CorruptFile(
+            f"the {kind} is damaged or was edited: its SHA-256 does not match its content",
+            file=file,
+            advice="restore it from a replica or an earlier object version",
+        )
+    return inner

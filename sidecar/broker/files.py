@@ -17,6 +17,8 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.meta_properties import MetaProperties
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
 from sidecar.logformat.regular_file import FileStamp, stamp_of
+from sidecar.logformat.metadata_files import MetaProperties
+from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import NotCheckpointed, OutsideLogDirs, Wait, WaitReason

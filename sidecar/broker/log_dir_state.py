@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.meta_properties import MetaProperties, read_meta_properties
+from sidecar.logformat.files import read_regular
+from sidecar.logformat.metadata_files import MetaProperties, read_meta_properties
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -20,7 +21,6 @@ from sidecar.logformat.names import (
     DirectoryState,
     parse_directory_name,
 )
-from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.topic_policy import TopicPolicy
 

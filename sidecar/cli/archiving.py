@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,6 +16,7 @@ from sidecar.cli.options import GlobalOptions
 
 if TYPE_CHECKING:
     from sidecar.runner.backfill import BackfillReport, PartitionRow
+
 
 LogDirs = Annotated[
     list[Path] | None,
@@ -117,7 +122,6 @@ def run(
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     flags["http.bind"] = http_bind
-    from sidecar.cli.process_memory import freeze, share_arenas
     from sidecar.config.changes import SettingsSource
 
     share_arenas()
@@ -222,3 +226,35 @@ def _show_plan(report: BackfillReport, *, colors: bool) -> None:
         "a dry run does not read the segments: those that reach into an open transaction will wait, and a damaged one will "
         "stop its partition"
     )
+
+
+ARENAS: Final = 2
+"""Where glibc allows eight per core: what a start leaves free in one cannot be used by the threads of another."""
+_M_ARENA_MAX: Final = -8
+"""Source: malloc.h of glibc."""
+CHOSEN_BY_USER: Final = "MALLOC_ARENA_MAX"
+TUNABLES: Final = "GLIBC_TUNABLES"
+_ARENA_TUNABLE: Final = "glibc.malloc.arena_max="
+"""Source: The Tunables Framework of glibc's manual; entries are parted by colons."""
+
+
+def share_arenas(environment: Mapping[str, str] = os.environ) -> bool:
+    """Let all threads share two arenas of the C library; before the first thread, or it has one of its own.
+
+    False where that is not ours to say: the user chose a number, or the C library knows no arenas (musl).
+    """
+    tunables = environment.get(TUNABLES, "").split(":")
+    if environment.get(CHOSEN_BY_USER) or any(entry.startswith(_ARENA_TUNABLE) for entry in tunables):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_M_ARENA_MAX, ARENAS))
+
+
+def freeze() -> None:
+    """Take what is there now out of the sight of the garbage collector: modules before the work, and what a start has learned.
+
+    Else each full collection walks all of it, and none comes before garbage is a quarter of it. Frozen things still go when
+    nothing refers to them any more; only cycles of them stay.
+    """
+    gc.collect()
+    gc.freeze()

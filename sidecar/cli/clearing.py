@@ -45,7 +45,7 @@ def gc(
     A store without modification times is refused with exit code 6. Exit code 3 if a partition could not be read; nothing is
     deleted there.
     """
-    from sidecar.cli.archive_choice import is_chosen, require_chosen, with_chosen
+    from sidecar.cli.options import is_chosen, require_chosen, with_chosen
 
     settings = options.settings({"store.url": archive, "gc.grace_period_ms": grace_ms}, calm=True)
     settings = with_chosen(settings, topic, exclude)

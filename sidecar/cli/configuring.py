@@ -74,10 +74,15 @@ def _show_topic(
 def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:
     """Check the settings without the broker and the store: exit code 0 if they are valid, 2 if not. Warnings do not change it."""
     from sidecar.cli.output import print_json, remark
-    from sidecar.compactor import raw_uploads, tombstone_expiry
-    from sidecar.compactor.raw_uploads import before_upload_risk
-    from sidecar.compactor.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
-    from sidecar.compactor.topic_rule import NAME_HEADER, unnamed_header
+    from sidecar.compactor.topic_counts import BEFORE_UPLOAD_ADVICE, before_upload_risk
+    from sidecar.compactor.topic_rule import (
+        EXPIRY_ADVICE,
+        EXPIRY_ADVICE_UNCHECKED,
+        NAME_HEADER,
+        expiry_unchecked,
+        tombstone_expiry_risk,
+        unnamed_header,
+    )
 
     settings = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).settings
     warnings, unchecked = [], []
@@ -86,12 +91,12 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
         expiry = next(filter(None, (tombstone_expiry_risk(found, segment_ms) for segment_ms in times)), "")
         risks = (
             (unnamed_header(found.strategy, found.header), NAME_HEADER),
-            (expiry, tombstone_expiry.ADVICE),
-            (before_upload_risk(found, settings.compaction.max_upload_delay_ms), raw_uploads.ADVICE),
+            (expiry, EXPIRY_ADVICE),
+            (before_upload_risk(found, settings.compaction.max_upload_delay_ms), BEFORE_UPLOAD_ADVICE),
         )
         warnings += [f"{where}: {risk}; {advice}" for risk, advice in risks if risk]
         if not expiry and None in times and (unknown := expiry_unchecked(found, None)):
-            unchecked.append(f"{where}: {unknown}; {tombstone_expiry.ADVICE_UNCHECKED}")
+            unchecked.append(f"{where}: {unknown}; {EXPIRY_ADVICE_UNCHECKED}")
     if options.json:
         found_here = {"valid": True, "warnings": warnings, "not_checked": unchecked}
         print_json({"kind": "settings_validation", "version": JSON_VERSION, **found_here})

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sidecar import __version__
 from sidecar.cli.options import GlobalOptions
 from sidecar.errors import SettingsError
+from sidecar.ports import MIB
+
+if TYPE_CHECKING:
+    from sidecar.config import LoadedSettings, Settings
+
 
 JSON_VERSION = 1
 RECIPES_FILE: Final = Path(__file__).parent / "recipes.json"
@@ -107,3 +114,123 @@ def variant(*, heals: bool, has_secret: bool, has_token: bool) -> str:
     """The name of one of a host's texts."""
     parts = (("heal", heals), ("secret", has_secret), ("token", has_token))
     return "+".join(part for part, is_there in parts if is_there) or "sidecar"
+
+
+CONTAINER_SETTINGS_FILE: Final = Path(__file__).parent / "container_settings.json"
+"""What a container needs, from the Helm chart. A test compares."""
+RECIPE_MEMORY_BYTES: Final = 1024 * MIB
+"""Memory limit of the container in the recipes. A test compares."""
+RECIPE_WORK_BYTES: Final = 10240 * MIB
+"""Size of the volume for work files in the recipes. A test compares."""
+RECIPE_PORT: Final = 9308
+"""Port of the container in the recipes. A test compares."""
+_ALL_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - in a pod
+
+
+def settings(
+    options: GlobalOptions,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The ConfigMap is NAME-settings, as `k8s render` expects it.")
+    ] = "tiered-sidecar",
+) -> int:
+    """Print the settings file as the ConfigMap that `k8s render` expects.
+
+    What --config and --set say, over what a container needs (directories that it may write, a port that is reached). What cannot
+    work in a pod is refused, and so are secrets, which do not belong in a ConfigMap. Variables of the environment are not read.
+    """
+    from sidecar.cli.output import print_json
+
+    require_name("--name", name)
+    text = config_map(options, name)
+    if options.json:
+        print_json({"kind": "kubernetes_settings", "version": JSON_VERSION, "text": text})
+    else:
+        typer.echo(text, nl=False)
+    return 0
+
+
+def config_map(options: GlobalOptions, name: str) -> str:
+    """The text of the ConfigMap. Raises SettingsError."""
+    import yaml
+
+    from sidecar.config import load_settings, read_assignments
+    from sidecar.config.file import read_settings_file
+
+    assigned = read_assignments(options.set_)
+    loaded = load_settings(flags=assigned, config_file=options.config_file)
+    _require_fit_for_a_pod(loaded)
+    tree = json.loads(CONTAINER_SETTINGS_FILE.read_text(encoding="utf-8"))
+    if options.config_file is not None:
+        _lay_over(tree, read_settings_file(options.config_file))
+    for path, value in assigned.items():
+        *sections, last = path.split(".")
+        given: dict[str, Any] = {last: value}
+        for section in reversed(sections):
+            given = {section: given}
+        _lay_over(tree, given)
+    content = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    head = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-settings\ndata:\n  settings.yaml: |\n"
+    return _size_remarks(loaded.settings) + head + textwrap.indent(content, "    ")
+
+
+def _lay_over(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        below = tree.get(name)
+        if isinstance(below, dict) and isinstance(value, Mapping):
+            _lay_over(below, value)
+        elif not (isinstance(below, dict) and value is None):  # a heading under which everything is commented out
+            tree[name] = value
+
+
+def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
+    from sidecar.config.environment import variable_of
+    from sidecar.config.paths import all_settings, value_at
+
+    for path, source in loaded.sources.items():
+        setting = all_settings()[path]
+        entries = setting.secret_entries(value_at(loaded.settings, path))
+        if setting.is_secret or entries:
+            named = "".join(f" {entry.partition('=')[0]}" for entry in entries)
+            raise SettingsError(
+                f"{path}{named} ({source}): a ConfigMap is no place for a secret. Make a Secret: k8s render --secret for keys of "
+                f"the store, the variable {variable_of(path)} for anything else"
+            )
+    broker, http = loaded.settings.broker, loaded.settings.http
+    if "broker.log_dirs" in loaded.sources:
+        raise SettingsError(
+            f"broker.log_dirs ({loaded.sources['broker.log_dirs']}): the recipe's container has the host's directories as a "
+            "variable, which is stronger: leave it out here, and change it there if the broker's are others"
+        )
+    if not (broker.assume_leader or broker.connection.is_configured):
+        raise SettingsError(
+            "nobody says who leads, so nothing would be archived: set broker.connection.bootstrap_servers, the broker beside "
+            "the sidecar first (such as [localhost:9092, kafka:9092]), or broker.assume_leader where each partition has one replica"
+        )
+    if "http.bind" in loaded.sources and (
+        http.address is None or http.address[0] not in _ALL_ADDRESSES or http.address[1] != RECIPE_PORT
+    ):
+        raise SettingsError(
+            f"http.bind {http.bind} ({loaded.sources['http.bind']}): the liveness probe and the scrape ask port {RECIPE_PORT} "
+            f"from outside: leave it out, or write 0.0.0.0:{RECIPE_PORT}; the Helm chart knows other ports"
+        )
+
+
+def _size_remarks(settings: Settings) -> str:
+    """Comments where the sizes in the recipe are not enough: a JVM for compaction, large parts, work files of compaction."""
+    from sidecar.doctor.machine import memory_needed_bytes, work_needed_bytes
+
+    memory_mebibytes = -(-memory_needed_bytes(settings, cores=2) // MIB)
+    work_mebibytes = -(-work_needed_bytes(settings) // MIB)
+    remarks = ""
+    if memory_mebibytes > RECIPE_MEMORY_BYTES // MIB:
+        remarks += (
+            f"# With these settings the container needs {memory_mebibytes} MiB: raise its memory, request and limit, which is "
+            f"{RECIPE_MEMORY_BYTES // MIB}Mi in the recipe.\n"
+        )
+    if work_mebibytes > RECIPE_WORK_BYTES // MIB:
+        remarks += (
+            f"# With these settings compaction may write {work_mebibytes} MiB: raise the sizeLimit of tiered-sidecar-work, "
+            f"{RECIPE_WORK_BYTES // MIB}Mi in the recipe,\n"
+            "# beyond which the broker's pod is evicted, or make it an ephemeral claim.\n"
+        )
+    return remarks

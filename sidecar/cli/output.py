@@ -5,11 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import wraps
 from itertools import chain, islice
+from threading import current_thread, main_thread
 from typing import Any
+
+from sidecar.cli.options import GlobalOptions
+from sidecar.errors import SidecarError
 
 WIDTH_SAMPLE_ROWS = 200
 """Columns of a listing are as wide as these first rows need, so that a listing of any length needs little memory."""
@@ -119,3 +125,35 @@ def size(size_bytes: float) -> str:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= 1024
     return f"{size_bytes:.1f} {_UNITS[-1]}"
+
+
+JSON_VERSION = 1
+
+
+def answering_json(kind: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A command whose refusals are a JSON object, too, where JSON was asked for, and which SIGTERM ends as it ends by itself."""
+
+    def decorated(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def answering(options: GlobalOptions, *arguments: Any, **named: Any) -> int:
+            before = signal.signal(signal.SIGTERM, _end) if current_thread() is main_thread() else None
+            try:
+                return command(options, *arguments, **named)
+            except SidecarError as error:
+                if options.json:
+                    from sidecar.logs import redacted
+
+                    text = redacted(str(error))
+                    print_json({"kind": kind, "version": JSON_VERSION, "error": text, "exit_code": error.exit_code})
+                raise
+            finally:
+                if before is not None:
+                    signal.signal(signal.SIGTERM, before)
+
+        return answering
+
+    return decorated
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)

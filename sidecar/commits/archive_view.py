@@ -8,6 +8,9 @@ from sidecar.archive.extent import ArchiveExtent
 from sidecar.archive.lineage import require_continuation
 from sidecar.archive.newest_strategy import newest_strategy
 from sidecar.archive.state import PartitionState, newest_part
+from sidecar.archive.coverage import ArchiveExtent
+from sidecar.archive.seam import require_continuation
+from sidecar.archive.state import PartitionState, newest_part, newest_strategy
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.continuity import (
     ContinuityPorts,

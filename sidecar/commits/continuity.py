@@ -6,8 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sidecar.archive.keys import Lineage
-from sidecar.archive.lineage import choose_lineage, relevant, require_continuation, require_one
-from sidecar.archive.seam import LocalLog, Probe, Seam, Verdict, judge_seam, probes
+from sidecar.archive.seam import (
+    LocalLog,
+    Probe,
+    Seam,
+    Verdict,
+    choose_lineage,
+    judge_seam,
+    probes,
+    relevant,
+    require_continuation,
+    require_one,
+)
 from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
 from sidecar.commits.commit_log import CommitLog

@@ -8,8 +8,7 @@ import numpy as np
 import zstandard
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.bodies.codecs import DEFAULT_LIMIT_BYTES, compress, decompress
-from sidecar.logformat.bodies.streams import require_whole_zstd_frames
+from sidecar.logformat.bodies.codecs import DEFAULT_LIMIT_BYTES, compress, decompress, require_whole_zstd_frames
 from sidecar.logformat.headers import MAGIC_POSITION, MESSAGE_HEADER, TIMESTAMPED_MESSAGE_HEADER, Codec
 
 _FIRST_BUFFER_BYTES: Final = 1024 * 1024

@@ -12,10 +12,8 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
-from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.compactor.compacting import Compacted, Compacting, DeletionUnnoted
-from sidecar.compactor.policy_rules import require_rule, rules_of
-from sidecar.compactor.topic_rule import topic_rule
+from sidecar.compactor.candidate_queue import Compacted, Compacting, DeletionUnnoted, LedPartition
+from sidecar.compactor.topic_rule import require_rule, rules_of, topic_rule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import Fenced
 from sidecar.ports import HasFacts, HasInstance

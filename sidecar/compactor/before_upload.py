@@ -15,19 +15,19 @@ import structlog
 
 from sidecar.clock import Clock
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.compactor.odd_records import OF_COPIES, OddRecords
-from sidecar.compactor.policy_rules import (
+from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX, CopyGroup
+from sidecar.compactor.topic_counts import OF_COPIES, OddRecords, RawReason, RawUploads
+from sidecar.compactor.topic_rule import (
     NOT_COMPACTED,
     RuleUnknown,
+    TopicRule,
     require_rule,
     rule_change,
     rules_of,
     strategy_change,
     strategy_refusal,
+    topic_rule,
 )
-from sidecar.compactor.raw_uploads import RawReason, RawUploads
-from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX, CopyGroup
-from sidecar.compactor.topic_rule import TopicRule, topic_rule
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.plan import PartitionPlan, newest_change_ms

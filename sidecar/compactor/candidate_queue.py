@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from sidecar.archive.state import CommitId, PartitionState
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitConflict
 from sidecar.compactor.policy import Assessment, most_dirty_first
 from sidecar.config import CompactionPolicy
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.topic_policy import TopicPolicy
@@ -183,3 +184,37 @@ class CandidateQueue:
 
 def _is_stale(assessment: Assessment | None, now_ms: int) -> bool:
     return assessment is None or (assessment.look_again_ms is not None and assessment.look_again_ms <= now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """A partition that is to be compacted now, up to its first uncleanable offset."""
+
+    led: LedPartition
+    policy: CompactionPolicy
+    assessment: Assessment
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """How that ended: figures of what was committed, or an error. See `PartitionCompaction.is_unknown`.
+
+    `unkeyed`: records without key, which the compaction dropped. `malformed_versions`: those that no compaction has met before.
+    """
+
+    topic_partition: TopicPartition
+    error: SidecarError | None = None
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    unkeyed: int = 0
+    malformed_versions: int = 0
+
+
+class DeletionUnnoted(CommitConflict):
+    """Records below `before_offset` look deleted on the broker since the job began; nothing was committed."""
+
+    def __init__(self, message: str, state: PartitionState, before_offset: int) -> None:
+        super().__init__(message, state)
+        self.before_offset = before_offset

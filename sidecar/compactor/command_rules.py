@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sidecar.archive.newest_strategy import newest_strategy
-from sidecar.archive.state import PartitionState
+from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use
 from sidecar.compactor.topic_rule import (
     DEFAULT,

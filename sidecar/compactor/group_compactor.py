@@ -22,6 +22,9 @@ from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
 from sidecar.compactor.policy_rules import rules_of
 from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.staged_copies import CopyGroup, remove_if_empty
+from sidecar.compactor.staged_copies import CompactedCopy, CopyGroup, remove_if_empty
+from sidecar.compactor.topic_counts import RawReason
+from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.host.disk_turns import HasTurns
@@ -33,15 +36,14 @@ from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat
 from sidecar.randomness import HasRandomness
 from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff, CompactionEngines
-from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob
-from sidecar.rewriting.local_source import LogFile
+from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, Piece
 from sidecar.rewriting.output_files import cannot_be_written
 from sidecar.rewriting.parts import LocalParts
-from sidecar.rewriting.pieces import Cutter, Piece
 from sidecar.rewriting.run import Scanned, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.storage.bandwidth import HasBudget
+from sidecar.rewriting.sources import LogFile
 
 _log = structlog.get_logger(__name__)
 

@@ -10,8 +10,13 @@ import structlog
 
 from sidecar.broker.topic_configs import TOPIC_CONFIGS
 from sidecar.compaction_strategy import Strategy, header_name, strategy_in_use, strategy_of
+from sidecar.broker.topic_policy import TOPIC_CONFIGS
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use, strategy_of
 from sidecar.config import CompactionPolicy, CompactionSettings
-from sidecar.topic_policy import TopicPolicy
+from sidecar.errors import PartitionError
+from sidecar.model import TopicPartition
+from sidecar.topic_policy import OnUnkeyed, TopicPolicy
 
 _log = structlog.get_logger(__name__)
 
@@ -171,3 +176,108 @@ class TopicRules:
             _log.warning("compaction_header_not_named", topic=topic, reason=rule.remark)
         self._remarked[topic] = rule.remark
         return rule
+
+
+def rules_of(policy: CompactionPolicy, now_ms: int, *, segment_bytes: int | None = None) -> CompactionRules:
+    """The rules at a time. `segment_bytes`: instead of the topic's."""
+    return CompactionRules(
+        now_ms,
+        strategy=policy.strategy,
+        header=policy.header,
+        strict_headers=policy.strict,
+        refuses_unkeyed=policy.on_unkeyed is OnUnkeyed.REFUSE,
+        delete_retention_ms=policy.delete_retention_ms,
+        segment_bytes=segment_bytes or policy.segment_bytes,
+        exact_keys=policy.exact_keys,
+    )
+
+
+NOT_COMPACTED: Final = "the topic is not compacted now, or the sidecar does not know whether it is"
+
+
+class RuleChanged(PartitionError):
+    """The topic's compaction rule is another one now than that of a compaction. Nothing was committed."""
+
+
+class RuleUnknown(RuleChanged):
+    """The broker does not tell the topic's configs now. Nothing was committed."""
+
+
+def rule_change(before: CompactionPolicy, now: CompactionPolicy | None) -> str:
+    """Why what was compacted by one policy must not be committed under another, "" if the same records stay by both."""
+    if now is None:
+        return NOT_COMPACTED
+    is_same = rules_of(before, 0) == rules_of(now, 0) and before.min_compaction_lag_ms == now.min_compaction_lag_ms
+    if is_same:
+        return ""
+    names = [name for name in CompactionPolicy.model_fields if getattr(before, name) != getattr(now, name)]
+    changes = (f"{name} from '{getattr(before, name)}' to '{getattr(now, name)}'" for name in names)
+    return f"the topic's compaction rule changed: {', '.join(changes)}"
+
+
+def strategy_change(rule: TopicRule, newest: StrategyInUse | None) -> StrategyInUse | None:
+    """The strategy of a partition's newest compaction, if the rule's is another one; None if there is no change."""
+    if rule.policy is None or newest == rules_of(rule.policy, 0).in_use:
+        return None
+    return newest
+
+
+def strategy_refusal(rule: TopicRule, newest: StrategyInUse | None) -> str:
+    """Why nothing of a partition may be compacted by a rule, "" if it may: only a declared strategy may change that of its
+    newest compaction.
+    """
+    before = strategy_change(rule, newest)
+    if before is None or rule.policy is None or rule.is_declared:
+        return ""
+    return f"the newest compaction was by strategy {before}, this one would be by {rules_of(rule.policy, 0).in_use}"
+
+
+def require_rule(
+    partition: TopicPartition, before: CompactionPolicy, now: CompactionPolicy | None, refusal: str = ""
+) -> None:
+    """To be called right before the commit of what was compacted by a policy. Raises RuleChanged if another one holds now.
+
+    `refusal`: why nothing may be compacted by the policy now, though it is the same; "" if it may.
+    """
+    if change := rule_change(before, now) or refusal:
+        raise RuleChanged(f"{partition}: {change}. What was compacted by the rule before is not committed")
+
+
+EXPIRY_ADVICE = (
+    "raise delete_retention_ms (delete.retention.ms), or lower max_compaction_lag_ms and the topic's segment.ms; "
+    "their sum must be smaller than delete_retention_ms"
+)
+EXPIRY_ADVICE_UNCHECKED = (
+    "let `doctor` ask the broker (broker.connection), or set the topics' segment_ms in topics.policies"
+)
+
+
+def tombstone_expiry_risk(policy: CompactionPolicy, segment_ms: int | None) -> str:
+    """Why deleted keys can come back with these values, "" if they cannot. Pure.
+
+    With `timestamp` and `header` a record can lose to a tombstone at a lower offset. If the tombstone is removed before
+    that record is compacted, the record has no rival left and stays. With `offset` no record loses to a lower offset.
+    Source: KIP-280, which asks for `segment.ms` and `max.compaction.lag.ms` smaller than `delete.retention.ms`.
+
+    Args:
+        segment_ms: the topic's `segment.ms`. None if unknown: then only the other two values count, and see `expiry_unchecked`.
+    """
+    limit_ms, strategy = policy.delete_retention_ms, strategy_in_use(policy.strategy, policy.header).strategy
+    if strategy == Strategy.OFFSET or policy.max_compaction_lag_ms + (segment_ms or 0) < limit_ms:
+        return ""
+    segment = "" if segment_ms is None else f" + segment.ms {segment_ms}"
+    return (
+        f"strategy {strategy} with max_compaction_lag_ms {policy.max_compaction_lag_ms}{segment}, and delete_retention_ms "
+        f"{limit_ms}: a tombstone can be removed before an older version of its key is compacted; the deleted key then comes back"
+    )
+
+
+def expiry_unchecked(policy: CompactionPolicy, segment_ms: int | None) -> str:
+    """Why `tombstone_expiry_risk` cannot tell that all is well, "" if it can. Pure."""
+    is_by_offset = strategy_in_use(policy.strategy, policy.header).strategy == Strategy.OFFSET
+    if is_by_offset or segment_ms is not None or tombstone_expiry_risk(policy, None):
+        return ""
+    return (
+        f"segment.ms is not known; it must be below {policy.delete_retention_ms - policy.max_compaction_lag_ms} (Kafka's default: "
+        "604800000), or a deleted key can come back"
+    )

@@ -20,6 +20,8 @@ from sidecar.compactor.gc_task import GcPorts, GcTask
 from sidecar.compactor.group_compactor import GroupPorts
 from sidecar.compactor.odd_records import OddRecords
 from sidecar.compactor.raw_uploads import RawReason, RawUploads
+from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
+from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from functools import partial
 
 from sidecar.clock import Clock
-from sidecar.compactor import raw_uploads, tombstone_expiry
-from sidecar.compactor.raw_uploads import before_upload_risk
-from sidecar.compactor.tombstone_expiry import expiry_unchecked, tombstone_expiry_risk
-from sidecar.compactor.topic_rule import NAME_HEADER, topic_rule
+from sidecar.compactor.topic_counts import BEFORE_UPLOAD_ADVICE, before_upload_risk
+from sidecar.compactor.topic_rule import (
+    EXPIRY_ADVICE,
+    EXPIRY_ADVICE_UNCHECKED,
+    NAME_HEADER,
+    expiry_unchecked,
+    tombstone_expiry_risk,
+    topic_rule,
+)
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, warning
@@ -46,18 +51,18 @@ def _strategy(settings: Settings, clock: Clock) -> Outcome:
 def _tombstones(settings: Settings, clock: Clock) -> Outcome:
     compacted = _compacted(settings, clock)
     risks = {topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told, _ in compacted}
-    if at_risk := _worst(risks, tombstone_expiry.ADVICE):
+    if at_risk := _worst(risks, EXPIRY_ADVICE):
         return at_risk
     unknown = {topic: expiry_unchecked(policy, told.segment_ms) for topic, policy, told, _ in compacted}
     if unchecked := _first(unknown):
-        return not_checked(unchecked, tombstone_expiry.ADVICE_UNCHECKED)
+        return not_checked(unchecked, EXPIRY_ADVICE_UNCHECKED)
     return fine("none is removed before older versions of its key are compacted")
 
 
 def _before_upload(settings: Settings, clock: Clock) -> Outcome:
     delay_ms = settings.compaction.max_upload_delay_ms
     risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _, _ in _compacted(settings, clock)}
-    return _worst(risks, raw_uploads.ADVICE) or fine("no topic has when: before_upload in vain")
+    return _worst(risks, BEFORE_UPLOAD_ADVICE) or fine("no topic has when: before_upload in vain")
 
 
 def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy, str]]:

@@ -15,9 +15,12 @@ from sidecar.config import Settings
 from sidecar.discovery.scan import ScanResult
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.logformat.regular_file import open_regular
 from sidecar.model import PartitionFiles
+from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.ports import BrokerFacts
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner

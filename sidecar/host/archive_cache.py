@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
-from sidecar.archive.extent import ArchiveExtent, Coverage, Run
+from sidecar.archive.coverage import ArchiveExtent, Coverage, Run
 from sidecar.archive.keys import parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock

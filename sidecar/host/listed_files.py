@@ -10,8 +10,7 @@ from pathlib import Path
 
 from sidecar.discovery.partition_directory import list_log_bases, read_partition_directory
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.logformat.positional import PositionalFile
-from sidecar.logformat.regular_file import open_regular
+from sidecar.logformat.files import PositionalFile, open_regular
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.storage import FileSource
 

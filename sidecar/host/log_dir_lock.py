@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from sidecar.errors import SidecarError
+from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK
-from sidecar.logformat.regular_file import open_regular
 
 
 class LogDirRefused(SidecarError):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sidecar.errors import PartitionError
-from sidecar.logformat.regular_file import open_regular
+from sidecar.logformat.files import open_regular
 
 _PAGE_BYTES = mmap.PAGESIZE
 _RESIDENT = 1

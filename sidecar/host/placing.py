@@ -12,6 +12,7 @@ from typing import Final
 from sidecar.errors import PartitionError
 from sidecar.logformat.regular_file import read_regular
 from sidecar.storage import directory_store
+from sidecar.logformat.files import read_regular
 
 TEMPORARY_SUFFIX: Final = ".heal.tmp"
 EMPTY_SUFFIX: Final = ".empty"

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from sidecar.errors import CorruptFile
 from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
+from sidecar.logformat.files import LazyFile, PositionalFile
 from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES
-from sidecar.logformat.lazy_file import LazyFile
-from sidecar.logformat.positional import PositionalFile
 from sidecar.logformat.walk_stop import Stop
 from sidecar.logformat.window import ReadAt, Window
 

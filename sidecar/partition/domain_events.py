@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
-from sidecar.archive.extent import ArchiveExtent
+from sidecar.archive.coverage import ArchiveExtent
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, SegmentFiles, TopicPartition
 from sidecar.partition.status import PartitionStatus

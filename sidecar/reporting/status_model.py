@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sidecar.archive.extent import ArchiveExtent
+from sidecar.archive.coverage import ArchiveExtent
 from sidecar.clock import Clock, SystemClock
 from sidecar.model import SegmentFiles, TopicPartition
 from sidecar.partition import domain_events as events

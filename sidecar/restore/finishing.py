@@ -16,6 +16,7 @@ from sidecar.host.placing import sync_directory
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_empty_batch, build_marker
 from sidecar.logformat.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from sidecar.logformat.files import read_regular
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of, read_leader_epochs
 from sidecar.logformat.names import (
@@ -27,7 +28,6 @@ from sidecar.logformat.names import (
     Suffix,
     file_name,
 )
-from sidecar.logformat.regular_file import read_regular
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName, TopicPartition
 from sidecar.ports import ObjectStore
 from sidecar.restore.gap_transactions import UnsettledTransaction, ended_in_hole, kept_producers, require_room

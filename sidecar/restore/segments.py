@@ -17,12 +17,11 @@ from sidecar.archive.bundle import EMPTY_SNAPSHOT, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.files import PositionalFile, read_regular
 from sidecar.logformat.headers import CURRENT_MAGIC
 from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.logformat.positional import PositionalFile
-from sidecar.logformat.regular_file import read_regular
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.decisions import Decisions

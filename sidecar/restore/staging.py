@@ -17,6 +17,8 @@ from typing import Final
 
 from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.placing import sync_directory
+from sidecar.logformat.files import read_regular
+from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.logformat.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -24,8 +26,6 @@ from sidecar.logformat.names import (
     parse_directory_name,
     parse_file_name,
 )
-from sidecar.logformat.partition_metadata import write_partition_metadata
-from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.segment import dropped_producers
 

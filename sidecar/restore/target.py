@@ -11,9 +11,10 @@ from typing import Any, Final
 from sidecar.errors import CorruptFile, SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.host.placing import sync_directory
+from sidecar.logformat.files import read_regular
 from sidecar.logformat.headers import BATCH_HEADER
 from sidecar.logformat.leader_epochs import read_leader_epochs
-from sidecar.logformat.meta_properties import read_meta_properties
+from sidecar.logformat.metadata_files import read_meta_properties, read_partition_metadata
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
@@ -31,8 +32,6 @@ from sidecar.logformat.names import (
     parse_directory_name,
     parse_file_name,
 )
-from sidecar.logformat.partition_metadata import read_partition_metadata
-from sidecar.logformat.regular_file import read_regular
 from sidecar.model import TopicPartition
 from sidecar.restore.request import TargetCluster
 from sidecar.restore.staging import STAGING_SUFFIX, new_file, owner_for, translating

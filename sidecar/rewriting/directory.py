@@ -26,13 +26,12 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.model import PartitionFiles
-from sidecar.rewriting.figures import CompactionFigures
-from sidecar.rewriting.job import CompactionJob
-from sidecar.rewriting.local_source import LogFile
+from sidecar.rewriting.job import CompactionFigures, CompactionJob
 from sidecar.rewriting.output_files import bytes_of, cannot_be_written, sync_directory, sync_file, write_file
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
 from sidecar.rewriting.segment_files import write_segment
+from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
 from sidecar.rewriting.workplace import workplace

@@ -87,3 +87,22 @@ class CompactionCutOff(SidecarError):
 
 class CompactionCrashed(SidecarError):
     """A fault of our own while partitions were compacted; the log has its traceback."""
+
+
+def on_engine(
+    function: Callable[[Any], Iterator[Row]], tasks: Sequence[Any], engine: StageEngine, *, uploads: bool = False
+) -> Sequence[Any]:
+    """What the function, importable by name, yields to the driver for each task; in any order.
+
+    Tasks may run twice; the answers of one attempt count. `uploads`: they also write to the store.
+
+    Raises what the engine raises.
+    """
+    if not tasks:
+        return ()
+    with engine.staged(Stages(function, _nothing, 1, 1, 1, uploads), tasks) as run:
+        return run.answers
+
+
+def _nothing(_bucket: int, _values: Sequence[Any]) -> Iterator[Row]:
+    return iter(())

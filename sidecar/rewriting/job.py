@@ -1,18 +1,65 @@
-"""The compaction of one partition as a value: what goes in, and what comes out."""
+"""The compaction of one partition as a value: what goes in, what comes out, and what that adds up to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final, Generic
 
+import numpy as np
+
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.scan import TransactionEvents
 from sidecar.compaction.segments import Split
 from sidecar.compaction.verdicts import SplitVerdicts, judge_splits
-from sidecar.rewriting.pieces import Piece
+from sidecar.logformat.batches import BatchColumns
 from sidecar.rewriting.sources import SourceT
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes `[begin, end)` of a segment, whole batches, and the transactional and control batches among them."""
+
+    begin: int
+    end: int
+    batch_count: int
+    events: TransactionEvents
+
+
+class Cutter:
+    """Cuts the batches of a segment into pieces of a size."""
+
+    def __init__(self, split_bytes: int) -> None:
+        self._split_bytes = split_bytes
+        self._pieces: list[Piece] = []
+        self._begin = self._end = self._batches = 0
+        self._events: list[TransactionEvents] = []
+
+    def add(self, columns: BatchColumns) -> None:
+        """Take the next batches."""
+        while len(columns):
+            rows = int(np.searchsorted(columns.position, self._begin + self._split_bytes))
+            taken = columns[:rows]
+            if len(taken):
+                self._events.append(TransactionEvents.of(taken, self._batches))
+                self._batches += len(taken)
+                self._end = int(taken.position[-1]) + int(taken.size_bytes[-1])
+            if rows < len(columns):
+                self._cut()
+            columns = columns[rows:]
+
+    def _cut(self) -> None:
+        self._pieces.append(Piece(self._begin, self._end, self._batches, TransactionEvents.joined(self._events)))
+        self._begin, self._batches, self._events = self._end, 0, []
+
+    def finish(self) -> tuple[Piece, ...]:
+        """All pieces, after the last batch."""
+        if self._end > self._begin:
+            self._cut()
+        return tuple(self._pieces)
+
 
 HASH_KEY_BYTES: Final = 16
 """Of SipHash, by which keys are compared: nobody outside may choose keys that collide."""
@@ -105,4 +152,51 @@ class CompactedOutput(Generic[SourceT]):
             "sources": [source.base_offset for source in self.sources],
             "size_bytes": self.size_bytes,
             "unchanged": self.unchanged,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionFigures(Generic[SourceT]):
+    """Bytes are those of `.log` files or objects; records count markers.
+
+    `unkeyed`: records without key, which compaction drops. `malformed_versions`: records whose version header is unusable.
+    `deleted`: records below the log start (DeleteRecords), which compaction drops without comparing them.
+    """
+
+    outputs: tuple[CompactedOutput[SourceT], ...] = ()
+    records_before: int = 0
+    unkeyed: int = 0
+    malformed_versions: int = 0
+    deleted: int = 0
+
+    @property
+    def bytes_before(self) -> int:
+        """Of the segments that were, or would be, compacted."""
+        return sum(source.size_bytes for output in self.outputs for source in output.sources)
+
+    @property
+    def bytes_after(self) -> int:
+        """Of what came, or would come, of them."""
+        return sum(output.size_bytes for output in self.outputs)
+
+    @property
+    def records_after(self) -> int:
+        """The same in records."""
+        return self.counts.kept_records
+
+    @property
+    def counts(self) -> RewriteCounts:
+        """What became of the batches of the segments that were rewritten."""
+        return sum((output.counts for output in self.outputs), RewriteCounts())
+
+    def figures_as_json(self) -> dict[str, Any]:
+        """Names are stable."""
+        return {
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "records_before": self.records_before,
+            "records_after": self.records_after,
+            "unkeyed_records": self.unkeyed,
+            "malformed_versions": self.malformed_versions,
+            "deleted_records": self.deleted,
         }

@@ -1,18 +1,69 @@
-"""Which splits of which partitions are scanned by which task: by bytes, so that many small partitions are few tasks."""
+"""Pure: which splits are scanned by which task, and in which steps results are written so that work files have a bound."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeAlias
 
 from sidecar.compaction.key_table import DEFAULT_SLOTS, SMALLEST_SLOTS
 from sidecar.compaction.segments import MIB, Split
 from sidecar.compaction.verdicts import SplitVerdicts
+from sidecar.errors import StagingTooSmall
 from sidecar.rewriting.job import CompactionJob
 from sidecar.rewriting.sources import CompactionSource
 from sidecar.rewriting.stages import JobShare, Places, ScanTask
+
+COPIES: Final = 2
+"""What is rewritten of a segment waits as parts, and again in the segment that is joined of them."""
+
+Step: TypeAlias = Mapping[int, range]
+"""By number of a job, which of its segments are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentNeed:
+    """What the work files of a segment may take. `is_rewritten`: else its bytes are at most joined to its neighbours'."""
+
+    base_offset: int
+    size_bytes: int
+    is_rewritten: bool
+    is_joinable: bool = True
+
+    @property
+    def staging_bytes(self) -> int:
+        """By the size that it has; only a conversion of legacy formats can make it larger."""
+        if self.is_rewritten:
+            return COPIES * self.size_bytes
+        return self.size_bytes if self.is_joinable else 0
+
+
+def steps(jobs: Mapping[int, Sequence[SegmentNeed]], max_bytes: int) -> tuple[Step, ...]:
+    """All segments of all jobs, in order: as many in each step as fit, and at least one."""
+    found: list[dict[int, range]] = []
+    taken_bytes = 0
+    for job, needs in jobs.items():
+        for number, need in enumerate(needs):
+            taken_bytes += need.staging_bytes
+            if not found or taken_bytes > max_bytes:
+                found.append({})
+                taken_bytes = need.staging_bytes
+            begin = found[-1][job].start if job in found[-1] else number
+            found[-1][job] = range(begin, number + 1)
+    return tuple(found)
+
+
+def require_room(name: str, needs: Sequence[SegmentNeed], max_bytes: int) -> None:
+    """Raises StagingTooSmall if the work files of one segment alone take more than `max_bytes`. `name`: the partition's."""
+    largest = max((need for need in needs if need.is_rewritten), key=lambda need: need.staging_bytes, default=None)
+    if largest is not None and largest.staging_bytes > max_bytes:
+        raise StagingTooSmall(
+            f"{name}: work files of the segment at offset {largest.base_offset} would take {largest.staging_bytes} bytes, "
+            f"compaction.max_staging_bytes allows {max_bytes}; the partition stays as it is, and is not compacted: raise the "
+            f"setting, and give compaction.staging_dir that room"
+        )
+
 
 TASK_BYTES: Final = 1024 * MIB
 """A core gets more tasks than one only where its share of the bytes is larger than this: each task costs some 10 ms."""

@@ -17,8 +17,7 @@ from sidecar.logformat.bodies.legacy import build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
 from sidecar.rewriting.engines import LocalStages
-from sidecar.rewriting.job import CompactionJob
-from sidecar.rewriting.pieces import Cutter
+from sidecar.rewriting.job import CompactionJob, Cutter
 from sidecar.rewriting.run import only, rewritten, scanned
 from sidecar.rewriting.sources import input_of
 

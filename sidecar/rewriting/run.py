@@ -16,7 +16,7 @@ from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece
-from sidecar.rewriting.packing import placed, scan_tasks
+from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
 from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.sources import SourceT
 from sidecar.rewriting.stages import (
@@ -32,7 +32,6 @@ from sidecar.rewriting.stages import (
     WrittenPart,
     scan,
 )
-from sidecar.rewriting.staging import SegmentNeed, Step
 
 ResultT = TypeVar("ResultT")
 

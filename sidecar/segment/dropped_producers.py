@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from sidecar.archive.keys import OFFSET_MAX
-from sidecar.logformat.regular_file import read_regular
+from sidecar.logformat.files import read_regular
 
 _log = structlog.get_logger(__name__)
 

@@ -27,6 +27,10 @@ from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.regular_file import read_regular
+from sidecar.logformat.few_headers import NotFew, few_headers
+from sidecar.logformat.files import LazyFile, read_regular
+from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
+from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.segment.dropped_producers import dropped_producers
 from sidecar.segment.open_transactions import look_ahead

@@ -14,8 +14,8 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.host.listed_files import read_whole
+from sidecar.logformat.files import read_regular
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.ports import ObjectStore
 from sidecar.segment.archived_indexes import read_part

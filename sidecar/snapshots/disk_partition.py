@@ -12,9 +12,9 @@ from typing import ClassVar
 from producer_state.window import Segment
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.files import read_regular
 from sidecar.logformat.indexes.time_index import read_newest_timestamp_ms
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
-from sidecar.logformat.regular_file import read_regular
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.segment.dropped_producers import dropped_below
 from sidecar.snapshots.tasks import LocalSegment, SegmentTask

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
-from sidecar.archive.sealed import seal
 from sidecar.archive.state import PartitionState, empty_state
+from sidecar.archive.strict_json import seal
 from sidecar.errors import CorruptFile
 from tests.archive.builders import (
     LINEAGE,

@@ -27,9 +27,8 @@ from sidecar.archive.actions import (
     action_to_json,
 )
 from sidecar.archive.commit import Commit, Writer, decode_commit, encode_commit
-from sidecar.archive.sealed import seal
 from sidecar.archive.state import empty_state
-from sidecar.archive.strict_json import JsonObject
+from sidecar.archive.strict_json import JsonObject, seal
 from sidecar.errors import CorruptFile
 from sidecar.model import LeaderEpoch, RawBatches, SnapshotOrigin, SnapshotProvenance, TopicPartition
 from tests.archive.builders import LINEAGE, TOPIC_ID, a_commit, a_compacted, a_segment, an_id

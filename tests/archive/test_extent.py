@@ -8,8 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.archive.coverage import Hole
-from sidecar.archive.extent import RUNS_MAX, ArchiveExtent, Coverage, Run
+from sidecar.archive.coverage import RUNS_MAX, ArchiveExtent, Coverage, Hole, Run
 from sidecar.model import ArchivedSegment, SnapshotOrigin, SnapshotProvenance
 from tests.pipeline.archived import segment
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sidecar.archive import keys
 from sidecar.archive.keys import Lineage
 from sidecar.errors import SettingsError
-from sidecar.logformat.partition_metadata import uuid_bytes
+from sidecar.logformat.metadata_files import uuid_bytes
 from sidecar.model import TopicPartition
 from sidecar.randomness import SeededRandomness
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id

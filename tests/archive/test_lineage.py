@@ -6,8 +6,7 @@ import pytest
 
 from sidecar.archive.actions import Add, AdoptTopicId
 from sidecar.archive.keys import Lineage
-from sidecar.archive.lineage import LineageChoice, choose_lineage, relevant
-from sidecar.archive.seam import Seam, Verdict
+from sidecar.archive.seam import LineageChoice, Seam, Verdict, choose_lineage, relevant
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import LineageUnknown
 from tests.archive.builders import CLUSTER_ID, LINEAGE, NAMELESS, PARTITION, TOPIC_ID, a_segment, after, an_id

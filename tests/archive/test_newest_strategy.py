@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sidecar.archive.actions import Clean
-from sidecar.archive.newest_strategy import newest_strategy
-from sidecar.archive.state import empty_state
+from sidecar.archive.state import empty_state, newest_strategy
 from sidecar.compaction_strategy import StrategyInUse
 from tests.archive.builders import LINEAGE, a_segment
 

@@ -9,7 +9,7 @@ import pytest
 
 ARENAS_OF_THREADS = """
 import ctypes, threading
-from sidecar.cli.process_memory import share_arenas
+from sidecar.cli.archiving import share_arenas
 assert share_arenas() is {shared}
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -38,9 +38,7 @@ def test_threads_share_two_arenas_unless_the_user_chose(chosen: dict[str, str], 
 
 
 def test_modules_are_out_of_the_collectors_sight() -> None:
-    program = (
-        "import gc, sidecar.model; from sidecar.cli.process_memory import freeze\nbefore = len(gc.get_objects())\n"
-    )
+    program = "import gc, sidecar.model; from sidecar.cli.archiving import freeze\nbefore = len(gc.get_objects())\n"
     done = _run(program + "freeze(); print(gc.get_freeze_count() > before // 2, len(gc.get_objects()) < 100)", {})
     assert done.split() == ["True", "True"]
 

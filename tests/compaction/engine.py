@@ -15,13 +15,11 @@ from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput
 from sidecar.engine_ports import Stages
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
-from sidecar.rewriting.checked_log import checked_log
 from sidecar.rewriting.engines import LocalRun, LocalStages
-from sidecar.rewriting.job import CompactedOutput, CompactionJob
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece
 from sidecar.rewriting.parts import LocalParts
-from sidecar.rewriting.pieces import Cutter, Piece
 from sidecar.rewriting.run import only, rewritten, scanned
-from sidecar.rewriting.segment_files import joined
+from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.rewriting.sources import input_of
 from sidecar.rewriting.stages import JobShare
 from tests.compaction.partitions import Partition

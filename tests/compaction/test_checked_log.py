@@ -10,12 +10,11 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.bodies.records import Record, build_batch
-from sidecar.rewriting.checked_log import checked_log
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
-from sidecar.rewriting.segment_files import joined
+from sidecar.rewriting.segment_files import checked_log, joined
 from tests.compaction.engine import Source, job_of, reader
 from tests.compaction.reference.values import ReferenceSegment
 

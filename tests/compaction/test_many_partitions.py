@@ -17,12 +17,11 @@ from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavaila
 from sidecar.rewriting.directory import compaction_job, named_partition
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.job import CompactedOutput, CompactionJob
-from sidecar.rewriting.local_source import LogFile
 from sidecar.rewriting.packing import placed, scan_tasks
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.segment_files import joined
-from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.sources import CompactionSource, LogFile
 from sidecar.rewriting.survey import survey
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.directories import DAY_MS

@@ -13,8 +13,8 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.directory import forecast, named_partition
-from sidecar.rewriting.divergent_winners import KeptRecord, OtherWinners, Pairing
 from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.what_if import KeptRecord, OtherWinners, Pairing
 from sidecar.snapshots.jobs import Forgetting
 from tests.cli.running import in_this_process
 from tests.compaction.directories import DAY_MS, HASH_KEY, compacted

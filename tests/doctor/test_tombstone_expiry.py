@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.compactor.tombstone_expiry import tombstone_expiry_risk
+from sidecar.compactor.topic_rule import tombstone_expiry_risk
 from sidecar.config import CompactionPolicy
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area, Verdict

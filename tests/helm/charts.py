@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from sidecar.cli.kubernetes import RECIPES_FILE, Host, variant
-from sidecar.cli.pod_settings import CONTAINER_SETTINGS_FILE
+from sidecar.cli.kubernetes import CONTAINER_SETTINGS_FILE, RECIPES_FILE, Host, variant
 from tests.helm.dashboard import dashboard
 from tests.helm.tools import go_tool
 from tests.helm.values_schema import values_schema

@@ -9,9 +9,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from sidecar.cli.kubernetes import Host, recipe
+from sidecar.cli.kubernetes import RECIPE_MEMORY_BYTES, RECIPE_PORT, RECIPE_WORK_BYTES, Host, config_map, recipe
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.pod_settings import RECIPE_MEMORY_BYTES, RECIPE_PORT, RECIPE_WORK_BYTES, config_map
 from sidecar.config import load_settings
 from sidecar.errors import SettingsError
 from sidecar.ports import MIB

@@ -18,7 +18,7 @@ from sidecar.logformat.bodies.records import (
     build_marker,
 )
 from sidecar.logformat.checkpoints import write_offset_checkpoint
-from sidecar.logformat.partition_metadata import write_partition_metadata
+from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.model import TopicPartition
 from tests.histories.plain_log import VERSION_HEADER, Appended, Batch, PlainLog
 

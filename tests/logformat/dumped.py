@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.logformat.indexes.dump import DUMPED_SUFFIXES, Entry, dump_index, dump_leader_epochs
+from sidecar.logformat.dump import DUMPED_SUFFIXES, Entry, dump_index, dump_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, parse_file_name
 
 

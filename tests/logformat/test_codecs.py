@@ -17,8 +17,7 @@ from isal import isal_zlib
 
 from sidecar.errors import CorruptFile
 from sidecar.logformat.bodies import codecs
-from sidecar.logformat.bodies.codecs import compress, decompress
-from sidecar.logformat.bodies.streams import xxh32_short
+from sidecar.logformat.bodies.codecs import compress, decompress, xxh32_short
 from sidecar.logformat.headers import Codec
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.indexes.dump import dump_index
+from sidecar.logformat.dump import dump_index
 from sidecar.logformat.names import Suffix
 from tests.logformat.dumped import dump_file
 

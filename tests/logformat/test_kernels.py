@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from sidecar.logformat import markers
+from sidecar.logformat import kernels
 from sidecar.logformat.crc import crc32c as kernel
 from sidecar.logformat.crc import folding
 
@@ -180,7 +180,7 @@ def test_the_arm_form_compiles_to_its_instructions() -> None:
 def read(data: bytes) -> tuple[int, int]:
     array = np.frombuffer(data, dtype=np.uint8)
     address = array.ctypes.data
-    value, end = markers.read_varlong(address, address + len(data))
+    value, end = kernels.read_varlong(address, address + len(data))
     return int(value), (int(end) - address if end >= 0 else -1)
 
 

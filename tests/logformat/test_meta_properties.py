@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.meta_properties import MetaProperties, read_meta_properties, read_properties
+from sidecar.logformat.metadata_files import MetaProperties, read_meta_properties, read_properties
 
 
 def test_version_0_of_a_zookeeper_broker() -> None:

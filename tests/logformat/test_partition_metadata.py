@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.partition_metadata import (
+from sidecar.logformat.metadata_files import (
     read_partition_metadata,
     uuid_bytes,
     uuid_text,

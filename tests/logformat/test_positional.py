@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sidecar.errors import SegmentChanged
 from sidecar.logformat import window as windows
 from sidecar.logformat.batches import SegmentScanner, scan_bytes
-from sidecar.logformat.positional import PositionalFile
+from sidecar.logformat.files import PositionalFile
 from tests.logformat.golden_bytes import MESSAGE_V1, THREE_RECORDS
 from tests.logformat.raw_batches import at_offset, batch_bytes, finished, rows
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sidecar.archive.coverage import Hole
-from sidecar.archive.extent import ArchiveExtent
+from sidecar.archive.coverage import ArchiveExtent, Hole
 from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.partition.domain_events import ExtentChanged, PartitionsChecked
 from sidecar.partition.status import PartitionStatus

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sidecar.clock import ManualClock
-from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, CompactionSettings

@@ -9,8 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.archive.commit import digest
-from sidecar.archive.sealed import seal
-from sidecar.archive.strict_json import canonical
+from sidecar.archive.strict_json import canonical, seal
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
 from sidecar.compactor.archive.request import CompactionRequest

@@ -15,7 +15,7 @@ import pytest
 
 from sidecar.archive.actions import AdoptTopicId, Clean, Lost
 from sidecar.archive.commit import Writer
-from sidecar.archive.extent import ArchiveExtent
+from sidecar.archive.coverage import ArchiveExtent
 from sidecar.archive.keys import NO_TOPIC_ID
 from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.commit_log import CommitLog

@@ -16,7 +16,7 @@ from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
-from sidecar.logformat.partition_metadata import read_partition_metadata
+from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway, NotLeader

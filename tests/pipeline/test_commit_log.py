@@ -11,8 +11,8 @@ from sidecar.archive.actions import Add
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, decode_commit, digest, encode_commit
 from sidecar.archive.keys import below, checkpoint_key
-from sidecar.archive.sealed import seal, unseal
 from sidecar.archive.state import empty_state
+from sidecar.archive.strict_json import seal, unseal
 from sidecar.clock import ManualClock
 from sidecar.commits import stored_commits
 from sidecar.commits.lineages import find_all_lineages, find_lineages

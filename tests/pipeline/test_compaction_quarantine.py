@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.clock import ManualClock
-from sidecar.compactor.quarantine import Quarantine
+from sidecar.compactor.worker import Quarantine
 from sidecar.errors import CorruptFile
 from sidecar.model import TopicPartition
 

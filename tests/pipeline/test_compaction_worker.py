@@ -10,8 +10,7 @@ import structlog
 
 from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
-from sidecar.compactor.candidate_queue import CandidateQueue, LedPartition
-from sidecar.compactor.compacting import Compacted, Compacting, DeletionUnnoted
+from sidecar.compactor.candidate_queue import CandidateQueue, Compacted, Compacting, DeletionUnnoted, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
 from sidecar.errors import (

@@ -19,7 +19,7 @@ from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.compacting import Compacting, DeletionUnnoted
+from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine

@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, LOG_BYTES_MAX
 from sidecar.archive.keys import COMMITS
-from sidecar.archive.sealed import seal, unseal
+from sidecar.archive.strict_json import seal, unseal
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import CorruptFile

@@ -28,6 +28,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.compacting import Compacting
 from sidecar.compactor.gc import Collected, collect_garbage
 from sidecar.compactor.gc_task import GcTask
+from sidecar.compactor.candidate_queue import Compacting, LedPartition
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
 from sidecar.host.journal import Attempt

@@ -18,6 +18,8 @@ from sidecar.compactor.compacting import Compacted, Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.wiring import compaction_in_run
+from sidecar.compactor.candidate_queue import Compacted, Compacting
+from sidecar.compactor.topic_counts import RawReason
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.logformat.bodies.records import Record, build_batch

@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from sidecar.broker.log_dir_state import read_log_dir_state
 from sidecar.errors import PartitionError
 from sidecar.host.listed_files import open_listed
-from sidecar.logformat.lazy_file import LazyFile
-from sidecar.logformat.regular_file import open_regular, read_regular
+from sidecar.logformat.files import LazyFile, open_regular, read_regular
 from sidecar.model import FileIdentity
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.descriptors import open_below

@@ -24,6 +24,9 @@ from sidecar.compactor.policy_rules import RuleChanged, rule_change
 from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.wiring import compaction_in_run
+from sidecar.compactor.candidate_queue import Compacting
+from sidecar.compactor.topic_counts import RawReason
+from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine

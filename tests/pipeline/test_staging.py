@@ -19,7 +19,7 @@ from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
 from sidecar.rewriting.engines import LocalStages
-from sidecar.rewriting.staging import SegmentNeed, require_room, steps
+from sidecar.rewriting.packing import SegmentNeed, require_room, steps
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,

@@ -17,9 +17,8 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
 from sidecar.compactor.archive.request import CompactionRequest
-from sidecar.compactor.policy_rules import strategy_refusal
-from sidecar.compactor.raw_uploads import RawReason
-from sidecar.compactor.topic_rule import TopicRule, TopicRules, topic_rule
+from sidecar.compactor.topic_counts import RawReason
+from sidecar.compactor.topic_rule import TopicRule, TopicRules, strategy_refusal, topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.bodies.records import Record, build_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from producer_state.strays import stray_offsets
+from producer_state.snapshot import stray_offsets
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import SystemClock
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import CLEANER_CHECKPOINT
-from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition as Partition
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore

@@ -17,8 +17,8 @@ from sidecar.broker.cluster_view import LiveProducer, ask_producers
 from sidecar.broker.connection import BrokerConnection
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import CLEANER_CHECKPOINT
-from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition
 from tests.pipeline.rig import archived_states
 from tests.real.java_reading import COMMITTED, FIRST_LIFE, SECOND_LIFE, UNCOMMITTED, java_reads

@@ -9,8 +9,8 @@ import pytest
 
 from sidecar.clock import SystemClock
 from sidecar.logformat.checkpoints import read_offset_checkpoint
+from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import CLEANER_CHECKPOINT, PARTITION_METADATA
-from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 import sidecar
 from sidecar.archive.actions import DeleteRecords, Lost
-from sidecar.archive.extent import ArchiveExtent
+from sidecar.archive.coverage import ArchiveExtent
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile, StoreDenied
 from sidecar.metrics import Metrics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.extent import ArchiveExtent
+from sidecar.archive.coverage import ArchiveExtent
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreDenied
 from sidecar.http.pages import status_json

@@ -13,13 +13,13 @@ import pytest
 
 from sidecar.errors import CorruptFile, LineageUnknown, PartitionError, SettingsError, SidecarError, StagingFull
 from sidecar.host.log_dir_lock import LogDirRefused
+from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from sidecar.logformat.partition_metadata import write_partition_metadata
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from tests.golden import golden, manifest
 from tests.restore.archives import archived, files_of, golden_topic_id, other_log_dir, own_log_dir, restored

@@ -13,8 +13,8 @@ from sidecar.archive.keys import COMMITS
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.leader_epochs import read_leader_epochs
+from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
-from sidecar.logformat.partition_metadata import read_partition_metadata
 from sidecar.model import TopicPartition
 from sidecar.restore.request import (
     DeletedRecordsMode,

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from sidecar.cli import process_memory, reporting
+from sidecar.cli import reporting
 from sidecar.cli.engines import engines
 from sidecar.config import SparkSettings
 from sidecar.spark.embedded import EmbeddedSpark
@@ -220,8 +220,8 @@ def test_a_damaged_segment_stops_its_partition_on_spark_as_it_does_here(runs: Ru
 
 def test_run(runs: Runs, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What it tells the allocator of a process of its own is not for this one.
-    monkeypatch.setattr(process_memory, "freeze", lambda: None)
-    monkeypatch.setattr(process_memory, "share_arenas", lambda: True)
+    monkeypatch.setattr("sidecar.cli.archiving.freeze", lambda: None)
+    monkeypatch.setattr("sidecar.cli.archiving.share_arenas", lambda: True)
     wanted = set(segments_in(archive))
     over = threading.Event()
 

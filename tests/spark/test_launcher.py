@@ -13,8 +13,7 @@ import pytest
 
 from sidecar.config import SparkSettings
 from sidecar.spark import embedded
-from sidecar.spark.class_archive import class_archive
-from sidecar.spark.launcher import archive_path, direct_start
+from sidecar.spark.launcher import archive_path, class_archive, direct_start
 from sidecar.spark.properties import spark_properties
 from tests.cli.running import in_this_process
 

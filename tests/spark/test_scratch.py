@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.compaction.rules import CompactionRules
-from sidecar.rewriting.divergent_winners import Pairing
+from sidecar.rewriting.what_if import Pairing
 from sidecar.rewriting.workplace import work_directory
 from sidecar.spark.scratch import Scratch
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 HOLDERS = {
     "what-if": """
 from sidecar.compaction.rules import CompactionRules
-from sidecar.rewriting.divergent_winners import Pairing
+from sidecar.rewriting.what_if import Pairing
 held = Pairing(CompactionRules(0)).__enter__()
 """,
     "compact": """

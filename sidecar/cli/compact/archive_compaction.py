@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.compact.rules import Wanted, tell_rules
-from sidecar.cli.engines.choice import MEMORY_BYTES_MAX, Work, WorkKind
-from sidecar.cli.engines.engines import stage_engine, takes_spark
+from sidecar.cli.engines.engines import MEMORY_BYTES_MAX, Work, WorkKind, stage_engine, takes_spark
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark, size
 from sidecar.compaction_strategy import Strategy
@@ -42,7 +41,7 @@ def compact_archive(
     keys_file: Path | None,
 ) -> int:
     """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed. Raises SettingsError."""
-    from sidecar.cli.archive_choice import is_chosen, require_chosen
+    from sidecar.cli.options import is_chosen, require_chosen
     from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.compactor import ArchiveCompactor
@@ -83,7 +82,7 @@ def _requests(
 
     Raises SettingsError where flags contradict what is declared, before anything is compacted.
     """
-    from sidecar.cli.compact.archive_policies import changes_of, policies_of, request_of
+    from sidecar.cli.compact.rules import changes_of, policies_of, request_of
 
     told = policies_of(settings, lineages)
     rules = {topic: wanted.of_topic(settings, topic, told[topic]) for topic in sorted(told)}

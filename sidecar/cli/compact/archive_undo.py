@@ -20,7 +20,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     Args:
         partitions: only these; empty for all of the chosen topics.
     """
-    from sidecar.cli.archive_choice import is_chosen, require_chosen
+    from sidecar.cli.options import is_chosen, require_chosen
     from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.undo import Undone, undo_compaction

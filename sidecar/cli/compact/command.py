@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from sidecar.cli.archive_choice import with_chosen
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines.engines import Engine, Master, spark_flags
-from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
 from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SettingsError
 from sidecar.topic_policy import OnUnkeyed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,13 +11,18 @@ import structlog
 
 from sidecar.cli.output import remark
 from sidecar.compactor.command_rules import CommandRules, GivenRules, Objection, command_rules
-from sidecar.compactor.policy_rules import rules_of
+from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import SettingsError
 
 if TYPE_CHECKING:
+    from sidecar.archive.keys import Lineage
     from sidecar.compaction.rules import CompactionRules
-    from sidecar.config import Settings
+    from sidecar.compactor.archive.request import CompactionRequest
+    from sidecar.compactor.command_rules import CommandRules, Objection
+    from sidecar.config import CompactionPolicy, Settings
+    from sidecar.ports import ObjectStore
     from sidecar.topic_policy import TopicPolicy
+
 
 _log = structlog.get_logger(__name__)
 _SHOWN_MAX: Final = 5
@@ -64,3 +70,89 @@ def tell_rules(rules: Iterable[CommandRules]) -> None:
             remark(f"topic {found.topic}: strategy {found.in_use} ({found.chosen_by})")
             if found.remark:
                 remark(f"topic {found.topic}: {found.remark}")
+
+
+_THREADS: Final = 8
+
+
+def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, TopicPolicy]:
+    """By topic; nobody is asked unless `broker.connection` names somebody. Raises BrokerUnavailable."""
+    from sidecar.broker.connection import BrokerConnection
+    from sidecar.broker.topic_configs import ask_topics, why_unanswered
+    from sidecar.broker.topic_policy import resolve_policy
+
+    topics = sorted({lineage.topic_partition.topic for lineage in lineages})
+    overrides = settings.topics.policies
+    if not settings.broker.connection.is_configured:
+        return {topic: resolve_policy(topic, {}, {}, overrides) for topic in topics}
+    connection = BrokerConnection(settings.broker.connection)
+    try:
+        told = ask_topics(connection, topics)
+    finally:
+        connection.close()
+
+    def resolved(topic: str) -> TopicPolicy:
+        of_topic = told.values.get(topic, {})
+        unanswered = None if of_topic else why_unanswered(told.problems.get(topic))
+        return resolve_policy(topic, of_topic, {}, overrides, unanswered=unanswered)
+
+    return {topic: resolved(topic) for topic in topics}
+
+
+def request_of(
+    store: ObjectStore, lineage: Lineage, rules: CommandRules, told: TopicPolicy, wanted: Wanted
+) -> CompactionRequest | str:
+    """What to ask for, or why the topic is left alone. Raises StoreError, PartitionError."""
+    from sidecar.compactor.archive.request import CompactionRequest
+    from sidecar.compactor.topic_rule import keeps_every_record
+
+    policy = rules.policy
+    if policy is None:
+        return rules.why_not
+    refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
+    if refusal:
+        return f"{refusal}; --set compaction.ignore_cleanup_policy=true compacts it all the same"
+    return CompactionRequest(
+        lineage.root,
+        wanted.rules_of(rules),
+        end_offset=_end_of_old_enough(store, lineage, policy, wanted.now_ms),
+        keep_raw_ms=policy.keep_raw_ms,
+        may_change_strategy=rules.may_change_strategy or wanted.override or wanted.what_if,
+    )
+
+
+def changes_of(
+    store: ObjectStore, lineages: Sequence[Lineage], rules: Mapping[str, CommandRules]
+) -> tuple[Objection, ...]:
+    """The partitions whose strategy would change although nothing declares another one. Raises StoreError.
+
+    Args:
+        rules: by topic.
+    """
+    from sidecar.clock import SystemClock
+    from sidecar.commits.commit_log import CommitLog
+    from sidecar.errors import PartitionError
+
+    def change_of(lineage: Lineage) -> Objection | None:
+        found = rules[lineage.topic_partition.topic]
+        if found.policy is None or found.may_change_strategy:
+            return None
+        try:
+            return found.change_of(CommitLog(store, lineage.root, SystemClock()).read())
+        except PartitionError:
+            return None  # Its compaction meets the same error, and reports it.
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="strategies") as pool:
+        return tuple(change for change in pool.map(change_of, lineages) if change is not None)
+
+
+def _end_of_old_enough(store: ObjectStore, lineage: Lineage, policy: CompactionPolicy, now_ms: int) -> int | None:
+    """Where records begin that are too young for `min.compaction.lag.ms`; None where it is not set."""
+    from sidecar.clock import SystemClock
+    from sidecar.commits.commit_log import CommitLog
+    from sidecar.compactor.policy import assess
+
+    if not policy.min_compaction_lag_ms:
+        return None
+    state = CommitLog(store, lineage.root, SystemClock()).read()
+    return assess(state.segments, state.clean_end_offset, policy, now_ms=now_ms).first_uncleanable_offset

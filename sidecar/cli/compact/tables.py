@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     from sidecar.compaction.rules import CompactionRules
     from sidecar.rewriting.directory import Compaction
-    from sidecar.rewriting.divergent_winners import KeptRecord
-    from sidecar.rewriting.what_if import Outlook
+    from sidecar.rewriting.what_if import KeptRecord, Outlook
 
 
 def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: bool) -> None:

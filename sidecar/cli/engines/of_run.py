@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
-from sidecar.cli.engines.choice import Work, WorkKind, choose_engine
-from sidecar.cli.engines.engines import lacks_cluster_files, spark_cores
+from sidecar.cli.engines.engines import Work, WorkKind, choose_engine, lacks_cluster_files, spark_cores
 from sidecar.config import Settings
 from sidecar.model import EngineName
 from sidecar.rewriting.engines import LocalStages

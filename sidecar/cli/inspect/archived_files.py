@@ -20,7 +20,7 @@ from sidecar.archive.keys import (
     parse_root,
     parse_segment_key,
 )
-from sidecar.archive.sealed import unseal
+from sidecar.archive.strict_json import unseal
 from sidecar.cli.inspect.file_kinds import (
     SMALL_FILE_BYTES_MAX,
     Content,

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from sidecar.cli.answering import JSON_VERSION
-from sidecar.cli.archive_choice import with_chosen
-from sidecar.cli.engines.choice import Work, WorkKind
-from sidecar.cli.engines.engines import task_engine
-from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.cli.engines.engines import Work, WorkKind, task_engine
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
+from sidecar.cli.output import JSON_VERSION
 from sidecar.errors import SettingsError
 from sidecar.snapshots.replay_mode import Replay
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from sidecar.archive.actions import Action, Add, Clean, CompactedBy, Remove
 from sidecar.archive.commit import Writer
-from sidecar.archive.newest_strategy import newest_strategy
-from sidecar.archive.state import PartitionState
+from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.compactor.archive.request import CompactionRequest

@@ -22,19 +22,18 @@ from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.compactor.archive.commit import commit
 from sidecar.compactor.archive.finishing import FinishTask, discard, finish_all
 from sidecar.compactor.archive.first_look import Looked, look_at
-from sidecar.compactor.archive.plan import plan_archive
+from sidecar.compactor.archive.plan import Job, PartitionInWork, plan_archive, results, unsettled
 from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.compactor.archive.stored_parts import StoredParts
-from sidecar.compactor.archive.work import Job, PartitionInWork, results, unsettled
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
 from sidecar.host import process_store
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.rewriting.job import HASH_KEY_BYTES
+from sidecar.rewriting.packing import SegmentNeed, Step, require_room, steps
 from sidecar.rewriting.parts import LocalParts, Parts
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
-from sidecar.rewriting.staging import SegmentNeed, Step, require_room, steps
 from sidecar.rewriting.workplace import WorkFiles
 from sidecar.store_settings import StoreSettings
 

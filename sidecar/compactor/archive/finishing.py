@@ -15,20 +15,19 @@ from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.compactor.archive.bundle import small_parts
-from sidecar.compactor.archive.tasks import on_engine
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.host import process_store
+from sidecar.logformat.files import PositionalFile
 from sidecar.logformat.leader_epochs import epochs_of
-from sidecar.logformat.positional import PositionalFile
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
-from sidecar.rewriting.checked_log import checked_log
+from sidecar.rewriting.engines import on_engine
 from sidecar.rewriting.job import CompactedOutput
 from sidecar.rewriting.output_files import cannot_be_written, write_all
 from sidecar.rewriting.parts import Parts
-from sidecar.rewriting.segment_files import joined
+from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.segment.log_check import unreadable_parts
 from sidecar.storage import FileSource
 

@@ -15,13 +15,13 @@ from producer_state.wire import ProducerStateError
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import ArchivedLog, reader
 from sidecar.compactor.archive.bundle import table_at_end
-from sidecar.compactor.archive.tasks import on_engine
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.model import ArchivedSegment
-from sidecar.rewriting.pieces import Cutter, Piece
+from sidecar.rewriting.engines import on_engine
+from sidecar.rewriting.job import Cutter, Piece
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _GROUP_SEGMENTS: Final = 64

@@ -13,7 +13,7 @@ from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
-from sidecar.rewriting.figures import CompactionFigures
+from sidecar.rewriting.job import CompactionFigures
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from sidecar.archive.extent import ArchiveExtent, Coverage
 from sidecar.http.page.wording import count_text
+from sidecar.archive.coverage import ArchiveExtent, Coverage
 from sidecar.partition.status import PartitionStatus
 from sidecar.reporting.status_model import PartitionFigures
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import crc32c
 
 from sidecar.logformat.bodies.codecs import compress
-from sidecar.logformat.bodies.record import Record
-from sidecar.logformat.bodies.varints import write_varint
+from sidecar.logformat.bodies.record import Record, write_varint
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CRC_FROM,

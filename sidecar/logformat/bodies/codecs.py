@@ -9,13 +9,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import cramjam
 import lz4.frame
 import zstandard
 from isal import isal_zlib
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.bodies import snappy
-from sidecar.logformat.bodies.streams import require_lz4_frame, require_whole_zstd_frames, with_right_lz4_checksum
 from sidecar.logformat.headers import Codec
 
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
@@ -43,7 +42,7 @@ def compress(codec: int, data: bytes | memoryview, magic: int = 2) -> bytes:
             trailer = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
             return bytes(_GZIP_HEADER + body + trailer)
         case Codec.SNAPPY:
-            return snappy.compress_framed(data)
+            return compress_framed(data)
         case Codec.LZ4:
             frame: bytes = lz4.frame.compress(
                 data,
@@ -76,7 +75,7 @@ def decompress(
         return bytes(data)
     try:
         return _decoders[Codec(codec)](bytes(data), magic, limit_bytes)
-    except snappy.FOREIGN_ERRORS + _FOREIGN_ERRORS as error:
+    except SNAPPY_ERRORS + _FOREIGN_ERRORS as error:
         raise CorruptFile(f"a damaged {Codec(codec).name.lower()} stream of {len(data)} bytes: {error}") from error
 
 
@@ -149,7 +148,7 @@ def _zstd(data: bytes, _magic: int, limit_bytes: int) -> bytes:
 
 
 def _snappy(data: bytes, _magic: int, limit_bytes: int) -> bytes:
-    return _gathered(snappy.blocks(data, limit_bytes), limit_bytes)
+    return _gathered(snappy_blocks(data, limit_bytes), limit_bytes)
 
 
 _decoders: dict[Codec, Callable[[bytes, int, int], bytes]] = {
@@ -158,3 +157,135 @@ _decoders: dict[Codec, Callable[[bytes, int, int], bytes]] = {
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
 }
+
+
+_LZ4_MAGIC: Final = bytes.fromhex("04224d18")
+_LZ4_CONTENT_SIZE: Final = 0x08
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50
+_RLE: Final = 1
+_MASK: Final = 0xFFFFFFFF
+
+
+def require_lz4_frame(data: bytes) -> None:
+    """Raise CorruptFile unless a frame of the one known version begins here. Source: Lz4BlockInputStream.readHeader."""
+    if len(data) < 7 or data[:4] != _LZ4_MAGIC or data[4] >> 6 != 1:
+        raise CorruptFile(f"no lz4 frame: it begins with {data[:5].hex()}, expected 04224d18 and version 1")
+
+
+def with_right_lz4_checksum(data: bytes) -> bytes:
+    """The frame with the header checksum of the standard: messages of magic 0 carry another, which no reader checks."""
+    end = 14 if data[4] & _LZ4_CONTENT_SIZE else 6
+    if len(data) <= end:
+        raise CorruptFile(f"an lz4 header that is cut after {len(data)} bytes")
+    return data[:end] + bytes([xxh32_short(data[4:end]) >> 8 & 0xFF]) + data[end + 1 :]
+
+
+def xxh32_short(data: bytes) -> int:
+    """xxHash32 with seed 0 of fewer than 16 bytes, which is all that a frame header needs."""
+    prime_1, prime_2, prime_3, prime_4, prime_5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    state = prime_5 + len(data)
+    words = len(data) // 4 * 4
+    for index in range(0, words, 4):
+        state = state + int.from_bytes(data[index : index + 4], "little") * prime_3 & _MASK
+        state = (state << 17 | state >> 15) * prime_4 & _MASK
+    for byte in data[words:]:
+        state = state + byte * prime_5 & _MASK
+        state = (state << 11 | state >> 21) * prime_1 & _MASK
+    state = (state ^ state >> 15) * prime_2 & _MASK
+    state = (state ^ state >> 13) * prime_3 & _MASK
+    return state ^ state >> 16
+
+
+def require_whole_zstd_frames(data: bytes) -> None:
+    """Raise CorruptFile unless `data` is one or more frames, the last one whole: the library's reader ends in silence."""
+    position = 0
+    while position < len(data) or position == 0:
+        magic = int.from_bytes(data[position : position + 4], "little")
+        if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
+            position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
+        elif magic == _ZSTD_MAGIC:
+            position = _end_of_zstd_frame(data, position)
+        else:
+            raise CorruptFile(
+                f"no zstd frame at byte {position} of the stream: it begins with {data[position:][:4].hex()}"
+            )
+        if position > len(data):
+            raise CorruptFile(f"a zstd frame that is cut: {position - len(data)} bytes are missing at least")
+
+
+def _end_of_zstd_frame(data: bytes, position: int) -> int:
+    header = data[position : position + 18]
+    try:
+        parameters = zstandard.get_frame_parameters(header)
+        position += zstandard.frame_header_size(header)
+    except zstandard.ZstdError as error:
+        raise CorruptFile(f"a zstd frame at byte {position} of the stream whose header says: {error}") from error
+    last = False
+    while not last and position + 3 <= len(data):
+        block = int.from_bytes(data[position : position + 3], "little")
+        last = bool(block & 1)
+        position += 3 + (1 if block >> 1 & 3 == _RLE else block >> 3)
+    return position + (4 if parameters.has_checksum else 0) if last else len(data) + 1
+
+
+SNAPPY_ERRORS: tuple[type[Exception], ...] = (cramjam.DecompressionError,)
+
+_MAGIC: Final = bytes.fromhex("82534e4150505900")
+_VERSIONS: Final = (1).to_bytes(4) + (1).to_bytes(4)
+_HEADER_BYTES: Final = len(_MAGIC) + len(_VERSIONS)
+_BLOCK_BYTES: Final = 32 * 1024
+_LARGEST_RATIO: Final = 64
+"""A copy element of two bytes yields at most 64, so no block can hold more than this many times its size."""
+
+
+def compress_framed(data: bytes | memoryview) -> bytes:
+    """The framing that Kafka writes: header, then blocks of at most 32 KiB. Source: SnappyOutputStream."""
+    out = [_MAGIC, _VERSIONS]
+    for start in range(0, len(data), _BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(bytes(data[start : start + _BLOCK_BYTES])))
+        out += [len(block).to_bytes(4), block]
+    return b"".join(out)
+
+
+def snappy_blocks(data: bytes, limit_bytes: int) -> Iterator[bytes]:
+    """The decompressed blocks of a framed stream, or the one block that bare snappy is.
+
+    A header may come again between blocks, where streams were joined. Source: SnappyInputStream.
+    """
+    if data[: len(_MAGIC)] != _MAGIC:
+        yield _block(data, limit_bytes)
+        return
+    position = 0
+    while position < len(data):
+        if data[position : position + len(_MAGIC)] == _MAGIC:
+            compatible = int.from_bytes(data[position + 12 : position + _HEADER_BYTES])
+            if len(data) - position < _HEADER_BYTES or compatible != 1:
+                raise CorruptFile(f"a snappy header that is cut, or of compatible version {compatible} instead of 1")
+            position += _HEADER_BYTES
+            continue
+        size = int.from_bytes(data[position : position + 4])
+        position += 4
+        if size > len(data) - position:
+            raise CorruptFile(f"a snappy block of {size} bytes where {max(len(data) - position, 0)} are left")
+        yield _block(data[position : position + size], limit_bytes)
+        position += size
+
+
+def _block(data: bytes, limit_bytes: int) -> bytes:
+    declared = _declared_bytes(data)
+    if declared > min(limit_bytes, _LARGEST_RATIO * len(data)):
+        raise CorruptFile(
+            f"a snappy block of {len(data)} bytes that claims to hold {declared}, allowed are {limit_bytes}"
+        )
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+def _declared_bytes(data: bytes) -> int:
+    """The size that a block begins with, as an unsigned varint; 0 if there is none, which the library then refuses."""
+    size = 0
+    for index, byte in enumerate(data[:5]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return size
+    return 0

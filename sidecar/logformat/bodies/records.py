@@ -12,8 +12,7 @@ from sidecar.logformat.bodies import legacy
 from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
 from sidecar.logformat.bodies.codecs import DEFAULT_LIMIT_BYTES, decompress
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
-from sidecar.logformat.bodies.record import Header, Record
-from sidecar.logformat.bodies.varints import read_varint, read_varlong
+from sidecar.logformat.bodies.record import Header, Record, read_varint, read_varlong
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CODEC_MASK,

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from producer_state.compiling import native
 from sidecar.logformat.crc import folding
-from sidecar.logformat.crc.tables import CASTAGNOLI, IEEE, slicing_table, zeros_operator
+from sidecar.logformat.crc.folding import CASTAGNOLI, IEEE, slicing_table, zeros_operator
 from sidecar.logformat.loads import Word, address_of, load_le_u64, load_u8
 
 LONG_LANE_BYTES = 8192

@@ -12,10 +12,10 @@ import numpy as np
 from producer_state.facts import Int64Column
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import BatchColumns
+from sidecar.logformat.files import open_regular
 from sidecar.logformat.headers import CURRENT_MAGIC, NO_TIMESTAMP
 from sidecar.logformat.indexes.offset_index import relative_offsets, risen, unfinished
 from sidecar.logformat.indexes.verdict import FINE, IndexVerdict, disagrees, rebuild
-from sidecar.logformat.regular_file import open_regular
 
 _ENTRIES_AT_END: Final = 64
 """So many are read to judge an index by its end."""

@@ -1,0 +1,102 @@
+"""Files of a log dir: opened without waiting (a named pipe would keep its reader for ever), opened late, read at positions."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from sidecar.errors import PartitionError, SegmentChanged
+
+SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of a file that is read whole: indexes and checkpoints of a broker are smaller."""
+
+_TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no file of this name is; move it away"
+_WHAT: Final = "no regular file but a pipe, device or socket; move it out of the broker's directory"
+
+
+def open_regular(path: Path, flags: int = 0) -> int:
+    """A read-only descriptor, the caller's to close. Raises OSError, whose `strerror` says so for what is no regular file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    except OSError as error:
+        if error.errno in {errno.ENXIO, errno.ENODEV}:  # A socket, or a device that is not there.
+            raise OSError(errno.EINVAL, _WHAT, str(path)) from error
+        raise
+    try:
+        _require_regular(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(descriptor: int, path: Path) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, _WHAT, str(path))
+
+
+def read_regular(path: Path, limit_bytes: int = -1) -> bytes:
+    """The content, or as many bytes of it.
+
+    Raises OSError as `open_regular` does, and without a limit for a file above SMALL_FILE_BYTES_MAX.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        if limit_bytes < 0 and os.fstat(file.fileno()).st_size > SMALL_FILE_BYTES_MAX:
+            raise OSError(errno.EFBIG, _TOO_LARGE, str(path))
+        return file.read(limit_bytes)
+
+
+class LazyFile:
+    """A file that is opened by its first read, so that a scan that is never begun holds no descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises SegmentChanged if there is no such file."""
+        self._path = path
+        self._descriptor: int | None = None
+        try:
+            self.size_bytes = path.stat().st_size
+        except OSError as error:
+            raise self._ours(error) from error
+
+    def _ours(self, error: OSError) -> PartitionError:
+        if isinstance(error, FileNotFoundError):
+            return SegmentChanged(f"{self._path}: vanished; it is looked at again at the next scan")
+        return PartitionError(f"{self._path}: cannot be read: {error.strerror or error}")
+
+    def read_at(self, position: int, buffer: memoryview) -> int:
+        """See ReadAt. Raises SegmentChanged or PartitionError."""
+        try:
+            if self._descriptor is None:
+                self._descriptor = open_regular(self._path)
+            return os.preadv(self._descriptor, [buffer], position)
+        except OSError as error:
+            raise self._ours(error) from error
+
+    def close(self) -> None:
+        """Let go of the descriptor; the next read opens the file again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class PositionalFile:
+    """A descriptor as `ReadAt`; the caller owns it. `kernels_reading` reads such a file without calling back into Python.
+
+    Byte 0 for its callers is byte `start_position` of the file.
+    """
+
+    __slots__ = ("descriptor", "start_position")
+
+    def __init__(self, descriptor: int, start_position: int = 0) -> None:
+        self.descriptor = descriptor
+        self.start_position = start_position
+
+    def __call__(self, position: int, buffer: memoryview) -> int:
+        """See `ReadAt`. Raises OSError."""
+        return os.preadv(self.descriptor, [buffer], self.start_position + position)
