@@ -31,8 +31,6 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The verdict and what it rests on."""
-
     conformance: Conformance
     differences: tuple[Difference, ...] = ()
 

@@ -14,7 +14,6 @@ from numba import njit
 
 
 def native(function: Callable[..., Any]) -> Any:
-    """Compile a function for the CPU at its first call."""
     return _compiled(function, inline="never")
 
 

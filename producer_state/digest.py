@@ -102,7 +102,6 @@ class SegmentDigest:
 
     @classmethod
     def empty(cls, start_offset: int, end_offset: int) -> SegmentDigest:
-        """A stretch without batches."""
         return cls(Coverage(start_offset, end_offset, -1, -1, 0, -1, -1, 0), np.empty(0, DIGEST_DTYPE))
 
     def __eq__(self, other: object) -> bool:

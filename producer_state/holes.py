@@ -36,7 +36,6 @@ class Questions:
 
     @property
     def producer_ids(self) -> Int64Column:
-        """All of them."""
         return np.union1d(self.last_marker, self.last_batch)
 
     def but(self, settled: Int64Column) -> Questions:
@@ -93,7 +92,6 @@ def questions_of(
 
 
 def markers_of(digests: Sequence[SegmentDigest]) -> frozenset[int]:
-    """Producers with a marker in these digests."""
     return frozenset(producer_id for digest in digests for producer_id in _marked(digest.rows).tolist())
 
 

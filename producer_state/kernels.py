@@ -136,7 +136,6 @@ def apply(entries: Any, digests: Any, out: Any) -> tuple[int, int]:
 
 @native
 def enter_entry(row: Any, producer_id: int) -> None:
-    """Make a row that of a producer of whom nothing is known."""
     row["producer_id"] = producer_id
     row["producer_epoch"] = -1
     row["last_sequence"] = -1

@@ -154,7 +154,6 @@ def rows_of(entries: Iterable[ProducerEntry]) -> Rows:
 
 
 def entries_of(rows: Rows) -> tuple[ProducerEntry, ...]:
-    """Records of ENTRY_DTYPE as entries."""
     return tuple(
         ProducerEntry(producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, None if txn < 0 else txn)
         for producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, txn in rows.tolist()
@@ -162,8 +161,6 @@ def entries_of(rows: Rows) -> tuple[ProducerEntry, ...]:
 
 
 class EntryDescription(TypedDict):
-    """One entry of `SnapshotDescription`."""
-
     producer_id: int
     producer_epoch: int
     last_sequence: int

@@ -70,7 +70,6 @@ class ProducerTable:
 
     @classmethod
     def from_entries(cls, end_offset: int, entries: Iterable[ProducerEntry]) -> ProducerTable:
-        """A table of these producers."""
         return cls(end_offset, rows_of(entries))
 
     @classmethod
@@ -89,11 +88,9 @@ class ProducerTable:
     __hash__ = None  # type: ignore[assignment]  # arrays inside: it can be compared, not hashed
 
     def entries(self) -> tuple[ProducerEntry, ...]:
-        """The producers, ascending."""
         return entries_of(self.rows)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """One producer."""
         index = int(np.searchsorted(self.rows["producer_id"], producer_id))
         if index == len(self.rows) or self.rows["producer_id"][index] != producer_id:
             return None
@@ -104,7 +101,6 @@ class ProducerTable:
         return ProducerTable(self.end_offset, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
 
     def in_transaction(self) -> ProducerTable:
-        """The table cut down to producers with an open transaction."""
         return ProducerTable(self.end_offset, self.rows[self.rows["current_txn_first_offset"] >= 0])
 
     def unexpired(self, expiration: Expiration) -> ProducerTable:
@@ -121,13 +117,11 @@ class ProducerTable:
         return ProducerTable(self.end_offset, rows[keep])
 
     def first_open_transaction_offset(self) -> int | None:
-        """First offset of the earliest open transaction."""
         offsets = self.rows["current_txn_first_offset"]
         offsets = offsets[offsets >= 0]
         return int(offsets.min()) if len(offsets) else None
 
     def to_snapshot(self) -> bytes:
-        """Bytes of `<end_offset>.snapshot` with every producer of this table."""
         return write_rows(self.rows)
 
 

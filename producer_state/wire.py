@@ -52,7 +52,6 @@ class Layout(Generic[Row]):
         self._values = values if len(self._offsets) > 1 else lambda row: (values(row),)
 
     def offset_of(self, name: str) -> int:
-        """Byte offset of a field inside the row."""
         return self._offsets[name]
 
     def dtype(self, byte_order: Literal[">", "="] = ">") -> np.dtype[np.void]:
@@ -66,5 +65,4 @@ class Layout(Generic[Row]):
         return self.row_type(*values)
 
     def write(self, row: Row) -> bytes:
-        """Encode one row."""
         return self.struct.pack(*self._values(row))

@@ -58,7 +58,6 @@ def assemble_indexes(
 
 
 def log_part(size_bytes: int, checksum: int) -> Part:
-    """The part that is the whole `.log` object."""
     return Part(PartName.LOG, 0, size_bytes, checksum)
 
 
@@ -88,10 +87,8 @@ def cut_parts(indexes: bytes | memoryview, segment: ArchivedSegment, file: str =
 
 
 def indexes_size_bytes(segment: ArchivedSegment) -> int:
-    """Size that the segment's `.indexes` object must have."""
     return max(part.position + part.size_bytes for part in segment.parts if part.name is not PartName.LOG)
 
 
 def log_size_bytes(segment: ArchivedSegment) -> int:
-    """Size that the segment's `.log` object must have."""
     return sum(part.size_bytes for part in segment.parts if part.name is PartName.LOG)

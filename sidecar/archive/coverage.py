@@ -97,7 +97,6 @@ class ArchiveExtent:
 
     @property
     def start_offset(self) -> int | None:
-        """First covered offset, None where there is nothing."""
         return self.runs[0].base_offset if self.runs else None
 
     @property

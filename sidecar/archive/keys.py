@@ -51,7 +51,6 @@ def is_id(text: str) -> bool:
 
 
 def id_of(sixteen_bytes: bytes) -> str:
-    """The 22-character form of 16 bytes."""
     return urlsafe_b64encode(sixteen_bytes).decode("ascii").rstrip("=")
 
 
@@ -112,7 +111,6 @@ def is_partition_folder(name: str) -> bool:
 
 
 def is_incarnation_folder(name: str) -> bool:
-    """Whether a folder name is an incarnation."""
     return name == NO_TOPIC_ID or is_id(name)
 
 

@@ -71,7 +71,6 @@ class JsonObject:
         return None if self._values.get(name) is None else self.text(name)
 
     def flag(self, name: str) -> bool:
-        """true or false."""
         value = self._values.get(name)
         if type(value) is not bool:
             self.refuse(name, "true or false")
@@ -93,7 +92,6 @@ class JsonObject:
         return None if self._values.get(name) is None else self.checksum(name)
 
     def nested(self, name: str) -> JsonObject:
-        """A nested object."""
         value = self._values.get(name)
         if type(value) is not dict:
             self.refuse(name, "an object")
@@ -104,14 +102,12 @@ class JsonObject:
         return None if self._values.get(name) is None else self.nested(name)
 
     def items(self, name: str) -> list[object]:
-        """A list of anything."""
         value = self._values.get(name)
         if type(value) is not list:
             self.refuse(name, "a list")
         return value
 
     def objects(self, name: str) -> list[JsonObject]:
-        """A list of objects."""
         found = []
         for number, value in enumerate(self.items(name)):
             if type(value) is not dict:

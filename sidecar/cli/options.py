@@ -72,13 +72,11 @@ class GlobalOptions:
 
     @property
     def config_file(self) -> Path | None:
-        """The settings file, if there is any."""
         named = os.environ.get(CONFIG_VARIABLE)
         return self.config or (Path(named) if named else None)
 
     @property
     def colors(self) -> bool:
-        """Whether colors are wanted on a terminal."""
         return not self.no_color and not os.environ.get("NO_COLOR")
 
     def load(self, flags: Mapping[str, Any] | None = None) -> LoadedSettings:

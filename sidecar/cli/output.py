@@ -28,15 +28,12 @@ class CurrentStderr(io.TextIOBase):
     """Whatever `sys.stderr` is at the moment: a progress bar replaces it for as long as it is shown."""
 
     def write(self, text: str, /) -> int:
-        """See `io.TextIOBase`."""
         return sys.stderr.write(text)
 
     def flush(self) -> None:
-        """See `io.TextIOBase`."""
         sys.stderr.flush()
 
     def isatty(self) -> bool:
-        """See `io.TextIOBase`."""
         return sys.stderr.isatty()
 
 
@@ -46,12 +43,10 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_line(text: str) -> None:
-    """A line of data."""
     sys.stdout.write(f"{text}\n")
 
 
 def remark(text: str) -> None:
-    """A line for people."""
     sys.stderr.write(f"{text}\n")
 
 
@@ -119,7 +114,6 @@ def utc(timestamp_ms: int) -> str | None:
 
 
 def size(size_bytes: float) -> str:
-    """A number of bytes for people."""
     for unit in _UNITS[:-1]:
         if abs(size_bytes) < 1024:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"

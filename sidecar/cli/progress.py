@@ -34,7 +34,6 @@ class ProgressDisplay:
         self._resources.close()
 
     def __call__(self, progress: Progress) -> None:
-        """Show it."""
         if not progress.segments_total:
             return
         if self._bar is not None:
@@ -85,7 +84,6 @@ class _Bar:
         self._rich.stop()
 
     def show(self, progress: Progress) -> None:
-        """Move the bar."""
         self._rich.update(
             self._task,
             total=progress.bytes_total,

@@ -200,11 +200,9 @@ class VerificationTable:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was none."""
         return not self._rows
 
     def add(self, found: PartitionVerification) -> None:
-        """Keep what is shown of it."""
         row = found.row
         states = [str(segment.state) for segment in found.segments]
         counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))

@@ -36,12 +36,10 @@ class DecodedBatch:
 
     @property
     def is_control(self) -> bool:
-        """Markers and the like."""
         return self.magic == CURRENT_MAGIC and bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether its producer wrote it within a transaction."""
         return self.magic == CURRENT_MAGIC and bool(self.attributes & TRANSACTIONAL)
 
     @property

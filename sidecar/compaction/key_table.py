@@ -181,7 +181,6 @@ def reduce_blobs(blobs: Iterable[Blob], rules: CompactionRules, split_count: int
 
 
 def entries_of(blob: Blob) -> int:
-    """How many entries a blob says that it has."""
     return int.from_bytes(blob[:WORD_BYTES], sys.byteorder)
 
 

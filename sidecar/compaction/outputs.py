@@ -42,7 +42,6 @@ class PlannedOutput:
 
     @property
     def size_bytes(self) -> int:
-        """Of the `.log`."""
         return sum(part.size_bytes for part in self.parts)
 
 
@@ -179,7 +178,6 @@ class _RewrittenSegment:
 
     @property
     def is_source(self) -> bool:
-        """Whether it is its source, byte by byte."""
         return self.counts.identical
 
     def ended(self) -> _RewrittenSegment:

@@ -143,7 +143,6 @@ class _Rewriting:
         job[places.OUT_BYTES] = len(self._out)
 
     def run(self) -> RewrittenSplit:
-        """Rewrite all batches, once."""
         job, counts, ending = self._job, None, (0, RewriteCounts())
         for chunk in chunks(self._segment, self._scan.split, check_crc=False):
             last = chunk.rows - 1

@@ -8,8 +8,6 @@ from operator import add, sub
 
 @dataclass(frozen=True, slots=True)
 class RewriteCounts:
-    """What became of the batches of a split or of several."""
-
     verbatim: int = 0
     rebuilt: int = 0
     emptied: int = 0
@@ -25,7 +23,6 @@ class RewriteCounts:
 
     @property
     def written_batches(self) -> int:
-        """How many batches stay, with or without records."""
         return self.verbatim + self.rebuilt + self.emptied
 
     @property

@@ -70,7 +70,6 @@ class CompactionRules:
 
     @property
     def in_use(self) -> StrategyInUse:
-        """The strategy that counts, with its header."""
         return strategy_in_use(self.strategy, self.header)
 
     @property
@@ -80,7 +79,6 @@ class CompactionRules:
 
     @property
     def header_name(self) -> str:
-        """The name as it is compared."""
         return header_name(self.header)
 
     @property

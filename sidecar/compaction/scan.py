@@ -63,7 +63,6 @@ class TransactionEvents:
 
     @classmethod
     def joined(cls, parts: list[TransactionEvents]) -> TransactionEvents:
-        """One after the other."""
         parts = [part for part in parts if len(part)]
         if len(parts) < 2:
             return parts[0] if parts else _NO_EVENTS

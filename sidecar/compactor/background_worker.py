@@ -40,7 +40,6 @@ class Chore:
         self._next_s = clock.monotonic_s() + interval_s
 
     def turn(self) -> None:
-        """Do it if it is time."""
         if self._clock.monotonic_s() < self._next_s:
             return
         self._next_s = self._clock.monotonic_s() + self._interval_s
@@ -58,7 +57,6 @@ class WithChores:
     worker: Turning
 
     def turn(self) -> bool:
-        """See `Turning`."""
         for chore in self.chores:
             chore.turn()
         return self.worker.turn()

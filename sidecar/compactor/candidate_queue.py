@@ -136,7 +136,6 @@ class CandidateQueue:
             )
 
     def compacted(self, partition: TopicPartition) -> None:
-        """What it was due for is done."""
         if (entry := self._waiting.get(partition)) is not None and entry.assessment is not None:
             entry.compacted = entry.assessment
             entry.assessment, entry.due_since_ms = None, None
@@ -151,11 +150,9 @@ class CandidateQueue:
         self._waiting.pop(partition, None)
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """All of them."""
         return frozenset(self._waiting)
 
     def of(self, partition: TopicPartition) -> Waiting | None:
-        """What is known of one."""
         return self._waiting.get(partition)
 
     def due(self) -> dict[TopicPartition, Assessment]:

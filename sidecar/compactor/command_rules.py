@@ -77,7 +77,6 @@ class CommandRules:
 
     @property
     def in_use(self) -> StrategyInUse:
-        """The strategy that counts, with its header."""
         return StrategyInUse("") if self.policy is None else StrategyInUse(self.policy.strategy, self.policy.header)
 
     @property

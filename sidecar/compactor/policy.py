@@ -19,8 +19,6 @@ NS_PER_MS = 1_000_000
 
 
 class Trigger(StrEnum):
-    """Why a partition is due."""
-
     DIRTY_RATIO = "dirty ratio"
     MAX_LAG = "max compaction lag"
 

@@ -35,16 +35,13 @@ class CopyGroup:
 
     @property
     def base_offset(self) -> int:
-        """Of the first segment."""
         return self.segments[0].base_offset
 
     @property
     def size_bytes(self) -> int:
-        """Of all copies."""
         return sum(copy.size_bytes for copy in self.copies if copy is not None)
 
     def discard(self) -> None:
-        """Remove the copies' files."""
         for copy in filter(None, self.copies):
             discard_copy(copy)
 
@@ -56,6 +53,5 @@ def discard_copy(copy: CompactedCopy) -> None:
 
 
 def remove_if_empty(directory: Path) -> None:
-    """Remove a directory unless something is in it."""
     with suppress(OSError):
         directory.rmdir()

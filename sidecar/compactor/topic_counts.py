@@ -62,7 +62,6 @@ class OddRecords:
         )
 
     def status(self) -> dict[str, dict[str, int]]:
-        """By topic, for `/status`."""
         with self._lock:
             return {topic: asdict(found) for topic, found in sorted(self._by_topic.items())}
 
@@ -181,7 +180,6 @@ class RawUploads:
         )
 
     def status(self) -> dict[str, dict[str, int]]:
-        """By topic and reason, how many segments: for `/status`."""
         found = {topic: dict(counts) for topic, counts in list(self._by_topic.items())}
         return {
             topic: {str(reason): count for reason, count in sorted(found[topic].items())} for topic in sorted(found)

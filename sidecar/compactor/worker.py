@@ -325,11 +325,9 @@ class Quarantine:
         return len(self._held)
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """All that are here."""
         return frozenset(self._held)
 
     def failed(self, partition: TopicPartition, error: Exception) -> Quarantined:
-        """One more failure."""
         failures = self._held[partition].failures + 1 if partition in self._held else 1
         # The exponent is bounded before the wait is: 2 to the power of a long outage fits no float.
         wait_s = min(self._wait_s * 2.0 ** min(failures - 1, 64), self._wait_max_s)
@@ -339,7 +337,6 @@ class Quarantine:
         return found
 
     def succeeded(self, partition: TopicPartition) -> None:
-        """All is forgiven."""
         self._held.pop(partition, None)
 
     def keep_only(self, partitions: Collection[TopicPartition]) -> None:

@@ -59,12 +59,10 @@ class Window:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in the buffer from the cursor on."""
         return max(self.filled - self.cursor, 0)
 
     @property
     def remaining_bytes(self) -> int:
-        """Bytes of the file from the cursor on."""
         return self._end_position - self.position
 
     def advance(self, size_bytes: int) -> None:

@@ -176,7 +176,6 @@ class PartitionOutcome:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its objects in the archive."""
         return sum(plan.size_bytes for plan in self.plan.segments)
 
     def to_json(self) -> dict[str, object]:
@@ -214,7 +213,6 @@ class PartitionOutcome:
 
     @property
     def state(self) -> str:
-        """In a word."""
         if self.problem:
             return "stopped"
         if self.is_done:

@@ -53,7 +53,6 @@ class SegmentPlan:
 
     @property
     def is_cut(self) -> bool:
-        """Either of them."""
         return self.is_cut_at_start or self.is_cut_at_end
 
     @property
@@ -76,7 +75,6 @@ class SegmentPlan:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to fetch."""
         return log_size_bytes(self.segment) + indexes_size_bytes(self.segment)
 
     def expected_sizes(self) -> dict[str, int | None]:
@@ -127,7 +125,6 @@ class PartitionPlan:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose it is."""
         return self.state.lineage.topic_partition
 
     @property

@@ -24,7 +24,6 @@ class BatchCheck:
         self.has_gaps = False
 
     def add(self, columns: BatchColumns) -> None:
-        """Take the next batches."""
         self.has_gaps |= len(rows_with_gaps(columns, self._check.last_offset + 1)) > 0
         self._check.add(columns)
 

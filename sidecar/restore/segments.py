@@ -77,7 +77,6 @@ class Cut:
 
     @property
     def base_offset(self) -> int:
-        """See the class."""
         if not self._plan.is_cut_at_start:
             return self._plan.segment.base_offset
         first = self._plan.first_offset
@@ -90,7 +89,6 @@ class Cut:
 
     @property
     def end_offset(self) -> int:
-        """See the class."""
         if self._plan.until_timestamp_ms is not None and self._stopped_at is not None:
             return max(self._stopped_at, self._last_kept + 1, self.base_offset)
         return max(self._plan.end_offset, self._last_kept + 1, self.base_offset)

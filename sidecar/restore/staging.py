@@ -182,7 +182,6 @@ class StagedPartition:
 
     @contextmanager
     def incoming(self, name: str) -> Iterator[NewFile]:
-        """See `new_file`."""
         with new_file(self.directory / name, self._owner) as file:
             yield file
 
@@ -192,7 +191,6 @@ class StagedPartition:
             return {path.name: path.stat().st_size for path in self.directory.iterdir()}
 
     def remove(self, names: frozenset[str]) -> None:
-        """Remove files, those that are there."""
         with translating(self.directory):
             for name in names:
                 (self.directory / name).unlink(missing_ok=True)

@@ -18,7 +18,6 @@ class LocalStages:
 
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
-        """See StageEngine."""
         answers: list[Any] = []
         buckets = _by_number((row for task in tasks for row in stages.first(task)), answers)
         items: dict[int, list[Any]] = {}
@@ -39,7 +38,6 @@ class LocalRun:
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
-        """See StagedRun."""
         return [answer for number, plan in enumerate(plans) for answer in function(self._rows(number), plan)]
 
     def _rows(self, task: int) -> Iterator[Row]:
@@ -68,10 +66,7 @@ class CompactionEngines(Protocol):
 
 
 class LocalEngines:
-    """This process does it all."""
-
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
-        """See `CompactionEngines`."""
         return LocalStages()
 
     def stop(self) -> None:

@@ -38,7 +38,6 @@ class Cutter:
         self._events: list[TransactionEvents] = []
 
     def add(self, columns: BatchColumns) -> None:
-        """Take the next batches."""
         while len(columns):
             rows = int(np.searchsorted(columns.position, self._begin + self._split_bytes))
             taken = columns[:rows]
@@ -55,7 +54,6 @@ class Cutter:
         self._begin, self._batches, self._events = self._end, 0, []
 
     def finish(self) -> tuple[Piece, ...]:
-        """All pieces, after the last batch."""
         if self._end > self._begin:
             self._cut()
         return tuple(self._pieces)
@@ -86,7 +84,6 @@ class CompactionJob(Generic[SourceT]):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to be compacted."""
         return sum(file.size_bytes for file in self.files)
 
     def splits(self) -> tuple[Split, ...]:
@@ -97,7 +94,6 @@ class CompactionJob(Generic[SourceT]):
         return tuple(found)
 
     def verdicts(self) -> tuple[SplitVerdicts, ...]:
-        """By split."""
         pieces = [piece for held in self.pieces for piece in held]
         return tuple(
             judge_splits(
@@ -136,12 +132,10 @@ class CompactedOutput(Generic[SourceT]):
 
     @property
     def base_offset(self) -> int:
-        """Of its first source."""
         return self.sources[0].base_offset
 
     @property
     def end_offset(self) -> int:
-        """Of its last source."""
         return self.sources[-1].end_offset
 
     def to_json(self) -> dict[str, Any]:
@@ -171,17 +165,14 @@ class CompactionFigures(Generic[SourceT]):
 
     @property
     def bytes_before(self) -> int:
-        """Of the segments that were, or would be, compacted."""
         return sum(source.size_bytes for output in self.outputs for source in output.sources)
 
     @property
     def bytes_after(self) -> int:
-        """Of what came, or would come, of them."""
         return sum(output.size_bytes for output in self.outputs)
 
     @property
     def records_after(self) -> int:
-        """The same in records."""
         return self.counts.kept_records
 
     @property

@@ -57,7 +57,6 @@ class LocalParts:
 
     @contextmanager
     def writing(self, number: int) -> Iterator[_PartFile]:
-        """See Parts."""
         path = self._path(number)
         with cannot_be_written(path):
             descriptor, name = tempfile.mkstemp(dir=self.directory)
@@ -71,11 +70,9 @@ class LocalParts:
             Path(name).unlink(missing_ok=True)
 
     def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
-        """See Parts."""
         return bytes_of(self._path(number), size_bytes)
 
     def forget(self, number: int) -> None:
-        """See Parts."""
         self._path(number).unlink()
 
     def forget_all(self) -> None:
@@ -94,6 +91,5 @@ class _PartFile:
     file: FileIO
 
     def write(self, batches: memoryview) -> None:
-        """See PartWriter."""
         with cannot_be_written(self.path):
             write_all(self.file, batches)

@@ -78,7 +78,6 @@ class Scanned(Generic[SourceT]):
 
     @property
     def unkeyed(self) -> int:
-        """Records without key."""
         return sum(scan.unkeyed for scan in self.scans)
 
     @property
@@ -88,7 +87,6 @@ class Scanned(Generic[SourceT]):
 
     @property
     def deleted(self) -> int:
-        """Records below the log start."""
         return sum(scan.deleted for scan in self.scans)
 
 

@@ -80,7 +80,6 @@ class LogFile:
 
     @property
     def name(self) -> str:
-        """See CompactionSource."""
         return str(self.path)
 
     @contextmanager
@@ -91,9 +90,7 @@ class LogFile:
             yield self.as_input(process_store.disk_reads(self.read_bytes_per_s).paced(read_at))
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
-        """The segment, read by a function that the caller has."""
         return input_of(self, read_at, self.mtime_ns // 1_000_000)
 
     def unread(self) -> SegmentInput:
-        """The segment for planning, where only its numbers count."""
         return self.as_input(lambda _position, _buffer: 0)

@@ -48,7 +48,6 @@ class Outlook(CompactionFigures[CompactionSource]):
 
     @property
     def samples(self) -> tuple[OtherWinner, ...]:
-        """The first of the others."""
         return tuple(islice(self.others, SAMPLES))
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +107,6 @@ class WinnerBits:
     """A third stage that only hands over who won: (split, a bit for each of its records). The plan: records by split."""
 
     def __call__(self, rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:
-        """See StagedRun.third."""
         found: dict[int, list[bytes]] = {}
         for split, ordinals in rows:
             found.setdefault(split, []).append(ordinals)
@@ -174,7 +172,6 @@ class KeptRecord:
 
     @classmethod
     def of(cls, record: Record, rules: CompactionRules) -> KeptRecord:
-        """What is told of a record."""
         version = version_of(record, rules.header_name)[1] if rules.header_name else None
         return cls(record.offset, record.timestamp_ms, version, record.value is None)
 

@@ -118,7 +118,6 @@ class EmbeddedSpark:
             self._end()
 
     def _rest(self) -> None:
-        """Nobody uses it now."""
         if self.death() is not None:
             self._end()
             return

@@ -40,7 +40,6 @@ class _Sealed:
 
 class _Sealer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """See pickle.Pickler."""
         return _reduced(value) if isinstance(value, S3Settings) else NotImplemented
 
 

@@ -72,7 +72,6 @@ def choose_engine(
 
 
 def local_s(work: Work) -> float:
-    """How long a compaction takes in one process."""
     return work.size_bytes / LOCAL_COMPACTION_BYTES_PER_S
 
 

@@ -95,7 +95,6 @@ class RunEngines:
             return self._spark
 
     def stop(self) -> None:
-        """See `CompactionEngines`."""
         with self._lock:
             spark = self._spark
         if spark is not None:

@@ -39,7 +39,6 @@ def _retention_json(report: RestoreReport) -> dict[str, Any] | None:
 
 
 def _rows(report: RestoreReport) -> list[dict[str, Any]]:
-    """Of every partition that was found in the archive, ascending."""
     rows = [outcome.to_json() for outcome in report.outcomes] + [found.to_json() for found in report.unreadable]
     return sorted(rows, key=lambda row: int(str(row["partition"])))
 

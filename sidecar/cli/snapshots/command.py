@@ -182,7 +182,6 @@ STARTS_SHOWN = 2
 
 
 def show_rebuilt(report: RebuildReport, *, colors: bool) -> None:
-    """One row per partition."""
     rows = [
         (
             str(partition.log.topic_partition),

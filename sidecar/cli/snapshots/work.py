@@ -70,8 +70,6 @@ CompactedElsewhere = Annotated[
 
 
 class PartitionReport(Protocol):
-    """What came of one partition."""
-
     def to_json(self) -> Mapping[str, Any]:
         """Names are stable."""
         ...
@@ -108,15 +106,13 @@ def snapshot_targets(
 
 
 def chosen_topics(settings: Settings) -> TopicFilter:
-    """As `topics.include` and `exclude` say."""
-    from sidecar.discovery.scan import TopicFilter
+    from sidecar.discovery.topic_filter import TopicFilter
 
     return TopicFilter(settings.topics.include, settings.topics.exclude)
 
 
 def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
-    """As `--compacted` says."""
-    from sidecar.discovery.scan import TopicFilter
+    from sidecar.discovery.topic_filter import TopicFilter
 
     return TopicFilter(tuple(patterns or ()))
 

@@ -35,22 +35,18 @@ class ArchivedLog:
 
     @property
     def name(self) -> str:
-        """The key."""
         return self.key
 
     @property
     def key(self) -> ObjectKey:
-        """Of the `.log` object, from the store's root on."""
         return below(self.root, self.segment.log_key)
 
     @property
     def base_offset(self) -> int:
-        """See CompactionSource."""
         return self.segment.base_offset
 
     @property
     def end_offset(self) -> int:
-        """See CompactionSource."""
         return self.segment.end_offset
 
     @property
@@ -72,11 +68,9 @@ class ArchivedLog:
         yield self.as_input(reader(process_store.store_of(self.store), self.key, self.size_bytes))
 
     def unread(self) -> SegmentInput:
-        """See CompactionSource."""
         return self.as_input(lambda _position, _buffer: 0)
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
-        """The segment, read by a function that the caller has."""
         return input_of(self, read_at, self.last_modified_ms)
 
 

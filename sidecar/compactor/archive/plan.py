@@ -51,7 +51,6 @@ class ArchivePlan:
 
     @property
     def segments(self) -> tuple[ArchivedSegment, ...]:
-        """To be compacted."""
         return self.state.segments[: self.count]
 
     def look_tasks(self, job: int, store: StoreSettings, split_bytes: int) -> Iterator[LookTask]:
@@ -175,17 +174,14 @@ class PartitionInWork:
         )
 
     def take(self, found: Scanned[ArchivedLog], outputs: Sequence[CompactedOutput[ArchivedLog]]) -> None:
-        """What is to come of it, behind what there is already."""
         self.outputs += tuple(outputs)
         self.figures = (found.record_count, found.unkeyed, found.malformed_versions, found.deleted)
         self.new_malformed_versions = _new_malformed_versions(found)
 
     def fail(self, error: SidecarError) -> None:
-        """Nothing comes of it."""
         self.result = PartitionCompaction(self.request, error)
 
     def succeed(self, commit_number: int | None) -> None:
-        """It is done, by that commit where one was needed."""
         left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
         records_before, unkeyed, malformed_versions, deleted = self.figures
         self.result = PartitionCompaction(
@@ -214,10 +210,8 @@ def _new_malformed_versions(found: Scanned[ArchivedLog]) -> int:
 
 
 def unsettled(partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
-    """Those that go on."""
     return [found for found in partitions if found.result is None]
 
 
 def results(partitions: Sequence[PartitionInWork]) -> tuple[PartitionCompaction, ...]:
-    """How those ended that have."""
     return tuple(found.result for found in partitions if found.result is not None)

@@ -42,7 +42,6 @@ class StoredParts:
 
     @property
     def prefix(self) -> str:
-        """Below which all parts of the job lie."""
         return f"{STAGING}{self.job_id}/"
 
     @contextmanager
@@ -75,7 +74,6 @@ class StoredParts:
         raise PartitionError(f"{keys[0]}: this part of the job ends {left} bytes too early; compact again")
 
     def forget(self, number: int) -> None:
-        """See Parts."""
         process_store.store_of(self.store).delete(self._keys(number))
 
     def forget_all(self) -> None:
@@ -94,7 +92,6 @@ class _Waiting:
     size_bytes: int = 0
 
     def write(self, batches: memoryview) -> None:
-        """See PartWriter."""
         with cannot_be_written(self.place):
             write_all(self.file, batches)
         self.size_bytes += len(batches)

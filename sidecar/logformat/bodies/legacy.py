@@ -52,7 +52,6 @@ class Message:
         return TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME
 
     def record(self, *, batch_base_offset: int) -> Record:
-        """The message as a record."""
         return Record(
             offset=self.offset,
             timestamp_ms=self.timestamp_ms,
