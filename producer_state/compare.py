@@ -81,11 +81,6 @@ def compare_snapshots(
     return Comparison(verdict, tuple(found))
 
 
-def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
-    """Source: ProducerStateManager.isProducerExpired."""
-    return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= expiration_ms
-
-
 _EXPIRED = "already expired"
 _FORGOTTEN = "the broker forgot it when the producer expired between two writes"
 _BELOW_START = "it lies below the log's start"
@@ -164,4 +159,7 @@ class _Allowance:
         return _CLEANED if hidden and not self.exact else ""
 
     def _expired(self, entry: ProducerEntry) -> bool:
-        return self.expiration_ms is not None and is_expired(entry, self.now_ms, self.expiration_ms)
+        """Source: ProducerStateManager.isProducerExpired."""
+        if self.expiration_ms is None or entry.current_txn_first_offset is not None:
+            return False
+        return self.now_ms - entry.last_timestamp_ms >= self.expiration_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +31,6 @@ Int64Column = npt.NDArray[np.int64]
 Int32Column = npt.NDArray[np.int32]
 Int16Column = npt.NDArray[np.int16]
 Int8Column = npt.NDArray[np.int8]
-Columns = tuple[
-    Int64Column, Int64Column, Int64Column, Int16Column, Int32Column, Int64Column, Int16Column, Int32Column, Int8Column,
-    Int32Column, Int64Column,
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +58,20 @@ class BatchFacts:
         return int(self.base_offset.shape[0])
 
     def __getitem__(self, rows: slice) -> BatchFacts:
-        return BatchFacts(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return BatchFacts(*(column[rows] for column in self.columns()))
 
-    def columns(self) -> Columns:
+    def columns(self) -> tuple[npt.NDArray[Any], ...]:
         """All columns in the order of the fields."""
-        return (
-            self.base_offset,
-            self.last_offset,
-            self.producer_id,
-            self.producer_epoch,
-            self.last_sequence,
-            self.max_timestamp_ms,
-            self.attributes,
-            self.record_count,
-            self.marker_type,
-            self.coordinator_epoch,
-            self.marker_timestamp_ms,
-        )
+        return tuple(getattr(self, field.name) for field in fields(self))
 
 
 class BatchProblem(ProducerStateError):
     """A batch that no broker could apply either; `producer_id` and the batch's base `offset` say which."""
 
-    def __init__(self, what: str, *, producer_id: int, offset: int) -> None:
-        super().__init__(f"offset {offset}, producer {producer_id}: {what}")
+    what = ""
+
+    def __init__(self, *, producer_id: int, offset: int, what: str = "") -> None:
+        super().__init__(f"offset {offset}, producer {producer_id}: {what or self.what}")
         self.producer_id = producer_id
         self.offset = offset
 
@@ -95,13 +82,10 @@ class InvalidTxnState(BatchProblem):
     Source: ProducerAppendInfo.appendDataBatch.
     """
 
-    def __init__(self, *, producer_id: int, offset: int) -> None:
-        super().__init__(
-            "a batch outside of transactions while the producer's transaction is open (expected its commit or abort "
-            "marker first); keep the log and repair the partition before it is used",
-            producer_id=producer_id,
-            offset=offset,
-        )
+    what = (
+        "a batch outside of transactions while the producer's transaction is open (expected its commit or abort "
+        "marker first); keep the log and repair the partition before it is used"
+    )
 
 
 class MalformedMarker(BatchProblem):
@@ -110,23 +94,15 @@ class MalformedMarker(BatchProblem):
     Source: EndTransactionMarker.deserialize.
     """
 
-    def __init__(self, *, producer_id: int, offset: int) -> None:
-        super().__init__(
-            "its control record is no end-transaction marker (expected type 0 or 1 and a value of 6 bytes or more)",
-            producer_id=producer_id,
-            offset=offset,
-        )
+    what = "its control record is no end-transaction marker (expected type 0 or 1 and a value of 6 bytes or more)"
 
 
 class OffsetsNotAscending(BatchProblem):
     """A batch begins below the end of the one before it."""
 
     def __init__(self, *, producer_id: int, offset: int, expected_offset: int) -> None:
-        super().__init__(
-            f"batches are not in log order (expected offset {expected_offset} or above)",
-            producer_id=producer_id,
-            offset=offset,
-        )
+        what = f"batches are not in log order (expected offset {expected_offset} or above)"
+        super().__init__(producer_id=producer_id, offset=offset, what=what)
 
 
 def problem_at(facts: BatchFacts, row: int, problem: int, expected_offset: int) -> BatchProblem:

@@ -66,7 +66,7 @@ def questions_of(
 
     `later_markers`: producers of markers above the last digest. Raises InvalidTxnState.
     """
-    last_marker = _empty()
+    last_marker = np.empty(0, np.int64)
     last_batch: dict[int, int] = {}
     seen = SegmentDigest.empty(start_offset, start_offset)
     for following in range(len(digests) + 1):
@@ -98,10 +98,6 @@ def markers_of(digests: Sequence[SegmentDigest]) -> frozenset[int]:
 def _marked(rows: Rows) -> Int64Column:
     marked: Int64Column = rows["producer_id"][rows["flags"] & HAS_MARKER != 0]
     return marked
-
-
-def _empty() -> Int64Column:
-    return np.empty(0, np.int64)
 
 
 class SegmentUnreadable(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import TypedDict
 
 import crc32c
@@ -160,41 +160,17 @@ def entries_of(rows: Rows) -> tuple[ProducerEntry, ...]:
     )
 
 
-class EntryDescription(TypedDict):
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    last_timestamp_ms: int
-    coordinator_epoch: int
-    current_txn_first_offset: int | None
-
-
 class SnapshotDescription(TypedDict):
     """The JSON of `inspect X.snapshot --json`: stable, tools rely on it."""
 
     kind: str
     version: int
-    entries: list[EntryDescription]
+    entries: list[dict[str, int | None]]
 
 
 def describe(data: bytes | bytearray | memoryview) -> SnapshotDescription:
     """The snapshot as JSON-able values; an absent transaction is None. Raises CorruptSnapshot."""
-    described: list[EntryDescription] = [
-        {
-            "producer_id": entry.producer_id,
-            "producer_epoch": entry.producer_epoch,
-            "last_sequence": entry.last_sequence,
-            "last_offset": entry.last_offset,
-            "offset_delta": entry.offset_delta,
-            "last_timestamp_ms": entry.last_timestamp_ms,
-            "coordinator_epoch": entry.coordinator_epoch,
-            "current_txn_first_offset": entry.current_txn_first_offset,
-        }
-        for entry in read_snapshot(data)
-    ]
-    return {"kind": "snapshot", "version": VERSION, "entries": described}
+    return {"kind": "snapshot", "version": VERSION, "entries": [asdict(entry) for entry in read_snapshot(data)]}
 
 
 def stray_offsets(offsets: Collection[int], segment_bases: Collection[int]) -> frozenset[int]:

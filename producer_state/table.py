@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from producer_state.facts import Int64Column
 from producer_state.snapshot import (
@@ -21,6 +20,9 @@ from producer_state.snapshot import (
 
 SKEW_MARGIN_MS = 5 * 60 * 1000
 """How far clocks may be apart."""
+
+_FIELDS = (ENTRY_DTYPE.names or ())[1:]
+_BLANK = rows_of([ProducerEntry(0)])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ class ProducerTable:
         """
         rows = self.rows
         open_transaction = rows["current_txn_first_offset"] >= 0
-        keep = open_transaction | ~_knows_nothing(rows)
+        known = np.any([rows[name] != blank for name, blank in zip(_FIELDS, _BLANK.item()[1:], strict=True)], axis=0)
+        keep = open_transaction | known
         last_expired_ms = expiration.last_expired_ms
         if last_expired_ms is not None:
             keep &= open_transaction | (rows["last_timestamp_ms"] > last_expired_ms)
@@ -123,13 +126,3 @@ class ProducerTable:
 
     def to_snapshot(self) -> bytes:
         return write_rows(self.rows)
-
-
-_BLANK = rows_of([ProducerEntry(0)])[0]
-
-
-def _knows_nothing(rows: Rows) -> npt.NDArray[np.bool_]:
-    known = np.zeros(len(rows), np.bool_)
-    for name in (ENTRY_DTYPE.names or ())[1:]:
-        known |= rows[name] != _BLANK[name]
-    return ~known

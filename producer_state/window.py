@@ -46,7 +46,9 @@ def window_starts(
     for boundary in sorted(boundaries):
         last = bisect_left(bases, boundary) - 1
         expiration = expiration_of(newest_below(boundary))
-        while first < last and _is_expired(segments[first], expiration):
+        while first < last and (newest_ms := segments[first].max_timestamp_ms) is not None:
+            if expiration.keeps(newest_ms):
+                break
             first += 1
         starts[boundary] = bases[first]
     return starts
@@ -58,8 +60,3 @@ def newest_timestamps(segments: Sequence[Segment]) -> Callable[[int], int]:
     known = (-1 if segment.max_timestamp_ms is None else segment.max_timestamp_ms for segment in segments)
     newest = [-1, *accumulate(known, max)]
     return lambda offset: newest[bisect_left(bases, offset)]
-
-
-def _is_expired(segment: Segment, expiration: Expiration) -> bool:
-    newest_ms = segment.max_timestamp_ms
-    return newest_ms is not None and not expiration.keeps(newest_ms)
