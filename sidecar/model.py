@@ -13,7 +13,7 @@ ObjectKey = NewType("ObjectKey", str)
 
 
 class EngineName(StrEnum):
-    """Where records are processed. AUTO: see `sidecar.cli.engines.engines`."""
+    """Where records are processed. AUTO: see `sidecar.cli.engines`."""
 
     AUTO = "auto"
     LOCAL = "local"

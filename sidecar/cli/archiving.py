@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from sidecar.cli.engines.engines import Engine, Master, require_local_spark, spark_flags
+from sidecar.cli.engines import Engine, Master, require_local_spark, spark_flags
 from sidecar.cli.options import GlobalOptions
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def backfill(
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     settings = options.settings(flags, calm=True)
-    from sidecar.cli.engines.of_run import RunEngines
+    from sidecar.cli.engines import RunEngines
     from sidecar.cli.progress import ProgressDisplay
     from sidecar.runner.backfill import backfill as archive_once
 
@@ -135,6 +135,8 @@ def run(
     from sidecar import daemon
     from sidecar.cli.engines.of_run import RunEngines
     from sidecar.host.limits import allow_open_files
+    from sidecar.cli.engines import RunEngines
+    from sidecar.host.rlimits import allow_open_files
 
     allow_open_files()
     freeze()

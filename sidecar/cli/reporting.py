@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
-from sidecar.cli.engines.engines import Engine, Master, Work, WorkKind, embedded_spark, spark_flags, takes_spark
+from sidecar.cli.engines import Engine, Master, Work, WorkKind, embedded_spark, spark_flags, takes_spark
 from sidecar.cli.options import GlobalOptions, is_chosen, require_chosen, with_chosen
 from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
 from sidecar.model import EngineName

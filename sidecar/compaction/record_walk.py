@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from producer_state.compiling import native, native_inline
-from sidecar.compaction.memory import load_byte
 from sidecar.logformat.headers import (
     MAGIC_POSITION,
     MESSAGE_HEADER,
@@ -15,7 +14,7 @@ from sidecar.logformat.headers import (
     SMALLEST_PREFIX_BYTES,
     TIMESTAMPED_MESSAGE_HEADER,
 )
-from sidecar.logformat.loads import Word, load_be_i32, load_be_i64, load_i8
+from sidecar.logformat.loads import Word, load_be_i32, load_be_i64, load_byte, load_i8
 
 _LONGEST_INT, _LONGEST_LONG = 5, 10
 _V0_HEADER, _V1_HEADER = MESSAGE_HEADER.size_bytes, TIMESTAMPED_MESSAGE_HEADER.size_bytes

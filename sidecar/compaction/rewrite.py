@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
+from operator import add, sub
 
 import crc32c
 import numpy as np
@@ -17,12 +18,37 @@ from sidecar.compaction.kernels import batches
 from sidecar.compaction.kernels import rewrite as kernels
 from sidecar.compaction.kernels.table import mark
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rewrite_counts import RewriteCounts
 from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.segments import Chunk, SegmentInput, chunks
 from sidecar.errors import CorruptFile, RowsLost, SegmentChanged
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, CURRENT_MAGIC
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCounts:
+    verbatim: int = 0
+    rebuilt: int = 0
+    emptied: int = 0
+    dropped: int = 0
+    kept_records: int = 0
+    legacy_losers_kept: int = 0
+
+    def __add__(self, other: RewriteCounts) -> RewriteCounts:
+        return RewriteCounts(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: RewriteCounts) -> RewriteCounts:
+        return RewriteCounts(*map(sub, astuple(self), astuple(other)))
+
+    @property
+    def written_batches(self) -> int:
+        return self.verbatim + self.rebuilt + self.emptied
+
+    @property
+    def identical(self) -> bool:
+        """Whether every batch was copied as it was."""
+        return not (self.rebuilt or self.emptied or self.dropped)
+
 
 Sink = Callable[[memoryview], None]
 """Takes whole batches in log order; the bytes are void after the call."""

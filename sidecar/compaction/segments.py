@@ -10,12 +10,11 @@ import numpy as np
 
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import SegmentScanner
-from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
+from sidecar.logformat.columns import BatchColumns, Blocks, Stop, allocate, columns_of
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.indexes.rebuild import INDEX_INTERVAL_BYTES
 from sidecar.logformat.indexes.time_index import ENTRY as TIME_ENTRY
 from sidecar.logformat.kernels import walk_batches
-from sidecar.logformat.walk_stop import Stop
 from sidecar.logformat.window import ReadAt, Window
 
 MIB: Final = 1024 * 1024

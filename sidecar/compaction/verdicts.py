@@ -2,17 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from producer_state.compiling import native
 from producer_state.facts import Int64Column
 from producer_state.replay import CompletedTransaction
-from sidecar.compaction.kernels.transactions import judge
 from sidecar.compaction.scan import ABORT, COMMIT, NO_VERDICTS, TransactionEvents
-from sidecar.compaction.transactions import still_marked
+
+_DATA, _ABORT, _COMMIT, _EMPTY = 0, 1, 2, 4
+
+
+@native
+def judge(
+    last_offset: Any, producer: Any, kind: Any, first_offsets: Any, owners: Any, began_below: Any, current: Any, seen: Any,
+    committed: Any, verdicts: Any, kept: Any,
+) -> None:  # fmt: skip
+    """Judge events in log order.
+
+    Args:
+        last_offset, producer, kind: by event; producers as dense numbers.
+        first_offsets, owners: the aborted transactions by ascending first offset, their producers by the same numbers.
+        began_below: uint8 by aborted transaction, not 0 where data of it may lie below the range: it counts as met.
+        current, seen, committed: by producer, -1 and zeros: the aborted transaction it is in, whether data of that was met,
+            whether other data was met.
+        verdicts: uint8 by event, set to 1 for aborted data and for markers on which no data depends.
+        kept: int64 by event, set to the transaction that an abort marker with data ends, else -1.
+    """
+    reached = 0
+    for event in range(last_offset.shape[0]):
+        while reached < first_offsets.shape[0] and first_offsets[reached] <= last_offset[event]:
+            owner = owners[reached]
+            if owner >= 0 and current[owner] < 0:
+                current[owner] = reached
+                seen[owner] = began_below[reached]
+            reached += 1
+        who = producer[event]
+        idle = False
+        kept[event] = -1
+        if kind[event] == _DATA:
+            if current[who] >= 0:
+                seen[who] = 1
+                idle = True
+            else:
+                committed[who] = 1
+        elif kind[event] == _EMPTY:
+            idle = True
+        elif kind[event] == _ABORT:
+            idle = current[who] < 0 or seen[who] == 0
+            if not idle:
+                kept[event] = current[who]
+            current[who] = -1
+        elif kind[event] == _COMMIT:
+            idle = committed[who] == 0
+            committed[who] = 0
+        verdicts[event] = np.uint8(1) if idle else np.uint8(0)
+
+
+def still_marked(
+    aborted: Iterable[CompletedTransaction], markers: Container[tuple[int, int]], start_offset: int, end_offset: int
+) -> tuple[CompletedTransaction, ...]:
+    """The aborted transactions that matter to the batches `[start_offset, end_offset)`, by ascending first offset.
+
+    `markers`: (producer, offset) of the abort markers there. A transaction that ended before the range, or whose marker an
+    earlier compaction has removed, would never be ended, and hide what its producer wrote afterwards.
+    """
+    found = [
+        transaction
+        for transaction in aborted
+        if transaction.aborted
+        and transaction.last_offset >= start_offset
+        and (transaction.last_offset >= end_offset or (transaction.producer_id, transaction.last_offset) in markers)
+    ]
+    return tuple(sorted(found, key=lambda transaction: transaction.first_offset))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.compactor.candidate_queue import Compacted, Compacting, DeletionUnnoted, LedPartition
 from sidecar.compactor.topic_rule import require_rule, rules_of, topic_rule
 from sidecar.config import CompactionPolicy, Settings

@@ -37,13 +37,13 @@ from sidecar.ports import HasBeat
 from sidecar.randomness import HasRandomness
 from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff, CompactionEngines
 from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, Piece
-from sidecar.rewriting.output_files import cannot_be_written
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import Scanned, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.storage.bandwidth import HasBudget
 from sidecar.rewriting.sources import LogFile
+from sidecar.rewriting.work_files import cannot_be_written
 
 _log = structlog.get_logger(__name__)
 

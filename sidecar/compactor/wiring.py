@@ -27,7 +27,7 @@ from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.ports import HasStop
 from sidecar.rewriting.engines import CompactionEngines
-from sidecar.rewriting.workplace import WorkFiles
+from sidecar.rewriting.work_files import WorkFiles
 from sidecar.spark.scratch import sweep
 from sidecar.storage.store_clock import CHECK_S, ClockWatch
 

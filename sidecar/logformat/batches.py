@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.columns import BatchColumns, Blocks, allocate, columns_of
+from sidecar.logformat.columns import BatchColumns, Blocks, Stop, allocate, columns_of
 from sidecar.logformat.files import LazyFile, PositionalFile
 from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES
-from sidecar.logformat.walk_stop import Stop
 from sidecar.logformat.window import ReadAt, Window
 
 __all__ = ["BatchColumns", "ScanEnd", "SegmentScanner", "scan_bytes", "scan_file"]

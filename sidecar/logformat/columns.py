@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -105,3 +106,19 @@ def columns_of(blocks: Blocks, rows: int) -> BatchColumns:
         coordinator_epoch=words[COORDINATOR_EPOCH],
         marker_timestamp_ms=wide[MARKER_TIMESTAMP],
     )
+
+
+class Stop(IntEnum):
+    """Why the walk returned. Up to `BATCH_TOO_WIDE` nothing is wrong; `detail` is what each says."""
+
+    COLUMNS_FULL = 0
+    MORE_BYTES = 1  # detail: bytes needed from the position on
+    BATCH_TOO_WIDE = 2  # detail: size of a batch that is not to be held in memory
+    SIZE = 3  # detail: the smallest size this magic may have
+    MAGIC = 4  # detail: the magic found
+    BASE_OFFSET = 5  # detail: the offset found, below the smallest possible
+    LAST_OFFSET = 6  # detail: the offset found, above the largest possible
+    LAST_OFFSET_DELTA = 7  # detail: the delta found
+    RECORD_COUNT = 8  # detail: the count found
+    CODEC = 9  # detail: the codec found
+    CRC = 10  # detail: the checksum computed

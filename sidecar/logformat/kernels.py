@@ -30,6 +30,7 @@ from sidecar.logformat.columns import (
     PRODUCER_ID,
     RECORD_COUNT,
     SIZE,
+    Stop,
 )
 from sidecar.logformat.crc.crc32c import crc32_ieee, crc32c
 from sidecar.logformat.headers import (
@@ -55,7 +56,6 @@ from sidecar.logformat.loads import (
     load_i8,
     load_u8,
 )
-from sidecar.logformat.walk_stop import Stop
 
 UNKNOWN_MARKER = 127
 """`marker_type` of a control record whose type does not fit the column (types 0 to 126 stand for themselves)."""

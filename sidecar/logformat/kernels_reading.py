@@ -12,9 +12,9 @@ import numpy as np
 from numba import types
 
 from producer_state.compiling import native
+from sidecar.logformat.columns import Stop
 from sidecar.logformat.kernels import walk_batches
 from sidecar.logformat.loads import Word, address_of
-from sidecar.logformat.walk_stop import Stop
 
 _MORE_BYTES = int(Stop.MORE_BYTES)
 

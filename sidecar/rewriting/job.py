@@ -9,7 +9,7 @@ import numpy as np
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rewrite_counts import RewriteCounts
+from sidecar.compaction.rewrite import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import TransactionEvents
 from sidecar.compaction.segments import Split

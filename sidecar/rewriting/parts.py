@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from sidecar.rewriting.output_files import bytes_of, cannot_be_written, write_all
+from sidecar.rewriting.work_files import bytes_of, cannot_be_written, write_all
 
 
 class PartWriter(Protocol):

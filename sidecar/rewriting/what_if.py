@@ -28,9 +28,9 @@ from sidecar.engine_ports import Row, StageEngine
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import TopicPartition
 from sidecar.rewriting.job import CompactionFigures, CompactionJob
-from sidecar.rewriting.output_files import cannot_be_written, write_file
 from sidecar.rewriting.run import Scanned, ScannedRun, only, rewritten, scanned
 from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.work_files import cannot_be_written, write_file
 from sidecar.spark.scratch import Scratch
 
 SAMPLES: Final = 10

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.archive.replacement import NoUndo, Obstacle
 from sidecar.archive.state import RemovedSegment
-from sidecar.cli.compact.archive_undo import reason_of
+from sidecar.cli.compact.archive_compaction import reason_of
 from tests.cli import unprivileged
 from tests.cli.running import in_this_process
 from tests.cli.test_compaction_rules import Site

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.engines import engines as engine_choice
-from sidecar.cli.engines.engines import MEMORY_BYTES_MAX, Work, WorkKind, choose_engine, local_s, spark_s
+from sidecar.cli import engines as engine_choice
+from sidecar.cli.engines import MEMORY_BYTES_MAX, Work, WorkKind, choose_engine, local_s, spark_s
 from sidecar.model import EngineName
 
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.cli.engines.of_run import LOCAL_BYTES_MAX, RunEngines
+from sidecar.cli.engines import LOCAL_BYTES_MAX, RunEngines
 from sidecar.config import Settings
 from sidecar.segment.reading import ReadingOnEngine, read_segment
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.plan import SegmentSize, grouped
+from sidecar.compaction.outputs import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compactor.policy import Assessment, assess
 from sidecar.config import CompactionPolicy

@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.compaction.outputs import legacy_tombstones_kept
-from sidecar.compaction.plan import SegmentSize, grouped
+from sidecar.compaction.outputs import SegmentSize, grouped, legacy_tombstones_kept
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.compaction.segments import SegmentInput
 from sidecar.errors import CorruptFile

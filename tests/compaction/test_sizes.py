@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from sidecar.compaction.plan import SegmentSize, grouped
+from sidecar.compaction.outputs import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
 from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.codecs import Codec

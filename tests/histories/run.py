@@ -25,7 +25,7 @@ from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive.undo import undo_compaction
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import LedPartition

@@ -16,7 +16,7 @@ from sidecar.clock import ManualClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.host import process_store
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore

@@ -12,7 +12,7 @@ from sidecar.archive.commit import digest
 from sidecar.archive.strict_json import canonical, seal
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import PartitionError
 from sidecar.model import ObjectKey, PartName
 from tests.fakes.memory_store import MemoryStore

@@ -16,7 +16,7 @@ from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import compactor as archive_compactor
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.errors import SidecarError, StoreUnavailable
 from sidecar.rewriting.engines import CompactionCutOff, LocalStages
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, archived, use

@@ -11,8 +11,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.bundle import table_at_end
-from sidecar.compactor.archive.plan import plan_archive
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, plan_archive
 from sidecar.model import ObjectKey
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (

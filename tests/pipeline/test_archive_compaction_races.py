@@ -14,7 +14,7 @@ from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
 from sidecar.rewriting.engines import LocalStages

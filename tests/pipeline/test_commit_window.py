@@ -19,6 +19,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.compactor.gc import collect_garbage
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.rewriting.engines import LocalStages

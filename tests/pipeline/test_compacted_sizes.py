@@ -13,7 +13,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import CorruptFile, ObjectDamaged, SegmentChanged
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.records import Record, build_batch

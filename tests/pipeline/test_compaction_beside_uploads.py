@@ -30,7 +30,7 @@ from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.rewriting.engines import CompactionCutOff, LocalEngines
-from sidecar.rewriting.workplace import WorkFiles
+from sidecar.rewriting.work_files import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
@@ -347,7 +347,7 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
 
 
 def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_use_stay(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from sidecar.rewriting.workplace import WorkFiles\n"
+    program = "import os, sys; from pathlib import Path; from sidecar.rewriting.work_files import WorkFiles\n"
     program += "for kind in ('copies', 'compaction'):\n"
     program += "    files = WorkFiles(Path(sys.argv[1]), kind); (files.directory() / 'x').write_bytes(b'x')\n"
     program += "    globals()[kind] = files\n"

@@ -10,7 +10,7 @@ import pytest
 from sidecar.archive.commit import Writer
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.verify.verify import verify_archive
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms

@@ -23,6 +23,7 @@ from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import plan_archive
 from sidecar.compactor.archive.request import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
+from sidecar.compactor.archive.plan import CompactionRequest, plan_archive
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.compacting import Compacting

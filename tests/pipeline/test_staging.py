@@ -16,7 +16,7 @@ import pytest
 from sidecar.compaction.rules import CompactionRules, Strategy
 from sidecar.compactor.archive import finishing as archive_finishing
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.packing import SegmentNeed, require_room, steps

@@ -16,7 +16,7 @@ from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import TopicRule, TopicRules, strategy_refusal, topic_rule
 from sidecar.config import CompactionSettings

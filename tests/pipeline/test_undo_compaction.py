@@ -35,7 +35,7 @@ from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive import undo as archive_undo
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive.undo import Undone, undo_compaction
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import LedPartition

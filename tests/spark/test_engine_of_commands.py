@@ -14,8 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from sidecar.cli import reporting
-from sidecar.cli.engines import engines
+from sidecar.cli import engines, reporting
 from sidecar.config import SparkSettings
 from sidecar.spark.embedded import EmbeddedSpark
 from tests.cli.running import Outcome, in_this_process, tiered_sidecar

@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.rewriting.what_if import Pairing
-from sidecar.rewriting.workplace import work_directory
+from sidecar.rewriting.work_files import work_directory
 from sidecar.spark.scratch import Scratch
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +24,12 @@ from sidecar.rewriting.what_if import Pairing
 held = Pairing(CompactionRules(0)).__enter__()
 """,
     "compact": """
-from sidecar.rewriting.workplace import work_directory
+from sidecar.rewriting.work_files import work_directory
 held = work_directory("compact")
 held.__enter__().joinpath("parts").mkdir()
 """,
     "inspect": """
-from sidecar.rewriting.workplace import work_directory
+from sidecar.rewriting.work_files import work_directory
 held = work_directory("inspect")
 held.__enter__().joinpath("0.log").write_bytes(b"a copy")
 """,

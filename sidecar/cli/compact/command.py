@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
-from sidecar.cli.engines.engines import Engine, Master, spark_flags
+from sidecar.cli.engines import Engine, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
 from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SettingsError
@@ -195,7 +195,7 @@ def _undo(
         raise SettingsError(
             "--undo needs --archive URL and --topic REGEX, and takes --exclude, --partition and --dry-run only"
         )
-    from sidecar.cli.compact.archive_undo import undo_archive
+    from sidecar.cli.compact.archive_compaction import undo_archive
 
     settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
     return undo_archive(options, settings, frozenset(partitions or ()), dry_run=dry_run)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.broker.topic_configs import resolve_policy
 from sidecar.cli.compact.rules import Wanted, tell_rules
 from sidecar.cli.compact.tables import show_compaction, show_outlooks
-from sidecar.cli.engines.engines import Work, WorkKind, stage_engine
+from sidecar.cli.engines import Work, WorkKind, stage_engine
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json
 from sidecar.compaction.rules import CompactionRules

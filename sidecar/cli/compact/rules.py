@@ -17,7 +17,7 @@ from sidecar.errors import SettingsError
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
     from sidecar.compaction.rules import CompactionRules
-    from sidecar.compactor.archive.request import CompactionRequest
+    from sidecar.compactor.archive.plan import CompactionRequest
     from sidecar.compactor.command_rules import CommandRules, Objection
     from sidecar.config import CompactionPolicy, Settings
     from sidecar.ports import ObjectStore
@@ -103,7 +103,7 @@ def request_of(
     store: ObjectStore, lineage: Lineage, rules: CommandRules, told: TopicPolicy, wanted: Wanted
 ) -> CompactionRequest | str:
     """What to ask for, or why the topic is left alone. Raises StoreError, PartitionError."""
-    from sidecar.compactor.archive.request import CompactionRequest
+    from sidecar.compactor.archive.plan import CompactionRequest
     from sidecar.compactor.topic_rule import keeps_every_record
 
     policy = rules.policy

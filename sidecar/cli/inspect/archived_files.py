@@ -35,8 +35,7 @@ from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsE
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.output_files import write_file
-from sidecar.rewriting.workplace import work_directory
+from sidecar.rewriting.work_files import work_directory, write_file
 from sidecar.segment.archived_indexes import read_indexes
 
 ROOT_ELEMENTS = 4

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli.archiving import Excluded, Topics
-from sidecar.cli.engines.engines import Engine, Master, Workers, spark_flags
+from sidecar.cli.engines import Engine, Master, Workers, spark_flags
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import answering_json, print_table, remark
 from sidecar.cli.snapshots.work import (

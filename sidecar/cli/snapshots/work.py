@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from sidecar.cli.engines.engines import Work, WorkKind, task_engine
+from sidecar.cli.engines import Work, WorkKind, task_engine
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
 from sidecar.cli.output import JSON_VERSION
 from sidecar.errors import SettingsError

@@ -8,13 +8,25 @@ import numpy as np
 
 from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
-from sidecar.compaction.memory import copy, store_be_i16, store_be_i32, store_be_i64, store_be_u32, store_byte
 from sidecar.compaction.record_walk import behind_record, read_record
 from sidecar.compaction.rewrite_places import NEW_HORIZON_MS, NOTHING_LEFT, NOW_MS, UNCHANGED, UNDECODABLE
 from sidecar.compaction.rules import NO_HORIZON_MS
 from sidecar.logformat.crc.crc32c import crc32c
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, PREFIX_BYTES, BatchFlag
-from sidecar.logformat.loads import Word, address_of, load_be_i16, load_be_i32, load_be_i64, load_u8
+from sidecar.logformat.loads import (
+    Word,
+    address_of,
+    copy,
+    load_be_i16,
+    load_be_i32,
+    load_be_i64,
+    load_u8,
+    store_be_i16,
+    store_be_i32,
+    store_be_i64,
+    store_be_u32,
+    store_byte,
+)
 
 _HEADER_BYTES = BATCH_HEADER.size_bytes
 _BATCH_LENGTH, _LEADER_EPOCH = BATCH_HEADER.offset_of("batch_length"), BATCH_HEADER.offset_of("leader_epoch")

@@ -19,7 +19,6 @@ from sidecar.compaction.kernels.table import (
     insert,
     slot_bytes,
 )
-from sidecar.compaction.memory import copy, load_int, load_word, prefetch, store_int, store_word
 from sidecar.compaction.record_walk import behind_headers, read_message, read_record
 from sidecar.compaction.scan_places import (
     ARENA,
@@ -48,7 +47,7 @@ from sidecar.compaction.scan_places import (
     USED,
     WORDS,
 )
-from sidecar.logformat.loads import Word, load_be_i64
+from sidecar.logformat.loads import Word, copy, load_be_i64, load_int, load_word, prefetch, store_int, store_word
 
 _ENTRY_BYTES = ENTRY_WORDS * WORD_BYTES
 _STAGED_ENTRIES = STAGED_ENTRIES

@@ -12,7 +12,6 @@ import numpy as np
 from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
 from sidecar.compaction.kernels.batches import rebuild_at, seal, write_empty_at
-from sidecar.compaction.memory import copy, store_byte
 from sidecar.compaction.record_walk import read_message
 from sidecar.compaction.rewrite_places import (
     BAD_CRC,
@@ -60,7 +59,7 @@ from sidecar.logformat.columns import (
 )
 from sidecar.logformat.crc.crc32c import crc32_ieee, crc32c
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, BatchFlag
-from sidecar.logformat.loads import Word, address_of, load_be_u32, load_u8
+from sidecar.logformat.loads import Word, address_of, copy, load_be_u32, load_u8, store_byte
 
 _HEADER_BYTES = BATCH_HEADER.size_bytes
 _MAGIC, _CRC = BATCH_HEADER.offset_of("magic"), BATCH_HEADER.offset_of("crc")

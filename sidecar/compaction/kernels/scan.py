@@ -13,7 +13,6 @@ from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
 from sidecar.compaction.kernels.entering import enter_message, enter_records, flush
 from sidecar.compaction.kernels.table import WITH_KEY
-from sidecar.compaction.memory import load_byte, load_int
 from sidecar.compaction.record_walk import read_message
 from sidecar.compaction.scan_places import (
     ARENA_BYTES,
@@ -55,7 +54,7 @@ from sidecar.logformat.headers import (
     SMALLEST_RECORD_BYTES,
     BatchFlag,
 )
-from sidecar.logformat.loads import Word, address_of, load_be_i64, load_be_u32
+from sidecar.logformat.loads import Word, address_of, load_be_i64, load_be_u32, load_byte, load_int
 
 _HEADER_BYTES, _SMALLEST_RECORD = BATCH_HEADER.size_bytes, SMALLEST_RECORD_BYTES
 _CONTROL, _LOG_APPEND_TIME = int(CONTROL), int(BatchFlag.LOG_APPEND_TIME)

@@ -12,8 +12,17 @@ from typing import Any
 import numpy as np
 
 from producer_state.compiling import native, native_inline
-from sidecar.compaction.memory import copy, load_byte, load_int, load_word, prefetch, store_int, store_word
-from sidecar.logformat.loads import Word, address_of
+from sidecar.logformat.loads import (
+    Word,
+    address_of,
+    copy,
+    load_byte,
+    load_int,
+    load_word,
+    prefetch,
+    store_int,
+    store_word,
+)
 
 WORD_BYTES = 8
 ENTRY_WORDS = 6

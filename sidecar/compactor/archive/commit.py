@@ -10,7 +10,7 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
-from sidecar.compactor.archive.request import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import PartitionError
 from sidecar.model import ArchivedSegment
 

@@ -22,8 +22,15 @@ from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.compactor.archive.commit import commit
 from sidecar.compactor.archive.finishing import FinishTask, discard, finish_all
 from sidecar.compactor.archive.first_look import Looked, look_at
-from sidecar.compactor.archive.plan import Job, PartitionInWork, plan_archive, results, unsettled
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
+from sidecar.compactor.archive.plan import (
+    CompactionRequest,
+    Job,
+    PartitionCompaction,
+    PartitionInWork,
+    plan_archive,
+    results,
+    unsettled,
+)
 from sidecar.compactor.archive.stored_parts import StoredParts
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
@@ -34,7 +41,7 @@ from sidecar.rewriting.job import HASH_KEY_BYTES
 from sidecar.rewriting.packing import SegmentNeed, Step, require_room, steps
 from sidecar.rewriting.parts import LocalParts, Parts
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
-from sidecar.rewriting.workplace import WorkFiles
+from sidecar.rewriting.work_files import WorkFiles
 from sidecar.store_settings import StoreSettings
 
 _log = structlog.get_logger(__name__)

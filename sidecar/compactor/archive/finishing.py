@@ -25,9 +25,9 @@ from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
 from sidecar.rewriting.engines import on_engine
 from sidecar.rewriting.job import CompactedOutput
-from sidecar.rewriting.output_files import cannot_be_written, write_all
 from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.segment_files import checked_log, joined
+from sidecar.rewriting.work_files import cannot_be_written, write_all
 from sidecar.segment.log_check import unreadable_parts
 from sidecar.storage import FileSource
 

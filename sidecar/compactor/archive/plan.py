@@ -1,9 +1,9 @@
-"""Which archived segments of a partition may be compacted now, what must be read for it, and how far that has come."""
+"""What is asked of a compaction of archived partitions, which segments may be compacted now, and how far each has come."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from socket import gethostname
@@ -14,22 +14,66 @@ import structlog
 from producer_state.snapshot import Rows
 from sidecar import __version__
 from sidecar.archive.commit import Writer
-from sidecar.archive.state import PartitionState, newest_strategy
+from sidecar.archive.state import CommitId, PartitionState, newest_strategy
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
+from sidecar.commits.put_once import proves_not_committed
 from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.compactor.archive.bundle import table_at_end
 from sidecar.compactor.archive.first_look import Looked, LookTask
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
 from sidecar.errors import Fenced, PartitionError, SidecarError
-from sidecar.model import ArchivedSegment
+from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.job import CompactedOutput, CompactionJob
+from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob
 from sidecar.rewriting.run import Scanned
 from sidecar.store_settings import StoreSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """Compact the whole archive of the lineage `root`, clean and dirty, up to `end_offset` (exclusive; None: its end).
+
+    `writer`: None for whoever committed last: a commit of a later leader fences it all the same. `keep_raw_ms`: how long
+    raw segments that are replaced stay beyond the grace period. `may_change_strategy`: whether the newest compaction may have
+    been by another strategy. `newest_commit`: see `LedPartition`; by hand none is known.
+    """
+
+    root: ObjectKey
+    rules: CompactionRules
+    writer: Writer | None = None
+    end_offset: int | None = None
+    keep_raw_ms: int = 0
+    may_change_strategy: bool = True
+    newest_commit: Callable[[], CommitId | None] = field(default=lambda: None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCompaction(CompactionFigures[ArchivedLog]):
+    """How it ended: with an error, or with outputs, of which those that are `unchanged` stay.
+
+    After an error nothing was committed, unless `is_unknown`.
+
+    `left_alone`: live segments above what may be compacted. `commit_number`: None where there was nothing to commit, and in
+    a dry run. `strategy_before`: of the newest compaction before this one, if it was another one.
+    `new_malformed_versions`: those of `malformed_versions` that no compaction has met before.
+    """
+
+    request: CompactionRequest
+    error: SidecarError | None = None
+    left_alone: int = 0
+    commit_number: int | None = None
+    strategy_before: StrategyInUse | None = None
+    new_malformed_versions: int = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the commit was sent and its outcome is unknown. The objects that it names stay in the store."""
+        return self.error is not None and not proves_not_committed(self.error)
+
 
 _log = structlog.get_logger(__name__)
 

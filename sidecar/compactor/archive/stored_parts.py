@@ -15,7 +15,7 @@ from sidecar.errors import PartitionError
 from sidecar.host import process_store
 from sidecar.model import ObjectKey
 from sidecar.randomness import Randomness
-from sidecar.rewriting.output_files import cannot_be_written, write_all
+from sidecar.rewriting.work_files import cannot_be_written, write_all
 from sidecar.storage import FileSource
 from sidecar.store_settings import StoreSettings
 

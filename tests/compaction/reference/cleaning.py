@@ -10,7 +10,7 @@ from producer_state.replay import CompletedTransaction
 from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
-from sidecar.compaction.transactions import still_marked
+from sidecar.compaction.verdicts import still_marked
 from tests.compaction.reference.batches import decode_segment
 from tests.compaction.reference.rewriting import Rewriting
 from tests.compaction.reference.transactions import TransactionTracker

@@ -1,1 +1,0 @@
-"""Engines by `--engine` and `spark.engine`."""
